@@ -38,7 +38,9 @@ class SweepOptions:
     heads: bool = option(False, "Sweep heads of attention, not modules.")
     experts: bool = option(False, "Sweep experts, not modules.")
     quantize: str | None = choice(None, "Round each layer's weights, instead.", _QUANTIZE)
-    logit: str | None = option(None, "Rank by this number of the output: 42, or 'logits[0,-1,42]'.", metavar="INDEX")
+    logit: str | None = option(
+        None, "Rank by this number of the output: 42, '[0,-1,42]', 'logits[0,-1,42]'.", metavar="INDEX"
+    )
     loss: str | None = loss_option()
 
 

@@ -194,7 +194,8 @@ class ProcessSink(RecordSink):
             width, height = (size.columns, size.lines) if size else (None, None)
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             path = relative(record) if self.kept else None
-            seen = (self._header, end, self.latest, self._non_finite)
+            header = replace(self._header, rank=self._world.rank, ranks=self._world.size)
+            seen = (header, end, self.latest, self._non_finite)
             asks = self._world.size > 1 or self._blames or jumps(self._courses)
             written = open_record(record) if self.kept and asks else None
             checked = self._run.plan["check"]

@@ -33,6 +33,10 @@ from hookcli.tensors import tree
 from hookcli.tensors.distance import compare, resolve
 
 _BAR = 16  # characters
+_LOOKED_FOR = {
+    "heads": "none was found among classes named after attention, with num_heads or the like and an output projection",
+    "experts": "none was found in a list, or a weight of three dimensions, of a module that is called experts",
+}
 _DECIDES = 2.0  # times the effect of the next: a change alone decides, if it is at least half of the figure
 _TIE = 1 - 1e-6
 Figures = dict[str, float]  # `logit` and `loss`, if the run has them, and `output_change`, if the shape is the same
@@ -87,7 +91,9 @@ class SweepRun:
             error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
             raise
         if not self._rows:
-            reasons = [f"{item.fqn}: {item.reason}" for item in self._skipped] or ["none was found"]
+            reasons = [f"{item.fqn}: {item.reason}" for item in self._skipped] or [
+                _LOOKED_FOR.get(self.sweep.of, "none was found")
+            ]
             raise UsageError(f"no {self.sweep.of} could be swept: {reasons[-1]}")
         return self._report(began, complete=True)
 
@@ -141,7 +147,8 @@ class SweepRun:
             if isinstance(x, Tensor) and x.dim() == len(at) and not x.is_complex():
                 return float(x[at])
         there = ", ".join(f"{path}[{tree.shape_text(x)}]" for path, x in tree.leaves(output))
-        wrong = f"--logit {self.logit!r}: no number of the output, {there}; give 42, or 'logits[0,-1,42]'"
+        right = next((path for path, x in tree.leaves(output) if x is main), "") + f"[{'0,' * (main.dim() - 1)}42]"
+        wrong = f"--logit {self.logit!r}: no number of the output, {there}; give 42, or {right!r}"
         raise UsageError(wrong, option="logit")
 
     def _report(self, began: float, *, complete: bool) -> Report:

@@ -66,8 +66,9 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The place in words: head 3 of h.5.attn."""
-        return "".join(f"{what} {number} of " for what, number in self.part.items()) + in_words(self.fqn)
+        """The place in words: head 3 of h.5.attn; an expert that is a module has its number in its name."""
+        named = {self.fqn.rpartition(".")[2]}
+        return "".join(f"{what} {n} of " for what, n in self.part.items() if str(n) not in named) + in_words(self.fqn)
 
 
 class SeenModules:

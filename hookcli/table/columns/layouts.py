@@ -132,7 +132,7 @@ def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 
 DIFF = columns_named(
-    *("fqn", "type", "source", "kind", "call", "pass", "path", "expert", "figure", "a", "b", "times", "differs")
+    *("fqn", "type", "source", "kind", "call", "pass", "path", "head", "expert", "figure", "a", "b", "times", "differs")
 )
 """A comparison of two reports: the figure of each row that is furthest off."""
 TENSORS = columns_named(

@@ -27,6 +27,8 @@ from hookcli.table.formatting import listed
 COMPILED = "compiled"
 """The probe that selects the verdict on the work of torch.compile."""
 
+_SAME = {"grad_norm": ("unclipped_grad", "param_grad")}  # what --rule calls the norm of all gradients
+
 
 class NothingToShowError(UsageError):
     """The selected steps are all damaged, or nothing was measured in them; a later one may be whole."""
@@ -143,8 +145,9 @@ class Query:
     def _figure(self, record: Record, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
         """A figure of the models themselves over time. Raises UsageError if there is none of this name."""
         models = over_time(record.steps(shown, needed("")), "")
-        if reports := of_figure(models, name):
-            return reports
+        for same in _SAME.get(name, (name,)):
+            if reports := of_figure(models, same):
+                return reports
         columns = [column for report in models for column in report.columns]
         figures = dict.fromkeys(column.name for column in columns if column.charted and column.shown != Shown.MARK)
         see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"
