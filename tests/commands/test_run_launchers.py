@@ -41,7 +41,7 @@ def test_torchrun(tmp_path: Path) -> None:
     assert names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"]
     announced, summary = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
     assert announced.startswith("hookcli: recording in ") and "rank" in announced
-    assert summary.startswith("hookcli: train.py: 5 steps of 1 model in ") and summary.endswith(
+    assert summary.startswith("hookcli: train.py, rank 0 of 2: 5 steps of 1 model in ") and summary.endswith(
         "3 recorded steps in train.run"
     )
     for rank in (0, 1):
