@@ -20,6 +20,7 @@ from hookcli.commands.option_fields import OnlyFields
 from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, model_argument
 from hookcli.commands.progress import working
 from hookcli.commands.report import OF_CHECKS, job_of
+from hookcli.commands.show import remarks
 from hookcli.errors import FAILED, UsageError
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
@@ -30,7 +31,7 @@ from hookcli.reporters.explorer.places import Subject
 from hookcli.system.files import at_rest
 from hookcli.system.stdout import report_stream
 from hookcli.system.streams import is_terminal
-from hookcli.table import Report
+from hookcli.table import Finding, Report
 from hookcli.table.files import looks_saved, read_reports
 
 EXAMPLES = ("hookcli explore resnet50", "hookcli explore net.py:Net --ops", "hookcli explore train.run.jsonl")
@@ -88,19 +89,25 @@ def of_reports(reports: Sequence[Report]) -> list[Subject]:
 
 
 def of_record(record: Record) -> list[Subject]:
-    """The models of a record in each phase, trained ones first. Raises UsageError without a step."""
-    found, lock = [], Lock()
+    """The models of a record by phase: with remarks on a step, then trained ones. Raises UsageError without a step."""
+    found, lock = list[Subject](), Lock()
     if not record.entries:
         raise UsageError(f"{record.path}: no step was recorded")
+    said = [line for line in remarks(record) if " step " in line]
     for model, phase in sorted({entry.key: 0 for entry in record.entries}, key=lambda key: key[1] != "train"):
         read = partial(_read, record, lock, Query(model=model, phase=phase))
         steps = sorted({entry.step for entry in record.entries if entry.key == (model, phase)})
-        bad = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
-        first = next((steps.index(one.step) for one in bad if one.step in steps), len(steps) - 1)
+        bad: list[Any] = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
+        at = {f"{step:,}": place for place, step in enumerate(steps)}
+        fqns = {f"{one.step:,}": one.fqn for one in [*record.blames, *bad] if one.model == model}
+        own = (x for x in said if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x)
+        lines = [*(own if phase == "train" else ()), *map(non_finite_line, bad)]
+        named = [(x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in lines]
+        told = {Finding("", "", fqns.get(step, ""), x): at.get(step) for step, x in named}
         losses = record.losses_of(model) if phase == "train" else {}
-        title, verdict = f"{model} · {spoken(phase)}", "".join(map(non_finite_line, bad))
-        found.append(Subject(title, partial(read, "step"), steps, first, losses, partial(read, "over_time"), verdict))
-    return found
+        title, history = f"{model} · {spoken(phase)}", partial(read, "over_time")
+        found.append(Subject(title, partial(read, "step"), steps, losses, history, told))
+    return sorted(found, key=lambda one: not one.lines)
 
 
 def _read(record: Record, lock: Lock, query: Query, what: str, value: Any) -> Sequence[Report]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from hookcli.reporters.step_figures import is_logarithmic
 from hookcli.table import Bar, Column, Kind, Row
 
 GRADIENTS = ("parameter", "output", "input")
@@ -127,13 +128,14 @@ def lying(level: float, width: int) -> str:
 
 
 def curve(values: Sequence[float | None], width: int) -> str:
-    """A bar for the highest of each of `width` stretches of values, from the lowest on; ! for a NaN."""
+    """A bar for the highest of each of `width` stretches of values, logarithmic as in charts; ! for a NaN."""
     number = min(width, len(values))
     parts = [values[len(values) * n // number : len(values) * (n + 1) // number] for n in range(number)]
     known = [value for value in values if value is not None and math.isfinite(value)]
-    low = min(known, default=0.0)
-    span = max(known, default=low) - low or 1.0
+    scale = math.log10 if known and is_logarithmic(known) else float
+    low = scale(min(known, default=0.0))
+    span = scale(max(known, default=0.0)) - low or 1.0
     own = [[value for value in part if value is not None] for part in parts]
-    tops = [max(part, default=low) if all(map(math.isfinite, part)) else None for part in own]
-    bars = ["!" if top is None else _UPRIGHT[1 + round(7 * (top - low) / span)] for top in tops]
+    tops = [max(part, default=0.0) if all(map(math.isfinite, part)) else None for part in own]
+    bars = ["!" if top is None else _UPRIGHT[1 + round(7 * (scale(top) - low) / span)] for top in tops]
     return "".join(bar if part else " " for bar, part in zip(bars, own, strict=True))

@@ -143,7 +143,7 @@ def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
         flat = f"{title}: {formatting.number(finite[0])}" + (f" {where}" if points[1:] else "")
     more = f" and {counted(len(lost) - 1, 'more step')}" if lost[1:] else ""
     remark = f"NaN or Inf in step {lost[0]:,}{more}" if lost else ""
-    return Curves(title, [points], _is_logarithmic(finite), remark, flat=flat, lost=lost)
+    return Curves(title, [points], is_logarithmic(finite), remark, flat=flat, lost=lost)
 
 
 def _compared(title: str, runs: Mapping[str, Points]) -> Curves:
@@ -164,7 +164,7 @@ def _compared(title: str, runs: Mapping[str, Points]) -> Curves:
     every = [y for values in finite.values() for y in values]
     no_room = bool(sound) and max(map(abs, every)) > _FAR * max(map(abs, sound)) > 0
     limits = (min(sound), max(sound)) if no_room else None
-    return Curves(title, curves, _is_logarithmic(sound if limits else every), parted, flat, lost, limits)
+    return Curves(title, curves, is_logarithmic(sound if limits else every), parted, flat, lost, limits)
 
 
 def _apart(ours: Points, theirs: Points) -> str:
@@ -204,7 +204,8 @@ def _is_flat(values: Sequence[float]) -> bool:
     return max(values) - min(values) <= _FLAT * max(map(abs, values))
 
 
-def _is_logarithmic(values: Sequence[float]) -> bool:
+def is_logarithmic(values: Sequence[float]) -> bool:
+    """True for figures that are drawn logarithmically, since they are far apart."""
     return min(values) > 0 and max(values) > _SPREAD * min(values)
 
 

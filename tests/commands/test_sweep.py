@@ -70,7 +70,7 @@ def test_the_first_line_names_the_module_that_decides(cli: Cli, monkeypatch: pyt
 
 def test_json_has_every_row_and_options_narrow_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {row["fqn"]: row for row in report(cli, *ON, "--logit", "[1,2]")["rows"]}
-    place = {"order": 1, "fqn": "two.fc", "type": "Linear", "bottleneck": False}
+    place = {"order": 1, "index": 3, "fqn": "two.fc", "type": "Linear", "bottleneck": False}
     assert rows["two.fc"] | {"output_change": 0} == place | {"output_change": 0, "logit": 2.0, "logit_change": -10.0}
     assert rows["two.fc"]["output_change"] == pytest.approx((100 / (144 + 3 * 4)) ** 0.5)
     assert [row["fqn"] for row in report(cli, *ON, "--match", "*.fc")["rows"]] == ["two.fc", "one.fc"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,7 +134,7 @@ def test_a_search_has_words_and_comparisons() -> None:
 def test_a_record_opens_at_its_first_nan_with_the_figures_of_each_step(tmp_path: Path) -> None:
     lines = [HEADER, *(recorded_step(n, std=1.0 + n) for n in range(3)), recorded_step(1, phase="no_grad"), end()]
     train, without = of_record(read_record(save(tmp_path / "a.run.jsonl", lines)))
-    assert (train.title, list(train.steps), train.first) == ("Net · train", [0, 1, 2], 2)
+    assert (train.title, list(train.steps), train.lines) == ("Net · train", [0, 1, 2], {})
     assert (without.title, list(without.steps)) == ("Net · no grad", [1])
     stds = [Joined(train.reports(step)).places["head"].rows[""]["std"] for step in train.steps]
     assert stds == [1.0, 2.0, 3.0]
@@ -151,6 +153,36 @@ def test_curves_mark_what_is_not_finite_and_keep_the_highest_of_each_stretch() -
     assert curve([0, 7, nan, None, 3.5], 9) == "▁█! ▅"
     assert curve([0, 1, 0, 0, 0, 0.5], 3) == "█▁▅" and curve([2, 2], 9) == "▁▁" and curve([], 9) == ""
     assert curve([nan, None], 9) == "! "
+    assert curve([1, 10, 100], 9) == "▁▂█" and curve([1, 10, 1000, nan], 9) == "▁▃█!"  # from a spread of more than 100
+
+
+def with_rows(probe: str, names: str, rows: Sequence[Sequence[Any]], **values: Any) -> Report:
+    columns = columns_named(*names.split())
+    return Report(probe, "net", columns, [Row(dict(zip(names.split(), row, strict=True))) for row in rows], **values)
+
+
+def test_heads_and_experts_have_lines_of_their_own_and_are_not_added_up() -> None:
+    experts = with_rows("experts", "fqn expert tokens", [("moe", None, 128), ("moe", 0, 100), ("moe", 1, 28)])
+    heads = with_rows("attention", "fqn head entropy", [("attn", 0, 0.5), ("attn", 1, 0.25)])
+    joined = Joined([experts, heads])
+    lines = [line.split() for line in printed(joined, "moe").splitlines()]
+    assert (
+        ["Tokens", "128"] in lines and ["experts", "expert", "1", "28"] in lines and "256" not in printed(joined, "moe")
+    )
+    assert ["attention", "head", "1", "0.2500"] in [line.split() for line in printed(joined, "attn").splitlines()]
+    tests = {text: search(joined, text) for text in ("tokens=128", "tokens>128", "entropy<0.3")}
+    found = {text: [fqn for fqn in joined.places if test(joined.places[fqn])] for text, test in tests.items() if test}
+    assert found == {"tokens=128": ["moe"], "tokens>128": [], "entropy<0.3": ["attn"]}
+
+
+def test_a_verdict_comes_first_and_hides_no_fault() -> None:
+    sweep = [("b", 1, 1), ("c", 2, 2), ("a", 3, 0)]
+    ranked = with_rows("sweep", "fqn order index", sweep, totals={"verdict": "b decides"}, grouping="list")
+    (subject,) = of_reports([ranked])
+    assert headline(subject, Joined([ranked]), 0, 80).plain == "b decides"
+    assert [*Joined([ranked]).places] == ["a", "b", "c"]
+    faulty = headline(subject, Joined([ranked, *reports()]), 0, 80).plain
+    assert faulty == "b decides; 3 faults in 6 modules; HK003 error a:log_1: 2 Inf"
 
 
 def test_hostile_names_reach_no_terminal() -> None:

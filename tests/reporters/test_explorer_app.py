@@ -13,9 +13,12 @@ import pytest
 from records import HEADER, activation, end, recorded_step, save
 
 from hookcli.commands.explore import of_record, of_reports
+from hookcli.commands.show import remarks
+from hookcli.record.file.blame import Blame
 from hookcli.record.file.reading import read_record
+from hookcli.record.file.rule_lines import RuleFired
 from hookcli.reporters.explorer.app import Explorer
-from hookcli.reporters.explorer.places import Subject
+from hookcli.reporters.explorer.places import Subject, told
 from hookcli.table import STATS_COLUMNS, Report, TensorStats, columns_named
 
 COLUMNS = (*columns_named("fqn", "type", "shape"), *STATS_COLUMNS)
@@ -106,6 +109,21 @@ def test_a_record_goes_from_step_to_step_with_the_figures_over_time(tmp_path: Pa
     assert steps == ["2 of 2", "2 of 2", "1 of 2", "0 of 2", "0 of 2", "0 of 2", "0 of 2", "0 of 2", "0 of 2", ""]
     assert "Std of the output" in seen[5] and "▁▅█ 1.500" in seen[5] and "← → Step" in seen[5]
     assert "Net · no grad" in seen[-1] and "← → Step" not in seen[-1]
+
+
+def test_a_record_opens_at_the_step_of_the_first_line_of_show_and_n_goes_there(tmp_path: Path) -> None:
+    blame = Blame("Net", 23, 754.0, 1.0, [9e9], rows=[5], size=32, share=1.0, fqn="head")
+    rule = RuleFired("spike", "Net", 21, ["loss"], [3.0])
+    steps = [*map(recorded_step, (20, 21, 22, 23, 1024)), recorded_step(23, phase="no_grad")]
+    for lines, at in (([blame], [3]), ([blame, rule], [1, 3]), ([replace(rule, step=7)], [None]), ([], [])):
+        record = read_record(save(tmp_path / "a.run.jsonl", [HEADER, *steps, *lines, end()]))
+        subjects = of_record(record)
+        assert [told(one) for one in subjects[0].lines] == remarks(record)[: len(lines)]
+        assert [*subjects[0].lines.values()] == at and not subjects[1].lines
+    subjects = of_record(read_record(save(tmp_path / "b.run.jsonl", [HEADER, *steps, blame, end()])))
+    opened, _, gone = used(subjects, ["right", "n"], lambda app: (screen(app), shown(app)), (200, 40))
+    assert opened[0].splitlines()[0].strip() == told(*subjects[0].lines) and "step 23 of 1,024" in opened[0]
+    assert "step 23 of 1,024" in gone[0] and ">head" in gone[1] and "754" in gone[0].partition("head Linear")[2]
 
 
 def test_thousands_of_modules_are_made_only_when_they_are_seen() -> None:

@@ -118,7 +118,7 @@ class SweepRun:
     def _try(self, trial: Trial) -> None:
         """Add a row for a change, or where the model can't run under it, the reason."""
         try:
-            self._rows.append((trial, self._once(trial)))
+            self._rows.append((trial, self._once(trial) | {"index": len(self._rows)}))
             reason = "" if "output_change" in self._rows[-1][1] else "the output has another shape: no output change"
         except HookcliError as error:
             reason = message_of(error).partition("\n")[0]

@@ -75,11 +75,11 @@ class Explorer(App[None]):
     def action_model(self) -> None:
         self._number = (self._number + 1) % len(self._subjects)
         self._subject = self._subjects[self._number]
-        self._load(self._subject.first)
+        self._load(next((at for at in self._subject.lines.values() if at is not None), len(self._subject.steps) - 1))
 
     def _load(self, at: int) -> None:
         """Show a step."""
-        self._at, self._joined = at, Joined(self._subject.reports(self._subject.steps[at]))
+        self._at, self._joined = at, Joined(self._subject.reports(self._subject.steps[at]), self._subject.lines)
         self._list.clear_options().add_options([Text(told(one)) for one in self._joined.findings])
         self._list.display = bool(self._joined.findings)
         self.refresh_bindings()
@@ -149,7 +149,11 @@ class Explorer(App[None]):
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        self.action_go(self._joined.findings[event.option_index].fqn)
+        found = self._joined.findings[event.option_index]
+        if (at := self._subject.lines.get(found)) not in (None, self._at):
+            self._load(at)
+            self._list.highlighted = event.option_index
+        self.action_go(found.fqn)
 
     @on(Input.Submitted)
     def _enter(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Group
@@ -12,7 +12,7 @@ from rich.text import Text
 from hookcli.reporters.bars import curve
 from hookcli.system.escaping import visible
 from hookcli.table import SEVERITIES, Column, Finding, Reason, Report, Row, Shown, formatting
-from hookcli.table.columns import IDENTITY, columns_named, names
+from hookcli.table.columns import DECLARED, IDENTITY, columns_named, names
 from hookcli.table.columns.recorded import RECORDED
 from hookcli.table.marks import faults, mark
 from hookcli.table.merged_rows import merged
@@ -22,21 +22,21 @@ HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads o
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
 _OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}
 _OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
+_INNER = [c.name for c in DECLARED.values() if c.identity and c.shown == Shown.FILLED and not c.charted]  # head, expert
 _ELSEWHERE = {*IDENTITY, *names(_OWN), "attributes", "forward"}
 _TITLE, _FIGURE = 16, 13  # columns
 
 
 @dataclass
 class Subject:
-    """A model: its reports at each of its `steps`, from the `first` on, and the figures of a module over them."""
+    """A model: its reports at each of its `steps`, figures of a module over them, and lines with places in `steps`."""
 
     title: str
     reports: Callable[[int], Sequence[Report]]
     steps: Sequence[int] = (0,)
-    first: int = 0
     losses: Mapping[int, float] = field(default_factory=dict)
     history: Callable[[str], Sequence[Report]] = lambda fqn: ()
-    verdict: str = ""
+    lines: Mapping[Finding, int | None] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class Place:
 class Joined:
     """The reports of a model: `places` by name, `columns` by head, those that are `searched`, and `findings`."""
 
-    def __init__(self, reports: Sequence[Report] = ()) -> None:
+    def __init__(self, reports: Sequence[Report] = (), lines: Iterable[Finding] = ()) -> None:
         self.columns = {head: dict[str, Column]() for head in HEADS.values()}
         self.searched = {*HEADS.values(), *(report.probe for report in reports)} - {"settings"}
         rows = self._rows(reports)
@@ -69,7 +69,8 @@ class Joined:
             place.parent = next(filter(None, map(self.places.get, around(place.fqn))), None)
             if place.parent:
                 place.parent.parts.append(place)
-        self.findings, self.ended = _findings(reports), all(report.meta.get("complete", True) for report in reports)
+        self.verdicts = [*dict.fromkeys(str(text) for one in reports if (text := one.totals.get("verdict")))]
+        self.findings, self.ended = [*lines, *_findings(reports)], all(x.meta.get("complete", True) for x in reports)
         for found in reversed(self.findings):
             self.near(found.fqn).remarks.insert(0, told(found))
             for place in self.near(found.fqn).chain():
@@ -86,13 +87,17 @@ class Joined:
         found: dict[str, dict[str, list[Row]]] = {}
         aside = ("check", "flow") if reports[1:] else ("check",)
         for report in (one for one in reports if one.probe not in aside):
-            for row in report.rows:
+            rows = report.rows if report.grouping != "list" else sorted(report.rows, key=lambda x: x.get("index") or 0)
+            for row in rows:
                 key = f"{report.probe} {row.get('kind')}" if report.probe == "grads" else report.probe
                 fqn = row.fqn.rpartition(".")[0] if key in _OF_PARAMETERS else row.fqn
                 head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else HEADS.get(key, key)
+                inner = " ".join(f"{name} {row[name]}" for name in _INNER if row.get(name) is not None)
                 known = (*report.columns, *(RECORDED if key == "run" else ()))
-                self.columns.setdefault(head, {}).update({column.name: column for column in known})
-                found.setdefault(fqn, {}).setdefault(head, []).append(row)
+                alone = not inner or any(one.detail and row.get(one.name) is not None for one in known)
+                for each in (f"{head} {inner}".strip(), *([] if alone else [head])):
+                    self.columns.setdefault(each, {}).update({column.name: column for column in known})
+                    found.setdefault(fqn, {}).setdefault(each, []).append(row)
         for item in (item for report in reports for item in report.skipped if item.kind == Reason.NEVER_CALLED):
             found.setdefault(item.fqn, {}).setdefault("", [Row({"type": "never called"})])
         return found
@@ -109,7 +114,8 @@ class Joined:
 
 def told(found: Finding) -> str:
     """A finding on one line: HK010 warning relu: 52 of 64 units are dead."""
-    return visible(" ".join(filter(None, (found.check, found.severity, f"{in_words(found.fqn)}: {found.message}"))))
+    where = f"{in_words(found.fqn)}: " if found.severity else ""  # the first lines on a run name their own
+    return visible(" ".join(filter(None, (found.check, found.severity, f"{where}{found.message}"))))
 
 
 def _findings(reports: Sequence[Report]) -> list[Finding]:
@@ -128,12 +134,13 @@ def headline(subject: Subject, joined: Joined, at: int, width: int) -> Text:
     bad = [one for one in joined.findings if one.severity in SEVERITIES]
     ended = "" if joined.ended else "the run did not end; "
     number = f"{formatting.counted(len(bad), 'fault')} in {formatting.counted(len(joined.places), 'module')}"
-    verdict = visible(subject.verdict) or "; ".join([f"{ended}{number}", *map(told, bad[:1])])
-    text = Text(verdict if joined.places else f"{ended}nothing was measured, or it can no longer be read")
+    faults = [f"{ended}{number}", *map(told, bad[:1])] if bad or ended or not joined.verdicts else []
+    verdict = told(joined.findings[0]) if subject.lines else "; ".join([*joined.verdicts, *faults])
+    text = Text(visible(verdict) if joined.places else f"{ended}nothing was measured, or it can no longer be read")
     if subject.steps[1:]:
         loss = formatting.loss(subject.losses.get(subject.steps[at]))
         text.append(f"\nstep {subject.steps[at]:,} of {subject.steps[-1]:,}, loss {loss}\n")
-        text.append(drawn := curve([subject.losses.get(each, 0.0) for each in subject.steps], width))
+        text.append(drawn := curve([subject.losses.get(each) for each in subject.steps], width))
         here = len(text) - len(drawn) + at * len(drawn) // len(subject.steps)
         text.stylize("reverse", here, here + 1)
     return text
@@ -147,7 +154,11 @@ def figures(place: Place, joined: Joined, histories: Sequence[Report], width: in
     tensors, number = [head for head in cells if head and cells[head]], max((width - _TITLE) // _FIGURE, 1)
     for report in histories:
         cells["over time"] = _curves(report, max(width - 2 * _TITLE - _FIGURE, 8))
-    for heads in ([""], *(tensors[n : n + number] for n in range(0, len(tensors), number)), ["over time"]):
+    lines = {head: cells[head] for head in tensors if head.rpartition(" ")[2].isdigit()}
+    titles = [*dict.fromkeys(title for line in lines.values() for title in line)]
+    cells |= {title: {head: line.get(title, "") for head, line in lines.items()} for title in titles}
+    blocks = [[head for head in tensors if head not in lines], titles]
+    for heads in ([""], *(b[n : n + number] for b in blocks for n in range(0, len(b), number)), ["over time"]):
         table = Table.grid("", *heads, padding=(0, 1, 0, 0))
         for name in dict.fromkeys(["", *(name for head in heads for name in cells.get(head, ()))]):
             row = [cells.get(head, {}).get(name, "") if name else visible(head) for head in heads if head in cells]

@@ -59,7 +59,7 @@ FLOW = _leaving(
 EXPERTS = (*columns_named("fqn", "type"), *ROUTING)
 """Layers of a mixture of experts, each followed by its experts."""
 _CHANGED = ("head", "expert", "output_change", "loss", "loss_change", "logit", "logit_change", "bottleneck")
-SWEEP = columns_named("order", "fqn", "type", *_CHANGED, order="Rank")
+SWEEP = columns_named("order", "fqn", "type", *_CHANGED, "index", order="Rank")
 PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 

@@ -27,7 +27,7 @@ PLACES = (
     Column("path", "Path", kind=Kind.TEXT, shown=Shown.SET, **_PLACE),
     Column("batch", "Batch", kind=Kind.COUNT, identity=True),
     Column("index", "Order", shown=Shown.ASKED, compared=False, merge=Merge.FIRST, drop=1, **_NUMBER),
-    Column("order", "Order", shown=Shown.SET, compared=False, merge=Merge.FIRST, drop=26, aside=("report",), **_NUMBER),
+    Column("order", "Order", shown=Shown.SET, compared=False, merge=Merge.LEAST, drop=26, aside=("report",), **_NUMBER),
     Column("depth", "Depth", shown=Shown.ASKED, compared=False, **_NUMBER),
     Column("number", "Number"),
     Column("node", "Node", kind=Kind.TEXT),

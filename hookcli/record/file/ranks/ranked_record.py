@@ -117,6 +117,7 @@ class RankedRecord(Record):
         self.header = replace(headers[0], name=f"{headers[0].name} on {self.ranks:,} ranks") if headers else None
         self.lines = sum(part.lines for part in self.parts.values())
         self.non_finite = [value for _, value in self.non_finite_by_rank()]
+        self.blames = [one for part in self.parts.values() for one in part.blames]
         self.losses = [line for part in self.parts.values() for line in part.losses]
         of_ranks = ((rank, one) for rank, part in self.parts.items() for one in part.rules)
         self.rules = [replace(one, model=f"{one.model}, rank {rank}") for rank, one in of_ranks]
