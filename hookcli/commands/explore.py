@@ -100,11 +100,12 @@ def of_record(record: Record) -> list[Subject]:
         bad: list[Any] = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
         at = {f"{step:,}": place for place, step in enumerate(steps)}
         fqns = {f"{one.step:,}": one.fqn for one in [*record.blames, *bad] if one.model == model}
-        own = (x for x in said if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x)
-        lines = [*(own if phase == "train" else ()), *map(non_finite_line, bad)]
-        named = [(x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in lines]
+        trained, losses = (said, record.losses_of(model)) if phase == "train" else ([], {})
+        lines = [x for x in trained if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x]
+        named = [
+            (x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in (*lines, *map(non_finite_line, bad))
+        ]
         told = {Finding("", "", fqns.get(step, ""), x): at.get(step) for step, x in named}
-        losses = record.losses_of(model) if phase == "train" else {}
         title, history = f"{model} · {spoken(phase)}", partial(read, "over_time")
         found.append(Subject(title, partial(read, "step"), steps, losses, history, told))
     return sorted(found, key=lambda one: not one.lines)
