@@ -102,9 +102,8 @@ def of_record(record: Record) -> list[Subject]:
         fqns = {f"{one.step:,}": one.fqn for one in [*record.blames, *bad] if one.model == model}
         trained, losses = (said, record.losses_of(model)) if phase == "train" else ([], {})
         lines = [x for x in trained if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x]
-        named = [
-            (x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in (*lines, *map(non_finite_line, bad))
-        ]
+        lines += map(non_finite_line, bad)
+        named = [(x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in lines]
         told = {Finding("", "", fqns.get(step, ""), x): at.get(step) for step, x in named}
         title, history = f"{model} · {spoken(phase)}", partial(read, "over_time")
         found.append(Subject(title, partial(read, "step"), steps, losses, history, told))

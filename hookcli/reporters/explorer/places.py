@@ -87,8 +87,7 @@ class Joined:
         found: dict[str, dict[str, list[Row]]] = {}
         aside = ("check", "flow") if reports[1:] else ("check",)
         for report in (one for one in reports if one.probe not in aside):
-            rows = report.rows if report.grouping != "list" else sorted(report.rows, key=lambda x: x.get("index") or 0)
-            for row in rows:
+            for row in sorted(report.rows, key=lambda x: (report.grouping == "list" and x.get("index")) or 0):
                 key = f"{report.probe} {row.get('kind')}" if report.probe == "grads" else report.probe
                 fqn = row.fqn.rpartition(".")[0] if key in _OF_PARAMETERS else row.fqn
                 head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else HEADS.get(key, key)
