@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import forks
 import pytest
-from commands.trained import TRAIN, lines
+from commands.trained import PAIR, TRAIN, lines
 from record.launching.support import ENV
 
 RUN = (sys.executable, "-m", "hookcli", "run", "--every", "2")
@@ -51,24 +51,6 @@ def test_torchrun(tmp_path: Path) -> None:
         (*RUN[:3], "show", "train.run"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60
     )
     assert shown.returncode == 0 and "train.py on 2 ranks: 5 steps" in shown.stderr
-
-
-PAIR = """
-import os, sys
-import forks, torch
-os.environ.setdefault("MASTER_PORT", "1")
-rank = int(os.environ.setdefault("RANK", "0"))
-if rank == 0:
-    other = forks.Popen([sys.executable, *sys.argv], env=os.environ | {"RANK": "1"})
-torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(2):
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-if rank == 0:
-    other.wait()
-"""
 
 
 def test_a_script_that_starts_the_other_rank_itself(tmp_path: Path) -> None:

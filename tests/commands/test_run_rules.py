@@ -19,6 +19,7 @@ import pytest
 import torch
 from commands.growing import until
 from commands.test_run_nan import run
+from commands.trained import PAIR
 from record.launching.support import ENV
 from records import HEADER, recorded_step, save
 from torch import nn
@@ -161,26 +162,8 @@ def test_watch_takes_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(read_record(tmp_path / "a.run.jsonl").losses_of("Linear")) == 10
 
 
-PAIR = """
-import os, sys
-import forks, torch
-os.environ.setdefault("MASTER_PORT", "1")
-rank = int(os.environ.setdefault("RANK", "0"))
-if rank == 0:
-    other = forks.Popen([sys.executable, *sys.argv], env=os.environ | {"RANK": "1"})
-torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-for step in range(4):
-    (model(torch.ones(2, 4)).sum() * 0 + 100 * (rank and step == 2)).backward()
-    optimizer.step()
-if rank == 0:
-    other.wait()
-"""
-
-
 def test_each_rank_checks_its_own_and_the_record_says_which(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(PAIR)
+    (tmp_path / "train.py").write_text(PAIR.replace("sum()", "sum() * 0 + 100 * (rank and step == 2)"))
     env = ENV | {"PYTHONPATH": f"{ENV['PYTHONPATH']}:{ENV['PYTHONPATH']}/tests"}
     command = [sys.executable, "-m", "hookcli", "run", "--rule", "loss > 50", "--then", "dump", "train.py"]
     ran = forks.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
