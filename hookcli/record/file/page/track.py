@@ -86,9 +86,10 @@ class Track:
         for column in (column for column in figure_columns(report) if column not in RECORDED):
             rows = [row for row in report.rows if type(row.get(column.name)) in (int, float)]
             places = [self._place(row, beside_fqn(row)) for row in rows]
-            own = {place[0]: place for place in self._order}
-            for fqn, of_module in groupby(places, itemgetter(0)) if not {*self._order}.issuperset(places) else ():
-                self._arrange([*([own[fqn]] if fqn in own else self._order[-1:]), *of_module])
+            if not {*self._order}.issuperset(places):
+                own = {place[0]: place for place in self._order}
+                for fqn, of_module in groupby(places, itemgetter(0)):
+                    self._arrange([*([own[fqn]] if fqn in own else self._order[-1:]), *of_module])
             values = _matrix([[_figure(row, column)] for row in rows], 1)
             of_step = places, Rounded.of(values, np.ones_like(values, np.bool_))
             self._further.setdefault(column.name, {})[number] = of_step

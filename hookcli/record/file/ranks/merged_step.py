@@ -73,7 +73,6 @@ def _slowest(seconds: Iterable[float | None]) -> float | None:
 
 def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_far: Mapping[str, Report]) -> Report:
     first = next(iter(parts.values()))
-    places = [[*by_rank.values()] for by_rank in rows_by_place(parts).values()]
     match first.probe:
         case "check":
             return _verdict(parts)
@@ -84,7 +83,8 @@ def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_fa
         case "time":
             return _slowest_times(parts)
     if not any(row.stats for part in parts.values() for row in part.rows):  # of a further probe
-        rows = [by_rank[0] if len(by_rank) == 1 else Row(merged_values(by_rank, first.columns)) for by_rank in places]
+        places = ([*by_rank.values()] for by_rank in rows_by_place(parts).values())
+        rows = [own[0] if len(own) == 1 else Row(merged_values(own, first.columns)) for own in places]
         return replace(first, rows=rows, skipped=common_skipped(parts), meta=common_meta(parts))
     from hookcli.table.merged_ranks import merged  # imports numpy, which the record of one process can do without
 
