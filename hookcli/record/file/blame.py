@@ -8,6 +8,9 @@ from typing import ClassVar
 
 from hookcli.record.file.record_lines import Line
 
+APART = 10
+"""A sum of squares (of a row, micro-batch or rank) or a step's norm stands out above this many times the median."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blame(Line):

@@ -119,8 +119,7 @@ class RankedRecord(Record):
         self.non_finite = [value for _, value in self.non_finite_by_rank()]
         self.blames = [one for part in self.parts.values() for one in part.blames]
         self.losses = [line for part in self.parts.values() for line in part.losses]
-        of_ranks = ((rank, one) for rank, part in self.parts.items() for one in part.rules)
-        self.rules = [replace(one, model=f"{one.model}, rank {rank}") for rank, one in of_ranks]
+        self.rules = [replace(x, model=f"{x.model}, rank {r}") for r, part in self.parts.items() for x in part.rules]
         self.settings = [*{x.model: x for part in self.parts.values() for x in part.settings}.values()]
         self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())
@@ -172,7 +171,7 @@ class RankedRecord(Record):
         return self._by_line[entry.line - 1]
 
     def counts(self, entry: StepEntry) -> bool:
-        """True if to show a step by default: all ranks have finished it, or it has the non-finite value."""
+        """True if a step is shown by default: all ranks have finished it, or it has the non-finite value."""
         return super().counts(entry if not self._without(entry) else replace(entry, complete=False))
 
     def _without(self, entry: StepEntry) -> list[int]:

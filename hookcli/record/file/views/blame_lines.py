@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from statistics import median_low
 
-from hookcli.record.file.blame import Blame
+from hookcli.record.file.blame import APART, Blame
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.table.formatting import counted, number
 
-_APART = 10
-"""A micro-batch or rank stands out if its sum of squares is so many times the median, or more."""
 _NAMED = 3  # rows
 _SOON = 10  # steps
 
@@ -31,7 +29,7 @@ def blame_line(record: Record) -> str:
     after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
-    every = sorted({_place(one) for part in parts.values() for one in part.blames if one.passes})
+    every = sorted({_place(one) for one in record.blames if one.passes})
     bad, jumped = ([place for place in every if place[2] is finite] for finite in (False, True))
     before = [place for place in jumped if not bad or bad[0][0] - _SOON <= place[0] < bad[0][0]]
     if not (first := next(iter((*before, *bad)), None)):
@@ -60,7 +58,7 @@ def _where(same: Mapping[int, Blame], ranks: int) -> str:
     rank, at = max(sums, key=sums.__getitem__)
     blame, largest, alone = same[rank], sums[rank, at], len(sums) == 1
     finite = math.isfinite(largest)
-    stands_out = largest > _APART * median_low(sums.values()) if finite else any(map(math.isfinite, sums.values()))
+    stands_out = largest > APART * median_low(sums.values()) if finite else any(map(math.isfinite, sums.values()))
     if not (stands_out or blame.rows or len(same) < ranks):
         return _rows(blame, finite) if alone or not finite else "no micro-batch, rank or row stands out"
     micro = f"micro-batch {at} of {len(blame.passes)}" if blame.passes[1:] else ""

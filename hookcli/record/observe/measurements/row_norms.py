@@ -12,15 +12,14 @@ from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.record.file.blame import Blame
+from hookcli.record.file.blame import APART, Blame
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table.losses import KNOWN
 from hookcli.table.stats import norm
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 
-APART, _LEAST = 10, 0.01
-"""A row stands out if the square of its norm is so many times the median, or more, and such a share of the largest."""
+_LEAST = 0.01  # of the largest square of a norm: the rows below it don't stand out
 _KEPT = 8  # rows
 _WEIGHTED = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 _MIXING = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # the rows of a batch
