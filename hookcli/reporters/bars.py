@@ -137,5 +137,5 @@ def curve(values: Sequence[float | None], width: int) -> str:
     span = scale(max(known, default=0.0)) - low or 1.0
     own = [[value for value in part if value is not None] for part in parts]
     tops = [max(part, default=0.0) if all(map(math.isfinite, part)) else None for part in own]
-    bars = ["!" if top is None else _UPRIGHT[1 + round(7 * (scale(top) - low) / span)] for top in tops]
+    bars = ["!" if top is None else _UPRIGHT[1 + round((_EIGHTHS - 1) * (scale(top) - low) / span)] for top in tops]
     return "".join(bar if part else " " for bar, part in zip(bars, own, strict=True))

@@ -18,7 +18,7 @@ from hookcli.table.marks import faults, mark
 from hookcli.table.merged_rows import merged
 from hookcli.table.names import around, in_words, relative
 
-HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads output": "grad"}
+_HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads output": "grad"}
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
 _OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}
 _OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
@@ -60,8 +60,8 @@ class Joined:
     """The reports of a model: `places` by name, `columns` by head, those that are `searched`, and `findings`."""
 
     def __init__(self, reports: Sequence[Report] = (), lines: Iterable[Finding] = ()) -> None:
-        self.columns = {head: dict[str, Column]() for head in HEADS.values()}
-        self.searched = {*HEADS.values(), *(report.probe for report in reports)} - {"settings"}
+        self.columns = {head: dict[str, Column]() for head in _HEADS.values()}
+        self.searched = {*_HEADS.values(), *(report.probe for report in reports)} - {"settings"}
         rows = self._rows(reports)
         self.columns[""] |= {column.name: column for column in _OWN}
         self.places = {fqn: self._place(fqn, heads) for fqn, heads in rows.items()}
@@ -90,7 +90,7 @@ class Joined:
             for row in sorted(report.rows, key=lambda x: (report.grouping == "list" and x.get("index")) or 0):
                 key = f"{report.probe} {row.get('kind')}" if report.probe == "grads" else report.probe
                 fqn = row.fqn.rpartition(".")[0] if key in _OF_PARAMETERS else row.fqn
-                head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else HEADS.get(key, key)
+                head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else _HEADS.get(key, key)
                 inner = " ".join(f"{name} {row[name]}" for name in _INNER if row.get(name) is not None)
                 known = (*report.columns, *(RECORDED if key == "run" else ()))
                 alone = not inner or any(one.detail and row.get(one.name) is not None for one in known)
@@ -118,7 +118,7 @@ def told(found: Finding) -> str:
 
 
 def _findings(reports: Sequence[Report]) -> list[Finding]:
-    """What checks found, and faults of rows on which no check has spoken; the worst first, and where they begin."""
+    """Findings of checks, and faults of rows that no check reports; the worst first, and inner places before outer."""
     found = [*{(one.check, one.fqn, one.message): one for report in reports for one in report.findings}.values()]
     known = {one.fqn for one in found}
     marked = {one.fqn: one for report in reports for one in faults(report) if one and one.fqn not in known}

@@ -85,7 +85,7 @@ def _comparison(head: str, column: Column, numeric: bool, sign: str, given: str)
 
 
 def _value(place: Place, head: str, column: Column) -> Any:
-    """What is compared: of a count of elements the share of all."""
+    """The value to compare: for a count of elements, its share of all."""
     row = place.rows.get(head)
     value = row.get(column.name) if row else None
     return value / row["numel"] if row and value and column.kind == Kind.ELEMENTS and row.get("numel") else value

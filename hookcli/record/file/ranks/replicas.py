@@ -1,4 +1,4 @@
-"""Whether the weights of replicas agree: compares the digests that ranks have written after each recorded step."""
+"""Compares the weights of replicas, by the digests that ranks have written after each recorded step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SET = 16
 
 
 def apart(record: Record, *, wrong: bool = True) -> str:
-    """How the replicas' weights differ; not `wrong`: that ranks have weights of their own. "" if neither is so.
+    """How the replicas' weights differ; if not `wrong`, that ranks train weights of their own. "" if it is not so.
 
     Loads the first step of each model in which weights differ, and no other.
     """

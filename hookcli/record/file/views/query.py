@@ -39,7 +39,7 @@ class Query:
     """Selects by `step` (else the last ones), `model` and `phase`; `every_step` takes all that were finished.
 
     Shows the report of one `probe`, else all joined; with `over_time` the history of that module or parameter, where ""
-    and "." name the model itself; with `match`, too, that column of any report, for the places that match.
+    and "." name the model itself; if `match` is given as well, that column of any report, for the places that match.
     """
 
     step: int | None = None

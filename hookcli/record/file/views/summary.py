@@ -34,7 +34,7 @@ _SIZES = ((_ROWS, True), (_ROWS, False), (_ROWS // 2, False), (0, False))
 _TYPED = 2  # other lines on the screen: the command and the prompt; a remark on a bad value, the exit code of --check
 _NEXT = "Next: "
 _MANY, _TAIL = 24, 0.2  # steps of a run; its share, at the end, in which a step should have been recorded
-_BEFORE = 20  # a step: as many as are needed to tell what is usual
+_BEFORE = 20  # steps before a jump: enough to tell what is usual
 
 
 def summary(

@@ -1,4 +1,4 @@
-"""The probes of one step, whose calls are merged, and which hookcli's checks judge, as far as a single step allows."""
+"""Makes the probes of one step, merges the calls in their reports, and runs the checks that a single step allows."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
     missing = dict.fromkeys(("activations", "grads"), "--probe leaves them out")
     if unread:
         grads, missing["grads"] = None, unread
+    further = {probe: report for probe, report in reports.items() if probe not in _MEASURED}
     measured = Measurements(
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
         dtype=meta.get("dtype", "float32"),
         missing=missing,
-        probes=(further := {probe: report for probe, report in reports.items() if probe not in _MEASURED}),
+        probes=further,
     )
-    return judge(_checks(frozenset(further)), measured).report(
-        name, meta, modules=reports["inventory"].totals["modules"]
-    )
+    judged = judge(_checks(frozenset(further)), measured)
+    return judged.report(name, meta, modules=reports["inventory"].totals["modules"])
 
 
 (_CALLS,) = columns_named("calls")

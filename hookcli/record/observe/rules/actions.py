@@ -25,7 +25,7 @@ _BESIDE = '{ "$@" >&2 || printf "%s (exit code %s)\\n" "$0" $? >&2; } &'
 
 
 class Then(NamedTuple):
-    """What `--then` asks for, besides lines on stderr and in the record. `command` has the words of one to run."""
+    """The actions of `--then`, besides lines on stderr and in the record. `command`: the words of the one to run."""
 
     dump: bool
     stop: bool

@@ -35,7 +35,7 @@ _SEE = f"figures: {', '.join(EVERY_STEP)}; of recorded steps: {', '.join(names(M
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\(\s*([\w.-]+)\s*\)")
 _SUMS: Any = {"Add": add, "Sub": sub, "Mult": mul, "Div": truediv, "USub": neg}
 _ORDERS: Any = {"Gt": gt, "GtE": ge, "Lt": lt, "LtE": le, "Eq": eq}
-"""What the nodes of these names compute, and compare."""
+"""The arithmetic and the comparisons that nodes of these names stand for."""
 
 
 class Figure(NamedTuple):
@@ -51,7 +51,7 @@ class Figure(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A figure, or a window over it: its median, for example, in so many `steps` before the present one."""
+    """A figure, or a window over it: its median, for example, over this many `steps` before the present one."""
 
     label: str
     figure: Figure

@@ -64,7 +64,7 @@ class Search:
                 self._updates[step.model.name] = step.number, most
 
     def _micro_batch(self, step: ObservedStep, number: int) -> Iterator[str]:
-        """Say in which pass of a step with several it was, counted from 0; how many there are, the last step tells."""
+        """Say in which of a step's several passes it was, counted from 0; the last step tells how many there are."""
         forwards, backwards = self._passes.get(step.model.name, (0, 0))
         if number > 1 or backwards > 1:
             kind = "micro-batch" if forwards == backwards else "pass"
