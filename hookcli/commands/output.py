@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,6 @@ from hookcli.table import Column, Report, formatting
 from hookcli.table.columns import find_column
 from hookcli.table.files import write_whole
 from hookcli.table.grouping import View, apply_view, parse_depth, shown
-from hookcli.table.strict_json import document_text
 
 
 class Output:
@@ -55,7 +53,6 @@ class Output:
             if self.exports:
                 raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")
             require_stdout()
-        self._ended_by: dict[str, object] = {}
         self.view = _view(options, self.path is None and is_terminal(report_stream()))
 
     @property
@@ -105,8 +102,8 @@ class Output:
         if not (own or world().writes):
             return
         if error and self.name == "json":
-            self._ended_by = error.to_dict()
-            error.documented = error.documented or self.path is None
+            self._reporter.error = error.to_dict()
+            error.documented |= self.path is None
         if self.exports:
             self._export(self._shown(reports, mixed), growing)
             return
@@ -172,7 +169,7 @@ class Output:
             text: Any = self._reporter.render(reports, view)
             if not isinstance(text, str):
                 raise TypeError(f"render() returned {class_name(text)}, not text")
-        return document_text({**json.loads(text), "error": self._ended_by}) if self._ended_by else text
+        return text
 
     def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
         folds = not any(selection.needed(self._reporter))  # a reporter that requires columns gets every row

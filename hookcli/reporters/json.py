@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hookcli.reporters.base import Reporter
 from hookcli.table import Report, document
@@ -15,10 +15,11 @@ class JsonReporter(Reporter):
 
     suffixes = (".json",)
     then = "`hookcli show {path}` shows it"
+    error: Mapping[str, object] | None = None  # that ended the command
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write the reports as one JSON document; rows have only the columns that were chosen."""
-        whole = document(reports)
+        whole = document(reports, self.error)
         for report in whole["reports"] if view.columns else ():
             names = [column["name"] for column in report["columns"]]
             report["rows"] = [{name: row.get(name) for name in names} for row in report["rows"]]
