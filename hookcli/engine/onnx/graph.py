@@ -15,7 +15,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"  # of torch.onnx.export(dynamo=True): "['
 _QUOTED = re.compile(r"'([^'\\]*)'")
 _PATH = re.compile(r"/(?:(.+)/)?[^/]+")  # of TorchScript's exporter: /layer1/layer1.0/conv1/Conv
 _CALL = re.compile(r"_\d+$")
-_PASSED_ON = {"Add", "Cast", "DequantizeLinear", "Mul", "QuantizeLinear"}  # what quantizers put after an operator
+_PASSED_ON = {"Add", "Cast", "DequantizeLinear", "Mul", "QuantizeLinear"}  # quantizers put these after an operator
 
 
 class Operator(NamedTuple):
@@ -28,9 +28,10 @@ class Operator(NamedTuple):
 
 
 def read_onnx(text: str) -> Any:
-    """The model in an .onnx file. Raises UsageError for a damaged one, or one with weights outside of its folder."""
+    """The model in an .onnx file. Raises UsageError for a damaged one, or one with weights outside its folder."""
     try:
         import onnx
+        from google.protobuf.message import DecodeError
     except ImportError as error:
         raise UsageError(f"{text}: reading it needs onnx and onnxruntime: pip install 'hookcli[onnx]'") from error
     path = Path(text)
@@ -38,7 +39,7 @@ def read_onnx(text: str) -> Any:
         model = onnx.load_model_from_string(content(path, _MOST))
     except OSError as error:
         raise UsageError(f"{shortened(text)}: can't be read ({error.strerror or error})") from error
-    except Exception as error:  # of Protocol Buffers, which has several
+    except (DecodeError, ValueError) as error:  # a ValueError is that of Protocol Buffers in pure Python
         raise UsageError(f"{path}: damaged, or not an ONNX model ({in_brief(error)})") from error
     if not model.graph.node:
         raise UsageError(f"{path}: damaged, or not an ONNX model (no operators)")
