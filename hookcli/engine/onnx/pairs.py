@@ -47,6 +47,7 @@ class Pairing:
         for number, one in enumerate(found):
             for name in one.inputs:
                 self._users.setdefault(name, []).append(number)
+        self._called = [*self._calls()]
 
     def _note_folded(self) -> None:
         """Give the operators of a convolution, which a batch norm was folded into, to the batch norm."""
@@ -60,7 +61,7 @@ class Pairing:
 
     def candidates(self) -> list[str]:
         """The values that may be what modules returned."""
-        values = (name for _, blocks in self._calls() for block in blocks for name in self._leaving(block))
+        values = (name for _, blocks in self._called for block in blocks for name in self._leaving(block))
         return [*dict.fromkeys([*self._outputs, *values])]
 
     def _calls(self) -> Iterator[tuple[list[list[Row]], list[list[int]]]]:
@@ -88,7 +89,7 @@ class Pairing:
 
     def pair(self, described: Mapping[str, Described]) -> None:
         """Pair by place, shape and kind of numbers. A value that is alone in its place is paired whatever its shape."""
-        for calls, blocks in self._calls():
+        for calls, blocks in self._called:
             for rows, block in zip(calls, blocks, strict=True):
                 leaving = [name for name in self._leaving(block) if name in described]
                 wanted = [(tuple(row["shape"]), "float" in row["dtype"]) for row in rows]
