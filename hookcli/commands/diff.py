@@ -99,7 +99,7 @@ def diff(
     such options is compared with itself without them: hookcli diff 'resnet18 --amp'. Of two records from `hookcli
     run`: which run is better, in which settings they differ, the first step and module beyond tolerance, and what grew
     from there. A folder that --dump has written is compared tensor by tensor with another one, or with a model, which
-    runs on the same inputs; so is what ONNX Runtime computes of an .onnx file, with the model that it came from. Of two
+    runs on the same inputs; so is what ONNX Runtime computes from an .onnx file, with the model it came from. Of two
     files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed,
     and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a module of
     two models has another setting that can change figures of this run (an eps, a stride; not Dropout's p in eval mode).
@@ -113,20 +113,21 @@ def diff(
         if of_models and (named(a) or named(b)):
             raise UsageError(f"{of_models}: both sides must be models, not {what}")
     tolerance = Tolerance(own.rtol, own.atol, allowed)
-    if options.ops and (is_onnx(a) or is_onnx(b)):
-        raise UsageError("--ops: an .onnx file tells of no operator of PyTorch; leave it out", option="ops")
+    onnx = is_onnx(a) or is_onnx(b)
+    if options.ops and onnx:
+        raise UsageError("--ops: an .onnx file has no operators of PyTorch; leave it out", option="ops")
     if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
         raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):
         return compare_records(a, b, tolerance, narrowing(options), options)
-    if is_dump(a) or is_dump(b) or is_onnx(a) or is_onnx(b):
+    if onnx or is_dump(a) or is_dump(b):
         output = Output(options)
         output.check_columns(with_operators(DUMPED))
         with salvaging(output) as progress:
             from hookcli.commands.diff_dumps import DumpRuns
             from hookcli.commands.diff_onnx import OnnxRuns
 
-            runs = OnnxRuns if is_onnx(a) or is_onnx(b) else DumpRuns
+            runs = OnnxRuns if onnx else DumpRuns
             report = runs(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         return _judged([report], output)
     if holds_tensors(a) and holds_tensors(b):

@@ -18,7 +18,8 @@ _Options = Annotated[Options, all_but("ops", "match", "type", *SEVERAL)]
 def experts(model: Model, *, options: _Options) -> int:
     """Show how tokens spread over a mixture of experts.
 
-    A row per layer, and with --depth all and in JSON one per expert. The load is that of an expert, of a layer that of
-    the busiest, relative to the mean; the entropy is relative to an even choice; the margin is the last chosen score's.
+    A row per layer, and with --depth all and in JSON one per expert. The load is an expert's, or that of
+    a layer's busiest, relative to the mean; the entropy is relative to an even choice; the margin is the last chosen
+    score's.
     """
     return inspect_model(model, load("probes", "experts"), options)

@@ -79,7 +79,7 @@ def live_page(port: int, files: RecordFiles) -> tuple[str, Callable[[], None]]:
 
 
 def _start(work: Callable[[Callable[[], bool]], None], keep: int = STDERR) -> None:
-    """Start a process beside the program; `work` gets a function that tells if that has ended. `keep`: a file of its.
+    """Start a process beside the program; `work` gets a function that tells if that has ended, and keeps file `keep`.
 
     The process runs in a separate session, so that Ctrl-C doesn't end it before the last steps. It keeps no stream open
     but a terminal's stderr: the reader of a pipe would wait for it.

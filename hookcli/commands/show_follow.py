@@ -130,11 +130,9 @@ def _print_lines(tail: Tail, query: Query, output: Output) -> None:
         if record is not latest:  # a new run has replaced the file
             latest, steps, values, rules = record, 0, 0, []
         lines = [_line(step) for step in record.steps(query.of(record.entries[steps:]))]
-        found = (
-            *map(non_finite_line, record.non_finite[values:]),
-            *(rule_line(one) for one in record.rules if one not in rules),
-        )
-        for line in (*lines, *found):
+        lines += map(non_finite_line, record.non_finite[values:])
+        lines += (rule_line(one) for one in record.rules if one not in rules)
+        for line in lines:
             if not write_report(f"{visible(line)}\n"):
                 raise BrokenPipeError
         steps, values, rules = len(record.entries), len(record.non_finite), [*record.rules]

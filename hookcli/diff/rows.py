@@ -171,8 +171,9 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
 
 def _key(row: Row, fqn: str | None) -> Key:
     """The key by which rows are paired; `fqn` is the name in A, or None for a module that only B has."""
+    # A layer's own row, which has no number of a head or an expert, is not that of number 0.
     name = ("in B", row.fqn) if fqn is None else ("in A", fqn)
-    return (*name, *(row.get(key) or (-1 if DECLARED[key].detail and row.get(key) is None else 0) for key in _KEY))
+    return (*name, *(-1 if DECLARED[key].detail and row.get(key) is None else row.get(key) or 0 for key in _KEY))
 
 
 def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:

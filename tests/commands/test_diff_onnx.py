@@ -221,7 +221,7 @@ def test_wrong_sides(cli: Cli, folder: Path) -> None:
     cli("activations", "net.py:Net", *INPUT, "-o", "saved.json", "-q")
     for argv, said in (
         (("dynamo.onnx", "script.onnx"), "script.onnx can't be compared with dynamo.onnx; give the PyTorch model"),
-        (("net.py:Net", "dynamo.onnx", "--ops", "functions"), "--ops: an .onnx file tells of no operator of PyTorch"),
+        (("net.py:Net", "dynamo.onnx", "--ops", "functions"), "--ops: an .onnx file has no operators of PyTorch"),
         (("net.py:Net", "dynamo.onnx", "--backward"), "--backward: both sides must be models, not .onnx files"),
         (("net.py:Net", "dynamo.onnx", "-i", "4x3x4x4"), "dynamo.onnx: takes 2x3x4x4 as x, and gets 4x3x4x4"),
         (("net.py:Net", "dynamo.onnx", "-b", "4"), "dynamo.onnx: takes 2x3x4x4 as x, and gets 4x3x4x4"),

@@ -50,7 +50,7 @@ def shared_dims(module: nn.Module, w: Tensor) -> list[int]:
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:
-    """The module's own weights of two and more dimensions, which biases and most normalizations have not."""
+    """The module's own weights of two or more dimensions, so no biases, and none of most normalizations."""
     own = module.parameters(recurse=False)
     return [p for p in own if p.dim() > 1 and p.is_floating_point() and p.dtype.itemsize > 1 and is_plain(p)]
 

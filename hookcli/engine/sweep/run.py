@@ -91,10 +91,9 @@ class SweepRun:
             error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
             raise
         if not self._rows:
-            reasons = [f"{item.fqn}: {item.reason}" for item in self._skipped] or [
-                _LOOKED_FOR.get(self.sweep.of, "none was found")
-            ]
-            raise UsageError(f"no {self.sweep.of} could be swept: {reasons[-1]}")
+            none = _LOOKED_FOR.get(self.sweep.of, "none was found")
+            reason = [none, *(f"{item.fqn}: {item.reason}" for item in self._skipped)][-1]
+            raise UsageError(f"no {self.sweep.of} could be swept: {reason}")
         return self._report(began, complete=True)
 
     def _once(self, trial: Trial | None, *, watch: bool = False) -> Figures:

@@ -1,4 +1,4 @@
-"""What a sweep changes in each run: what a module returns, a head, an expert, or a layer's weights; and what not."""
+"""The changes of a sweep, one for each run: to a module's output, a head, an expert or a layer's weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DONE = {"zero": "zeroed", "mean": "set to its mean", "ones": "set to 1", "from"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is done in turn to each of the "modules", "heads" or "experts", down to a `depth` (None: at most MOST)."""
+    """A change to each of the "modules", "heads" or "experts" in turn, down to a `depth` (None: at most MOST)."""
 
     operation: str = "zero"
     of: str = "modules"
@@ -48,7 +48,7 @@ class Sweep:
 
     @property
     def done(self) -> str:
-        """What happens, in a word or two: zeroed."""
+        """The change in a word or two: zeroed."""
         word = _DONE.get(self.operation.partition("(")[0].strip(), f"edited by {self.operation}")
         return f"rounded to {self.quantize}" if self.quantize else word
 
@@ -72,7 +72,7 @@ class Trial:
 
 
 class SeenModules:
-    """What a session's run shows of each module that was called; no tensor is kept."""
+    """Notes on each module that a session's run calls; no tensor is kept."""
 
     def __init__(self, session: HookSession) -> None:
         self._session, self.flow = session, FlowCalls(session)
