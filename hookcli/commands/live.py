@@ -66,9 +66,7 @@ def live_page(port: int, files: RecordFiles) -> tuple[str, Callable[[], None]]:
     server = PageServer(port, "--serve")
 
     def serve(over: Callable[[], bool]) -> None:
-        while (path := _written(files)) is None and not over():
-            time.sleep(_PAUSE)
-        if path is not None:
+        if path := _awaited(files, over):
             server.live = LivePage(path)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             while not over():
@@ -112,21 +110,23 @@ def _detach(keep: int) -> None:
 def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> None:
     """Export the record once its file, or the folder of its ranks, holds something."""
     try:
-        while (path := _written(files)) is None:
-            if over():
-                files.release()  # of a command that ran no Python
-                return
-            time.sleep(_PAUSE)
+        if not (path := _awaited(files, over)):
+            files.release()  # of a command that ran no Python
+            return
         export(tail_of(path), Query(), output, over)
     except Exception as error:
         say(f"warning: --live ended: {error}; `hookcli show {shell_path(files.record)}` exports all of the record")
 
 
-def _written(files: RecordFiles) -> Path | None:
-    with suppress(OSError):
-        if files.record.stat().st_size:
-            return files.record
-    return folder_of(files.record)
+def _awaited(files: RecordFiles, over: Callable[[], bool]) -> Path | None:
+    """The record, or the folder of its ranks, once it holds something; None if the program ends before."""
+    while True:
+        with suppress(OSError):
+            if files.record.stat().st_size:
+                return files.record
+        if (folder := folder_of(files.record)) or over():
+            return folder
+        time.sleep(_PAUSE)
 
 
 def _runs(process: int) -> bool:

@@ -223,9 +223,8 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
-    lost = faults(record.courses())
-    lines = [*rule_summaries(record.rules), *wrong_lines(record)]
-    lines += filter(None, [lost or jumps(record.courses())])
+    lost = faults(courses := record.courses())
+    lines = [*rule_summaries(record.rules), *wrong_lines(record), *filter(None, [lost or jumps(courses)])]
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:
