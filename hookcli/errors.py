@@ -77,7 +77,7 @@ class NoGradientsError(UsageError):
 
 
 class UnknownRowError(UsageError, KeyError):
-    """A report has no row of a name, or several; it is a KeyError, too, because `report["name"]` raises it."""
+    """A report has no row of a name, or several; it is also a KeyError, because `report["name"]` raises it."""
 
     __str__ = Exception.__str__  # a KeyError's own puts the message in quotes
 

@@ -93,7 +93,7 @@ class Output:
         parts: str = "",
         error: HookcliError | None = None,
     ) -> None:
-        """Write the reports; a file is complete or as it was before. JSON has the `error` that ends the command, too.
+        """Write the reports; a file is complete or as it was before. JSON also has the `error` that ends the command.
 
         Of several processes only the first writes, unless they are this one's `own`. `mixed` reports are of several
         kinds: each keeps those of the chosen columns that it has. `growing`: more come, and others may read an export
