@@ -20,8 +20,7 @@ class Blame(Line):
     before. `passes` has for each backward pass through the model, of this rank's own batch, the sum of squares of
     the gradients that rows of the batch made; infinite if one was not finite. `rows` are those of the `size` rows in
     the pass with the largest sum that stand out, the largest first, `share` is their share of it, and `fqn` the module
-    where most of it is; `size` is 0 if no module returned a row for each of the batch. `mixed` names a module that
-    mixes rows.
+    where most of it is; `size` is 0 if no module returned a row for each of the batch. The module `mixed` mixes rows.
     """
 
     kind: ClassVar[str] = "blame"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.modules import BatchNorm, Convolution
 from hookcli.record.file.blame import APART, Blame
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table.losses import KNOWN
@@ -21,8 +22,6 @@ from hookcli.tensors.chunks import fetched
 
 _LEAST = 0.01  # of the largest square of a norm: the rows below it don't stand out
 _KEPT = 8  # rows
-_WEIGHTED = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
-_MIXING = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # the rows of a batch
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
 _ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
 
@@ -51,17 +50,17 @@ class RowNorms:
         module = event.module
         if not event.fqn:  # the model, which got the batch
             self._batches.update([len(x) for _, x in tree.arguments(event.args, event.kwargs) if x.dim()][:1])
-        if isinstance(module, _WEIGHTED):
+        if isinstance(module, (nn.Linear, Convolution)) and _trains(module):
             received = next((_norms(x) for _, x in tree.arguments(event.args, event.kwargs)), None)
             if received is not None and module.bias is not None:
                 received = received.hypot(torch.ones_like(received))
             self._received[event.fqn, event.call] = received
-        elif isinstance(module, _MIXING) and module.training:
+        elif isinstance(module, BatchNorm) and module.training:  # mixes the rows of a batch
             self._mixed = self._mixed or event.fqn
 
     def _arrive(self, event: HookEvent) -> None:
-        trains = event.module is not None and any(p.requires_grad for p in event.module.parameters(recurse=False))
-        if trains and event.grad is not None and not event.inner and (made := _norms(event.grad)) is not None:
+        grad = event.grad if _trains(event.module) and not event.inner else None
+        if grad is not None and (made := _norms(grad)) is not None:
             received = self._received.get((event.fqn, event.call))
             made = made if received is None or received.shape != made.shape else made * received
             self._made.append((self.passes, event.fqn, made))
@@ -116,6 +115,10 @@ class GradientCourse:
         whole = norm([row["l2"] for row in grads] if None in groups or not groups else groups)
         norms.append(min(whole, limit))  # so that the next jump is seen, too
         return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
+
+
+def _trains(module: nn.Module | None) -> bool:
+    return module is not None and any(p.requires_grad for p in module.parameters(recurse=False))
 
 
 def _norms(x: Tensor) -> Tensor | None:

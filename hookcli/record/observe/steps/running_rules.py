@@ -47,7 +47,6 @@ class RunningRules:
         terms = [term for rule in self.rules for term in rule.nodes.values()]
         self._longest = {one.figure: max(t.steps for t in terms if t.figure == one.figure) for one in terms}
         self._wants_norms = Figure(GRAD_NORM) in self._longest
-        self._waits = any(rule.waits for rule in self.rules)
         self._past: dict[tuple[str, Figure], deque[tuple[int, float]]] = {}
         self._steps: dict[str, dict[int, Values]] = defaultdict(dict)
         self._models: dict[str, ObservedModel] = {}
@@ -95,7 +94,7 @@ class RunningRules:
 
     def recorded(self, step: RecordedStep) -> None:
         """Judge the rules that ask for more than every step has."""
-        if step.phase != "train" or not step.complete or not self._waits:
+        if step.phase != "train" or not step.complete or not any(rule.waits for rule in self.rules):
             return
         report = overview(step)
         values = {**self._steps[step.model].get(step.step, {})}
@@ -121,7 +120,7 @@ class RunningRules:
                 past.extend([] if value is None else [(step, value)])
 
     def _value(self, term: Term, model: str, step: int, value: float | None) -> float | None:
-        past = self._past.get((model, term.figure), ()) if term.window else ()
+        past = self._past.get((model, term.figure), ())
         return term.over([before for at, before in past if at < step]) if term.window else value
 
     def _fire(self, rule: str, model: str, step: int, seen: Mapping[str, float]) -> None:
