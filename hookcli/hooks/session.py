@@ -57,6 +57,7 @@ class HookSession(SessionCore):
         self._in_backward = False
         self._operators_attached = False
         self._operators: OperatorCalls | AtenCalls | None = None
+        self._named: NamedFunctions | None = None
         self._modes: list[AbstractContextManager[object]] = []
         self._operators_on = ExitStack()
         self.created_modules: dict[str, list[CreatedModule]] = {}
@@ -198,7 +199,11 @@ class HookSession(SessionCore):
         also of layers of torch.nn, not of compiled code and in backward.
         """
         self.modules.hook(everything=True)  # a call is named by the module that runs
-        self.watch_functions(NamedFunctions(self, callback, names))
+        if self._named is None:
+            self._named = NamedFunctions(self)
+            self.watch_functions(self._named)
+        for name in names:
+            self._named.callbacks[name].append(callback)
 
     def attach_operators(self) -> None:
         """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""

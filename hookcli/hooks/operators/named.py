@@ -1,8 +1,8 @@
-"""Emits an event for each call of the functions that a probe names."""
+"""Emits an event for each call of the functions that probes name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
 from functools import cache
 from typing import Any
 
@@ -19,22 +19,25 @@ from hookcli.tensors.tree import Args, Kwargs
 
 
 class NamedFunctions(ObservingMode):
-    """Calls back after each call of a function of one of these names in the forward of a watched module."""
+    """Calls the `callbacks` for a name after each call of a function of that name in the forward of a watched module.
+
+    All probes share one mode, since PyTorch passes every function to each mode, whether its name is asked for or not.
+    """
 
     as_called = True
 
-    def __init__(self, core: SessionCore, callback: Callback, names: Collection[str]) -> None:
+    def __init__(self, core: SessionCore) -> None:
         super().__init__()
         self.past_compiled = core.model if core.past_compiled else None
+        self.callbacks: defaultdict[str, list[Callback]] = defaultdict(list)
         self._core = core
-        self._callback = callback
         self._lines = SourceLines()
-        self._named = cache(lambda func: named if (named := function_names(func))[0] in names else None)
+        self._named = cache(function_names)
         self._see = core.guarded(self._seen)
 
     def observe(self, func: Any, run: Function, args: Args, kwargs: Kwargs) -> object:
         named = self._named(func)
-        call = running_call(self._core) if named else None
+        call = running_call(self._core) if named[0] in self.callbacks else None
         output = run(*args, **kwargs)
         if call is not None and call.hooked.watched and not in_backward():
             self._see(func, named, call, args, kwargs, output)
@@ -43,4 +46,5 @@ class NamedFunctions(ObservingMode):
     def _seen(self, func: Any, named: tuple[str, str], call: Call, args: Args, kwargs: Kwargs, output: object) -> None:
         event = HookEvent(HookKind.FORWARD, call.hooked.fqn, call.hooked.module, call.number, call.index, args, kwargs)
         event.output, event.operator = output, Operator(func, *named, self._lines.caller())
-        self._core.call_back(self._callback, event)
+        for callback in self.callbacks[named[0]]:
+            self._core.call_back(callback, event)

@@ -118,10 +118,9 @@ class HeadSums:
                 self._add(scores, slice(item, item + items), begin, min(begin + rows, queries))
         return self
 
-    def add_output(self, output: Tensor, dim: int = 1) -> HeadSums:
-        """Add what the heads, in this dimension, return."""
-        others = [i for i in range(output.dim()) if i != dim]
-        norms = torch.linalg.vector_norm(output, dim=others, dtype=torch.promote_types(output.dtype, torch.float32))
+    def add_output(self, output: Tensor) -> HeadSums:
+        """Add the output of the heads: batch, heads, queries, size."""
+        norms = torch.linalg.vector_norm(output, dim=(0, 2, 3), dtype=torch.promote_types(output.dtype, torch.float32))
         self.sums[4] += norms.double().square()
         self.sums[5] += output.numel() // len(norms)
         return self
