@@ -38,12 +38,12 @@ class AttentionProbe(Probe):
     columns = ATTENTION
     grouping = "disjoint"
     fastpath = False
-    merges_batches = True
-    in_steps = True
+    merges_batches = in_steps = True
 
     def __init__(self) -> None:
         self._layers: dict[tuple[str, int], tuple[HookEvent, HeadSums]] = {}
         self._skipped: dict[Skipped, None] = {}
+        self._made: tuple[list[Row], list[Row]] | None = None
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
         self._softmaxes: list[tuple[str, torch.Size, HeadSums]] = []
         """The last two: attention's if a product of their weights follows in the module, or in one around it."""
@@ -122,14 +122,14 @@ class AttentionProbe(Probe):
     _FUNCTIONS: ClassVar = {"scaled_dot_product_attention": _fused, "flex_attention": _flex, "softmax": _begin}
 
     def _merge(self, event: HookEvent, sums: HeadSums) -> None:
-        key = event.fqn, event.call
+        key, self._made = (event.fqn, event.call), None
         if key not in self._layers:
             self._layers[key] = replace(event, args=(), kwargs={}, output=None), sums
         elif not self._layers[key][1].merge(sums):
             self._skip(event.fqn, "a further call of attention in it has another number of heads")
 
     def report(self, model: str, meta: Meta) -> Report:
-        self._drawn = "(0 or 1)" in str(meta.get("input"))
+        self._drawn, self._made = "(0 or 1)" in str(meta.get("input")), None
         return super().report(model, meta)
 
     def rows(self) -> list[Row]:
@@ -137,8 +137,10 @@ class AttentionProbe(Probe):
         return noted(self._measured()[0])
 
     def _measured(self) -> tuple[list[Row], list[Row]]:
-        """The heads with figures, and those with NaN or infinities."""
-        rows, broken = list[Row](), list[Row]()
+        """The heads with figures, and those with NaN or infinities; rows, totals and skipped ask for them."""
+        if self._made:
+            return self._made
+        self._made = rows, broken = list[Row](), list[Row]()
         for event, sums in sorted(self._layers.values(), key=lambda layer: layer[0].index):
             place = {"fqn": event.fqn, "type": type_of(event.module), "call": event.call, "index": event.index}
             for head, figures in enumerate(sums.figures()):
@@ -195,7 +197,7 @@ def _require_plain(*tensors: Tensor | None) -> None:
 
 
 def _fits(x: Tensor, at: int, shape: torch.Size, equation: str) -> bool:
-    """True if this factor can be a softmax's weights of that shape: the first, or transposed the second; of einsum any.
+    """True if this factor can be a softmax's weights of that shape: the first, the second transposed, any of an einsum.
 
     In an einsum the other factor lacks the letter of queries: the weights of a gate have none.
     """
@@ -210,7 +212,7 @@ def _fits(x: Tensor, at: int, shape: torch.Size, equation: str) -> bool:
 
 
 def _in_order(output: Tensor, equation: str, weights: int) -> Tensor:
-    """What einsum returns with its dimensions as those of its operand `weights`, and those of the values' size last."""
+    """The output of einsum, with its dimensions in the order of its operand `weights`, and the values' size last."""
     given, _, made = equation.replace(" ", "").replace("...", "").partition("->")
     operands = given.split(",")
     lead = operands.pop(weights)[:-1]
@@ -224,8 +226,8 @@ def _in_order(output: Tensor, equation: str, weights: int) -> Tensor:
 def _by_heads(x: Tensor, lead: Sequence[int], heads: int) -> Tensor:
     """The tensor with the dimensions batch, heads, queries or keys, and size.
 
-    `lead` are the sizes of the query's dimensions before the last two; where `heads` of them are, its module says (0 if
-    it does not): in the last, unless another one has that many, the last two together, or the only one times the batch.
+    `lead`: the sizes of the query's dimensions before the last two. `heads`: the number its module says, or 0; they
+    are the last of these dimensions, unless another has that size, the last two together, or part of the only one.
     """
     x = x[(None,) * (len(lead) + 2 - x.dim())]
     if len(lead) == 1 and x.shape[0] > 1:

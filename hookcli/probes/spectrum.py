@@ -1,4 +1,4 @@
-"""Ranks and singular values of what modules return, of weights, and of the updates of weights."""
+"""Ranks and singular values of outputs, of weights, and of their updates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.dead_units import FEATURES_LAST, FEATURES_SECOND
 from hookcli.probes.shared.unmeasured import unmeasured
-from hookcli.table import Row, Skipped
+from hookcli.table import Report, Row, Skipped
 from hookcli.table.columns.layouts import SPECTRUM
 from hookcli.table.formatting import number
+from hookcli.table.meta import Meta
 from hookcli.table.names import in_words, is_within
 from hookcli.table.rank_collapse import collapsed, in_short
 from hookcli.tensors import tree
@@ -38,7 +39,7 @@ _Found = Matrix | str
 
 @dataclass(slots=True)
 class _Place:
-    """All calls of a module so far: what it returned, and received."""
+    """All calls of a module so far: the tensor that it returned, and the one that it received."""
 
     index: int
     type: str
@@ -56,9 +57,7 @@ class SpectrumProbe(Probe):
 
     name = "spectrum"
     columns = SPECTRUM
-    merges_batches = True
-    inside_compiled = True
-    in_steps = True
+    merges_batches = inside_compiled = in_steps = True
 
     def __init__(self, *, of: str | None = None) -> None:
         self._of = of
@@ -139,11 +138,16 @@ class SpectrumProbe(Probe):
         return -1 if moved or not (image or shape[1] == size) else 1
 
     def batch_ended(self) -> None:
-        """Do nothing: calls of further batches merge as those of one do."""
+        """Do nothing: calls of several batches merge like those of one."""
 
     def updated(self, fqn: str, before: Tensor, now: Tensor) -> None:
         if now.dim() >= _SIDES:
             self._updates[fqn] = _of_weight(now - before)
+
+    def report(self, model: str, meta: Meta) -> Report:
+        """Return the report of everything so far: a program that watches its model may ask again later."""
+        self._made, self._unfit = None, {}
+        return super().report(model, meta)
 
     def rows(self) -> list[Row]:
         if self._made is None:
@@ -190,8 +194,8 @@ class SpectrumProbe(Probe):
         if broken:
             first = reduce(lambda around, fqn: fqn if is_within(fqn, around) else around, broken)
             return {"verdict": f"NaN or Inf in {in_words(first)}"}
-        if found := collapsed(rows):
-            return {"verdict": f"{in_words(found[0].fqn)}: {in_short(found[0])} (HK051)"}
+        if found := next((row for row in rows if row.get("note")), None):
+            return {"verdict": f"{in_words(found.fqn)}: {found['note']} (HK051)"}
         several = [row for row in rows if row["dimensions"] > 1]
         rows = [row for row in several if row["kind"] == "output"] or several
         if not rows:
@@ -201,7 +205,7 @@ class SpectrumProbe(Probe):
         return {"verdict": f"{'no rank collapses; ' * (low['kind'] == 'output')}lowest effective rank: {rank}"}
 
     def skipped(self) -> list[Skipped]:
-        """Return what has no rows, with the reasons, once these are known."""
+        """Return everything without a row, with the reason."""
         self.rows()
         return [*self._unfit, *(unmeasured(self.session) if self._of != "weights" else ())]
 

@@ -164,3 +164,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeyp
     assert worst.split()[1] == "4" and "0.0%" in worst
     assert main(["attention", *given, "-f", "csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 8
+
+
+def test_a_program_may_ask_for_reports_more_than_once() -> None:
+    with hookcli.watch(model := GPT(), ["attention", "spectrum"]) as watched:
+        for calls in (1, 2):
+            model(TOKENS)
+            attention, spectrum = watched.reports()
+            assert {row["call"] for row in attention.rows} == {*range(calls)}
+            assert {row["calls"] for row in spectrum.rows if row["kind"] == "output"} == {calls}
