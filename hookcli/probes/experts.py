@@ -34,8 +34,7 @@ class ExpertsProbe(Probe):
 
     name = "experts"
     columns = EXPERTS
-    merges_batches = True
-    in_steps = True
+    merges_batches = in_steps = True
 
     def attach(self, session: HookSession) -> None:
         self.session = session
@@ -144,7 +143,7 @@ class ExpertsProbe(Probe):
 
 
 def _shortfall(gap: float, squared: float, number: float) -> float:
-    """By how many standard deviations an expert's scores are below what it takes; infinite if they are all masked."""
+    """The distance of an expert's scores below what it takes, in standard deviations; infinite if all are masked."""
     mean = gap / number if number else math.inf
     spread = squared / number - mean * mean if number else 0.0
     return mean / (math.sqrt(max(spread, 0.0)) or math.ulp(0.0))

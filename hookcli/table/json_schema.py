@@ -94,9 +94,8 @@ def document_schema(columns: Sequence[Column] = (), errors: Mapping[str, str] | 
     names = {"name": _TEXT, "title": _TEXT, "unit": _type("string", "null")}
     skipped = {**dict.fromkeys(("fqn", "reason", "path"), _TEXT), "kind": _of_hint(Reason)}
     report = {"probe": _TEXT, "model": _TEXT, "meta": _ref("meta"), "totals": _ref("totals")}
-    report |= {f"{name}s": _list(_ref(name)) for name in ("column", "row", "finding")} | {
-        "skipped": _list(_ref("skipped"))
-    }
+    report |= {f"{name}s": _list(_ref(name)) for name in ("column", "row", "finding")}
+    report["skipped"] = _list(_ref("skipped"))
     ids = [{"const": name, "description": text} for name, text in (errors or {}).items()]
     error = {"id": {"oneOf": ids} if ids else _TEXT, "message": _TEXT, "exit_code": _COUNT}
     parts = {

@@ -19,17 +19,14 @@ from hookcli.tensors.tree import Args, Kwargs
 
 
 class NamedFunctions(ObservingMode):
-    """Calls the `callbacks` for a name after each call of a function of that name in the forward of a watched module.
-
-    All probes share one mode, since PyTorch passes every function to each mode, whether its name is asked for or not.
-    """
+    """Calls the `callbacks` for a name after each call of a function of that name in the forward of a watched module."""
 
     as_called = True
 
     def __init__(self, core: SessionCore) -> None:
         super().__init__()
         self.past_compiled = core.model if core.past_compiled else None
-        self.callbacks: defaultdict[str, list[Callback]] = defaultdict(list)
+        self.callbacks: defaultdict[str, list[Callback]] = defaultdict(list)  # of all probes: a mode gets every call
         self._core = core
         self._lines = SourceLines()
         self._named = cache(function_names)

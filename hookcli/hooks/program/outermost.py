@@ -80,10 +80,6 @@ class _OutermostCall:
         """Release the program's objects: after an exception, the hook, which refers to this, stays for a while."""
         self.module = self.frame = self.error = None
 
-    def still(self) -> bool:
-        """Return whether its frame is still on the stack: no hook fires if an interrupt ends the call."""
-        return on_stack(self.frame)
-
 
 class _Local(threading.local):
     """The outermost call of each thread. `busy`: the listener calls modules itself, which are not reported."""
@@ -152,7 +148,7 @@ class OutermostCalls:
     def in_place(self, module: nn.Module, compiled: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
         """Make a call of a module that `module.compile()` has compiled, of which hooks see nothing, and report it."""
         call = self._local.call
-        if torch.compiler.is_compiling() or self.busy or in_backward() or (call is not None and call.still()):
+        if torch.compiler.is_compiling() or self.busy or in_backward() or (call is not None and on_stack(call.frame)):
             return compiled(*args, **kwargs)
         self.drop_interrupted()
         self._report(module, args, kwargs)
@@ -172,7 +168,7 @@ class OutermostCalls:
 
     def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
         """Return whether the module is called inside this call; an interrupted call is dropped."""
-        if call.still():
+        if on_stack(call.frame):
             call.depth += call.module is module
             return True
         self._drop(call)
@@ -227,5 +223,5 @@ class OutermostCalls:
     def drop_interrupted(self) -> None:
         """Forget this thread's call, if an interrupt has ended it."""
         call = self._local.call
-        if call is not None and not call.still():
+        if call is not None and not on_stack(call.frame):
             self._drop(call)

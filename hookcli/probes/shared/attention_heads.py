@@ -44,14 +44,11 @@ class Scores:
         self.dtype = torch.promote_types(source.dtype, torch.float32)
         self.device, keys = source.device, self.key.shape[-2] if self.given is None else source.shape[-1]
         self.shape = (*source.shape[:3], keys)
-        hides = self.mask if self.given is None else self.given
+        hides = None if 0 in self.shape else self.mask if self.given is None else self.given
         self.first: Tensor | None = None
         """For each item of the batch the first key that any query may see; None if it is the first one."""
-        if (
-            hides is not None
-            and 0 not in self.shape
-            and not (self.device.type == "cpu" and _sees(hides[..., 0].amax((1, 2))).all())
-        ):
+        on_cpu = self.device.type == "cpu"  # where looking at a value waits for nothing
+        if hides is not None and not (on_cpu and _sees(hides[..., 0].amax((1, 2))).all()):
             self.first = _sees(hides.amax((1, 2))).expand(len(source), keys).int().argmax(-1)
 
     def block(self, items: slice, begin: int, end: int) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from hookcli.table.names import owner_of
 
 @dataclass
 class Choice:
-    """Sums over tokens of the `chosen` experts, which had run so many `calls` before; `top_k`: how many at once."""
+    """Sums over tokens of the `chosen` experts, `top_k` at a time. `calls`: how often experts had run before it."""
 
     sums: dict[str, Tensor]
     chosen: Tensor
@@ -71,7 +71,7 @@ def find_router(session: HookSession, fqn: str, number: int) -> Router | None:
 
 
 def _experts_in(module: nn.Module, number: int) -> list[nn.Module] | None:
-    """So many modules of one type in a list or mapping; none if a weight of three dimensions holds them; or None."""
+    """The experts: modules of one type in a list or mapping; [] if a weight of three dimensions holds them; or None."""
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         found = [part for part in module.children() if next(part.parameters(), None) is not None]
         kinds = [kind for kind, several in Counter(map(type, found)).items() if several == number]
