@@ -25,7 +25,7 @@ class _Attention(Check):
             yield Skipped("", heads.NO_ATTENTION)
         for fqn, layer in heads.layers_of(rows):
             if (queries := layer[0]["queries"]) < _LEAST:
-                yield Skipped(fqn, f"attention: {queries} queries are too few to judge; {_LEAST} are not")
+                yield Skipped(fqn, f"attention: {queries} queries are too few to judge: {_LEAST} are enough")
             else:
                 yield from self._found(fqn, layer, self.limit or 0.0)
 
@@ -39,8 +39,9 @@ class AttentionCollapse(_Attention):
 
     The first is entropy collapse: the softmax passes no gradient on to queries and keys, and training becomes unstable
     (Zhai et al. 2023, arXiv:2303.06296). The figure is the mean entropy in nats; at 0.01 the largest weight is 99.8 %.
-    On the first token alone a head rests (HK047). Heads are the same if the cosine of their weights, less even ones, is
-    above 0.99; even weights, as of fresh models, are not compared. Judged are 8 queries that may see two keys, or more.
+    A head that looks at the first token alone rests (HK047). Heads are the same if the cosine of their weights, less
+    even ones, is above 0.99; even weights, as of fresh models, are not compared. The check judges attention with at
+    least 8 queries that may see two keys or more.
     """
 
     id = "HK045"
@@ -62,7 +63,7 @@ class AttentionCollapse(_Attention):
 
 
 class AttentionLogits(_Attention):
-    """A logit of attention, what the softmax gets, is very large.
+    """A logit of attention, an input of its softmax, is very large.
 
     Logits that grow in training precede its divergence: weights become one-hot (Dehghani et al. 2023,
     arXiv:2302.05442; Wortsman et al. 2023, arXiv:2309.14322). Before Kimi K2 (2025, arXiv:2507.20534) they passed 1000,

@@ -26,8 +26,8 @@ class _Routing(Check):
         if not rows:
             yield Skipped("", NO_ROUTER)
         for layer, experts in layers_of(rows):
-            if layer["tokens"] < (least := least_tokens(layer)):
-                yield Skipped(layer.fqn, f"experts: {layer['tokens']:,} tokens are too few to judge; {least:,} are not")
+            if (tokens := layer["tokens"]) < (least := least_tokens(layer)):
+                yield Skipped(layer.fqn, f"experts: {tokens:,} tokens are too few to judge: {least:,} are enough")
             elif layer["top_k"] < layer["experts"]:
                 yield from self._found(layer, experts)
 
@@ -64,7 +64,7 @@ class RouterCollapse(_Routing):
     """Nearly all tokens choose the same expert, and the router is sure of it.
 
     The imbalance reinforces itself (Shazeer et al. 2017, arXiv:1701.06538). The figure is the busiest expert's share of
-    the tokens. Judged are routers of at most half of the experts, with a mean entropy below half of log E.
+    the tokens. The check judges routers that take at most half of the experts, with a mean entropy below half of log E.
     """
 
     id = "HK049"
@@ -85,7 +85,7 @@ class DroppedTokens(_Routing):
     """Experts that are full drop tokens that choose them; these pass the layer unchanged.
 
     The figure is the share of choices that no expert computed, as its capacity was reached (Fedus et al. 2022,
-    arXiv:2101.03961, section 2.2). Sparse models bear that 10 to 15 % are dropped (Zoph et al. 2022, arXiv:2202.08906).
+    arXiv:2101.03961, section 2.2). Sparse models tolerate 10 to 15 % of drops (Zoph et al. 2022, arXiv:2202.08906).
     It is judged where the router returns a mask of the tokens and experts, without those that were dropped.
     """
 

@@ -1,4 +1,4 @@
-"""What is wrong with heads of attention, in words. Free of torch."""
+"""The faults of heads of attention, in words. Free of torch."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
 
 
 def noted(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with a note on what is wrong with a head."""
+    """The rows, with a note on the faults of each head."""
     words = [[note.format_map(row.values) for test, (_, note) in _FAULTS.items() if test(row)] for row in rows]
     notes = [{"note": f"{SIGN} {', '.join(each)}"} if each else {} for each in words]
     return [replace(row, values={**row.values, **note}) for row, note in zip(rows, notes, strict=True)]
 
 
 def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
-    """What is wrong with how many heads, and with which; which rest; and if nothing is wrong, the largest logit."""
+    """The faults, each with its heads; the heads that rest; and the largest logit if there is no fault."""
     everything = [*rows, *broken]
     parts = [told(broken, everything, "not finite (NaN or Inf)")] * bool(broken)
     parts += [told(found, everything, what) for test, (what, _) in _FAULTS.items() if (found := [*filter(test, rows)])]
@@ -76,11 +76,11 @@ def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
 
 
 def told(found: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
-    """How many heads are so, and which, by layer: 3 of 144 heads are dead: h.0.attn heads 1, 2; h.3.attn head 4."""
+    """The number of such heads, and where they are: 3 of 144 heads are dead: h.0.attn heads 1, 2; h.3.attn head 4."""
     layers: dict[str, list[str]] = {}
     for row in found:
         layers.setdefault(in_words(row.fqn), []).append(str(row["head"]))
     places = [f"{fqn} head{'s' * (len(heads) > 1)} {listed(heads, 4)}" for fqn, heads in layers.items()]
-    more = f"; and in {len(places) - 2} layers more" if places[2:] else ""
+    more = f"; and in {counted(len(places) - 2, 'more layer')}" if places[2:] else ""
     count = f"{len(found):,} of {counted(len(rows), 'head')} {verbs[bool(found[1:])]}"
     return f"{count} {what}: {'; '.join(places[:2])}{more}"

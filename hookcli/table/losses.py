@@ -35,7 +35,7 @@ class LossCourse:
     jump: tuple[float, float] = 0.0, 0.0
     """The highest loss before that step, and its own."""
     jumped_on: str = ""
-    """The ranks whose loss it was, if not all of them: "(mean of the ranks; 180.0 on rank 1)"."""
+    """The ranks whose loss jumped, unless all did: "(mean of the ranks; 180.0 on rank 1)"."""
     skipped: dict[int, float] = field(default_factory=dict)
     """Losses, not finite, at which the program skipped the optimizer's step, by the step that came next."""
 

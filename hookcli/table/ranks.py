@@ -139,7 +139,7 @@ def ranks_named(numbers: Sequence[int]) -> str:
 
 
 def differing(values: Mapping[int, object]) -> str:
-    """Which ranks have other values: rank 1 differs from ranks 0, 2; ranks 0, 1 differ. "" if none does."""
+    """The ranks with other values, in words: rank 1 differs from ranks 0, 2; ranks 0, 1 differ. "" if none does."""
     by_value: dict[object, list[int]] = {}
     for rank, value in values.items():
         by_value.setdefault(value, []).append(rank)

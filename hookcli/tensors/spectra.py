@@ -50,7 +50,7 @@ class Matrix:
 
     @classmethod
     def of(cls, x: Tensor, *, items: int = 0) -> Matrix:
-        """The matrix x, whose rows are those of so many items in turn; without items x must stay as it is."""
+        """The matrix x. Its rows belong to so many `items`, in turn; without items, x must not change later."""
         count, columns = x.shape
         means = None
         if items and count > items:

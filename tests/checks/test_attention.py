@@ -97,7 +97,7 @@ def test_a_sink_is_said_and_no_fault() -> None:
 
 def test_what_can_not_be_judged_is_said() -> None:
     few = hookcli.check(Given(torch.zeros(4, 4), torch.eye(4)).eval(), torch.randn(1, 4, 4), attention=True)
-    assert "attention: 4 queries are too few to judge; 8 are not" in [s.reason for s in few.skipped]
+    assert "attention: 4 queries are too few to judge: 8 are enough" in [s.reason for s in few.skipped]
     none = hookcli.check(nn.Linear(4, 2), torch.randn(2, 4), attention=True)
     assert NO_ATTENTION in [s.reason for s in none.skipped]
     assert not [f for f in hookcli.check(Given(first(0.9999), some(1)).eval(), X).findings if f.check in IDS]

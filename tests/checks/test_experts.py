@@ -87,7 +87,7 @@ def test_routers_as_built_are_not_accused(x: Tensor) -> None:
 
 def test_what_can_not_be_judged_is_said(x: Tensor) -> None:
     few = hookcli.check(part(Listed(1)), x[:1, :40], experts=True)
-    assert ("1", "experts: 40 tokens are too few to judge; 76 are not") in [(s.fqn, s.reason) for s in few.skipped]
+    assert ("1", "experts: 40 tokens are too few to judge: 76 are enough") in [(s.fqn, s.reason) for s in few.skipped]
     none = hookcli.check(nn.Linear(WIDTH, 2), x, experts=True)
     assert NO_ROUTER in [s.reason for s in none.skipped] and not of(none)
     unasked = hookcli.check(biased(Listed(), 2, -torch.inf), x)

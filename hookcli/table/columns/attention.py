@@ -1,4 +1,4 @@
-"""Columns of attention's heads. Of several heads in one row they show the worst."""
+"""Columns of attention's heads. A row of several heads shows the worst of their figures."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Columns of spectra: ranks of what modules return, of weights, and of updates."""
+"""Columns of spectra: ranks of outputs, of weights, and of updates."""
 
 from hookcli.table.column import Bar, Column, Kind, Merge
 
