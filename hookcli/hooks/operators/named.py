@@ -19,7 +19,7 @@ from hookcli.tensors.tree import Args, Kwargs
 
 
 class NamedFunctions(ObservingMode):
-    """Calls the `callbacks` for a name after each call of a function of that name in the forward of a watched module."""
+    """Calls the `callbacks` for a name after each call of such a function in the forward of a watched module."""
 
     as_called = True
 
