@@ -73,7 +73,7 @@ class DeadUnits(_Units):
     """Channels of an activation are exactly zero for every input, at every position.
 
     A ReLU whose input is never positive passes no gradient, so the layer before it stops learning: the "dying ReLU" (Lu
-    et al. 2019, arXiv:1903.06733). The figure is the fraction of such channels in one call of a module. Judged are
+    et al. 2019, arXiv:1903.06733). The figure is their fraction in one call of a module. The check judges
     activation modules, modules that return a tensor none of their parts returned (an activation called as a function)
     and, in a run with a backward pass, inputs that come from a ReLU called as a function, directly or through pooling
     and reshaping; with --ops, every activation called as a function, by its own name and line. Channels are the second

@@ -16,7 +16,7 @@ class EvalInTraining(Check):
     """A module that behaves differently in training mode ran in eval mode while the model was in training mode.
 
     A batch normalization then keeps normalizing with running statistics that are never updated, and a dropout drops
-    nothing. Judged are normalizations with running statistics, dropout and stochastic depth, and attention and
+    nothing. The check judges normalizations with running statistics, dropout and stochastic depth, and attention and
     recurrent layers that have a dropout argument. A part that is frozen as a whole (no parameter in it requires grad)
     is not reported: to freeze a BatchNorm, put it into eval mode and freeze its weight and bias as well. Several
     modules of one type are one finding; if a whole container is in eval mode, the container is reported.

@@ -45,7 +45,7 @@ class BiasWithoutEffect(Check):
 
     For information only; it never makes the check fail. The bias has no effect on the output in training mode, its
     gradient is zero but for rounding, and in eval mode it cancels against the running mean. It costs memory and time of
-    the optimizer, and weight decay or noise move it. Judged are BatchNorm and InstanceNorm where they use the
+    the optimizer, and weight decay or noise move it. The check judges BatchNorm and InstanceNorm where they use the
     statistics of their input, and GroupNorm with a group per channel. The gradient confirms that the bias is lost: in a
     layer whose input is near 1, it must be smaller than the weight's by half of the dtype's digits. LayerNorm and
     GroupNorm with larger groups mix channels, and keep what is different between their biases. The figure is the number
