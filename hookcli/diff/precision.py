@@ -87,12 +87,16 @@ def _judged(a: Rows, b: Rows) -> str:
     if low and high / low < _ALIKE:
         return f"A and B are equally far from float64 ({errors['A']:.2g} and {errors['B']:.2g}{there})"
     if low:
-        times = f"{float(f'{high / low:.2g}'):,g} times further"
-        text = f"{far} is {times} from float64 than {near} ({high:.2g} and {low:.2g}{there})"
+        text = f"{far} is {_times(high / low)} further from float64 than {near} ({high:.2g} and {low:.2g}{there})"
     else:
         text = f"{far} is {high:.2g} from float64{there}, to which {near} is equal"
     grown = _most_grown([(b if far == "B" else a)[place] for place in places])
     return f"{text}; its error grows most in {title(grown, typed=False)} ({grown['rel_l2']:.2g})"
+
+
+def _times(ratio: float) -> str:
+    """The ratio of two errors, above 1, to its power of ten: the smaller error is rounding, and differs by kernel."""
+    return f"over {10 ** int(math.log10(ratio)):,} times" if ratio >= 10 else f"some {ratio:.0f} times"
 
 
 def _most_grown(rows: Sequence[Row]) -> Row:

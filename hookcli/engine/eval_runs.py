@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.checks.measurements import Comparison, Evaluation
+from hookcli.diff.tolerance import eps, excess
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
 from hookcli.engine.inputs import Call
@@ -24,7 +25,7 @@ from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.base import Probe
 from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
-from hookcli.table import STATS_COLUMNS, Row, agree
+from hookcli.table import STATS_COLUMNS, Row
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
@@ -35,7 +36,7 @@ _LAYOUT = "an input is nested or sparse, so no other batch can be made from it"
 _ODD = "the output has a layout or dtype whose values can't be compared"
 _STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
-_SPREAD = 1e-6  # relative: statistics of the same values by the same kernels differ by less
+_ROUNDING = 16  # units in the last place by which kernels for other batch sizes may move the elements, by their rms
 
 
 @contextmanager
@@ -212,7 +213,7 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
             row, beside = next((pair for pair in tensor if _agree(*pair)), tensor[0])
             if row.fqn == beside.fqn and row["shape"] != beside["shape"]:
                 longer = True
-                padded = padded or ("" if _agree(row, beside, ("l2",), 10 * _SPREAD) else str(row.fqn))
+                padded = padded or ("" if _agree(row, beside, ("l2",)) else str(row.fqn))
             elif not _agree(row, beside):
                 return padded or str(row.fqn), longer
             else:
@@ -223,9 +224,14 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
 _STEADY = tuple(column.name for column in STATS_COLUMNS if column.moves)  # figures that few elements move little
 
 
-def _agree(row: Row, beside: Row, keys: Sequence[str] = _STEADY, tolerance: float = _SPREAD) -> bool:
-    pairs = [(getattr(row.stats, key), getattr(beside.stats, key)) for key in keys]
-    return row.fqn == beside.fqn and all(agree(*pair, rel_tol=tolerance, abs_tol=1e-12) for pair in pairs)
+def _agree(row: Row, beside: Row, names: Sequence[str] = _STEADY) -> bool:
+    """True if rounding explains the difference between two rows, by the precision of their dtype.
+
+    Each statistic is judged by how much it moves if the elements do: a mean near zero is noise of their rms.
+    """
+    rtol = _ROUNDING * eps(row["dtype"])
+    pairs = (excess(name, row.stats, beside.stats, rtol, 0.0) for name in names)
+    return row.fqn == beside.fqn and all(times <= 1 for times in pairs)
 
 
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:

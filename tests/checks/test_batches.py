@@ -247,3 +247,20 @@ def test_a_cache_that_breaks_the_second_run() -> None:
     [finding] = check(Caches(), torch.randn(4, 4), select=["HK020", "HK029"]).findings
     begins = "in eval mode, on the second run, the model (Caches)"
     assert finding.check == "HK029" and finding.message.startswith(begins)
+
+
+class Rounds(nn.Module):
+    """Rounds the first item in another way beside other items, as kernels do; its mean is near zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        ones = torch.ones_like(x).flatten(1)
+        ones[:, ::2] += 4 * torch.finfo(x.dtype).eps * bool(x[1:].sum() > 0)
+        return (x - x.mean(1, keepdim=True)) * ones.view_as(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rounding_is_not_blamed_for_what_mixes_the_batch(dtype: torch.dtype) -> None:
+    for mixing, place in ((Fn(lambda y: y - y.mean(0)), ["1.layer"]), (nn.Identity(), [])):
+        model = nn.Sequential(Rounds(), mixing, nn.Linear(16, 2)).to(dtype)
+        report = check(model, torch.ones(3, 16, dtype=dtype).cumsum(1), select="HK020")
+        assert [f.fqn for f in report.findings] == place

@@ -114,8 +114,10 @@ def test_errors_are_those_of_a_forward_by_hand(cli: Cli) -> None:
         assert rows[name]["a_error"] == pytest.approx(apart(x, a[name]), rel=1e-3, abs=1e-9), name
         assert rows[name]["b_error"] == pytest.approx(apart(x, b[name]), rel=1e-3), name
     ratio = apart(exact[""], b[""]) / apart(exact[""], a[""])
-    said = re.search(r"; B is ([\d,]+) times further from float64 than A", verdict)
-    assert said and float(said[1].replace(",", "")) == pytest.approx(ratio, rel=0.06) and not skipped
+    said = re.search(r"; B is over (10*[\d,]+) times further from float64 than A", verdict)
+    assert said and not skipped
+    power = float(said[1].replace(",", ""))
+    assert power / 1.5 < ratio < 15 * power
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -137,7 +139,9 @@ def test_the_nearer_side_is_named_whichever_it_is(cli: Cli) -> None:
     _, verdict, _ = compared(cli, "net.py:Net --dtype bfloat16", "net.py:Net")
     assert "; A is " in verdict and "times further from float64 than B" in verdict
     _, verdict, _ = compared(cli, "net.py:Net --dtype float64")
-    assert re.search(r"; A is \S+ times further from float64 than B", verdict)  # whose softmax remains in float32
+    assert re.search(
+        r"; A is (some|over) \S+ times further from float64 than B", verdict
+    )  # whose softmax remains in float32
     _, verdict, _ = compared(cli, "net.py:Net --compile eager")
     assert verdict.startswith("Identical, bit for bit; A and B are equally far from float64 (")
 
