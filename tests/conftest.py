@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
-os.environ["OMP_NUM_THREADS"] = "1"
+THREADS = os.environ.get("HOOKCLI_TEST_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = THREADS
 # Inductor's few programs need no pool of processes, and no trial of what the compiler makes for this processor.
 os.environ |= {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "1"}
 # Hundreds of processes import hookcli: one of them compiles it.
@@ -26,6 +27,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No terminal's width or colour leaks in from outside; pytest-xdist sets a width.
 for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
+# `python3` and `hookcli` of a shell are those of these tests, also where their environment is not activated.
+os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))  # noqa: PTH120
 # The last that is done: a worker leaves PyTorch as it is, which takes seconds to take apart; else libraries find no
 # leak in what `quiet_machine` has frozen.
 atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.register(gc.unfreeze)
@@ -102,7 +105,7 @@ def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     gc.collect()
     gc.freeze()
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(THREADS))
     for device in (torch.cuda, torch.xpu, torch.mtia):
         device.traceback = NO_STACK
 
