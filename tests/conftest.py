@@ -108,6 +108,7 @@ def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     torch.set_num_threads(int(THREADS))
     for device in (torch.cuda, torch.xpu, torch.mtia):
         device.traceback = NO_STACK
+    torch.manual_seed(0)  # the same random weights and inputs each time, whichever tests were run before
 
 
 @pytest.fixture

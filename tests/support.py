@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
@@ -20,6 +21,11 @@ from hookcli.table import STATS_KEYS, TensorStats
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 HOOK_FLAGS = ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
+
+needs_inductor = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "DEFAULT",
+    reason="inductor's C++ does not compile for kernels without vectors",
+)
 
 
 def damaged(document: Any) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:

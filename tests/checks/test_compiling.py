@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch._dynamo as dynamo
 from checks import compiled_nets as nets
-from support import untouched
+from support import needs_inductor, untouched
 from torch import nn
 from torch._dynamo import utils
 
@@ -237,6 +237,7 @@ def test_a_model_that_cannot_be_compiled(cli: Callable[..., Any], net: Path, mon
     assert "--compile=refuses" in next(line for line in ran.out.splitlines() if line.startswith("Next:"))
 
 
+@needs_inductor
 def test_with_inductor_as_people_type_it(cli: Callable[..., Any], net: Path) -> None:
     ran = cli("check", "net.py:Net", "-i", "2x3x4x4", "--no-backward", "--compile")
     assert ran.code == 0 and "torch.compile (inductor): 1 graph" in ran.out

@@ -11,6 +11,7 @@ from support import untouched
 from torch import Tensor, nn
 
 from hookcli import check
+from hookcli.table.formatting import number
 
 
 class Functional(nn.Module):
@@ -92,7 +93,7 @@ def test_the_layer_whose_output_is_never_positive_is_named() -> None:
         model = Fn(before=lambda x, shift=shift: act(fc(x) + shift)[:, :4])
         model.fc, model.act = fc, act
         [found] = check(model, x, select=["HK003", "HK010"]).findings
-        why = "" if shift else f"; its input, from fc, is at most {fc(x).max().item():.4g}"
+        why = "" if shift else f"; its input, from fc, is at most {number(fc(x).max().item())}"
         assert (found.fqn, found.message) == ("act", f"8 of 8 channels zero for every input{why}")
 
 

@@ -11,6 +11,7 @@ import forks
 import pytest
 import torch
 from record.launching.support import ENV
+from support import needs_inductor
 
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.reading import read_record
@@ -108,6 +109,7 @@ def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Pat
     }
 
 
+@needs_inductor
 @pytest.mark.xdist_group("torch.compile")  # which shares precompiled headers
 def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path) -> None:
     """By inductor, in float32, in every step; what is said of the compiler is of the script's own programs."""

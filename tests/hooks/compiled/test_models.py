@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from hooks.compiled.test_looks import TORCH, assert_same_rows
-from support import untouched
+from support import needs_inductor, untouched
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
@@ -56,7 +56,10 @@ def probes() -> list[Any]:
 
 @pytest.mark.parametrize(
     ("make", "backend"),
-    [*((m, "aot_eager") for m in (llama, recomputed, encoder)), (perceptron, "inductor")],
+    [
+        *((m, "aot_eager") for m in (llama, recomputed, encoder)),
+        pytest.param(perceptron, "inductor", marks=needs_inductor),
+    ],
 )
 def test_rows_of_a_training_step_are_those_of_eager_mode(make: Callable[[], Any], backend: str) -> None:
     model, x = make()
@@ -75,6 +78,7 @@ def test_rows_of_a_training_step_are_those_of_eager_mode(make: Callable[[], Any]
         assert_same_rows(one, other, tolerance=1e-4)
 
 
+@needs_inductor
 @pytest.mark.parametrize("emulates", [False, True])
 def test_in_bfloat16_looks_move_what_inductor_fuses_unless_it_rounds_there_too(emulates: bool) -> None:
     model, x = perceptron()
