@@ -1,0 +1,56 @@
+"""The ratchet: figures of the code's structure that may get better, and never worse (`scripts/house`)."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+from textwrap import dedent
+from unittest.mock import patch
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+with patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
+    import _house as house
+
+LIMITS = json.loads((SCRIPTS / "house.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def measured() -> house.House:
+    return house.measured()
+
+
+def test_no_figure_gets_worse(measured: house.House) -> None:
+    counts = measured.counts()
+    worse = {name: counts[name] for name, limit in LIMITS.items() if counts[name] > limit}
+    assert not worse, f"limits {LIMITS}; `scripts/house --complex` and `--names` list the places"
+
+
+def test_decisions_inside_expressions_count(measured: house.House) -> None:
+    """One for the function, `if`, `and`, `or` and the conditional expression each; two for the loop with a condition."""
+    source = """
+        def f(a, b):
+            if a and b or not a:
+                return [x for x in a if x]
+            def inner():
+                return 1 if a else 2
+            return a if b else b
+    """
+    (function,) = ast.parse(dedent(source)).body
+    assert isinstance(function, ast.FunctionDef) and house.decisions(function) == 7
+    assert house.decisions(function) <= house.MOST_DECISIONS
+    assert all(count > house.MOST_DECISIONS for count, _ in measured.complex_functions)
+
+
+def test_imports_are_seen_at_any_depth_and_as_text() -> None:
+    source = """
+        import hookcli.errors
+        def f():
+            from hookcli.table import Row
+            return "hookcli.commands.app:build_app", "hookcli shapes"
+    """
+    imported = house._imported(ast.parse(dedent(source)))
+    assert imported == {"hookcli.errors", "hookcli.table", "hookcli.table.Row", "hookcli.commands.app"}
