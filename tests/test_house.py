@@ -30,7 +30,7 @@ def test_no_figure_gets_worse(measured: house.House) -> None:
 
 
 def test_decisions_inside_expressions_count(measured: house.House) -> None:
-    """One for the function, `if`, `and`, `or` and the conditional expression each; two for the loop with a condition."""
+    """One for the function, `if`, `and`, `or` and the conditional expression each; two for the comprehension."""
     source = """
         def f(a, b):
             if a and b or not a:
