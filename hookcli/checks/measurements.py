@@ -10,7 +10,7 @@ from typing import Protocol
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError, UsageError, shortened
-from hookcli.table import Report
+from hookcli.table import Report, Row
 from hookcli.table.compilation import Compilation
 from hookcli.table.losses import LossCourse
 
@@ -75,6 +75,19 @@ class Evaluation:
     again: Comparison | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EvalOutputs:
+    """A forward pass in eval mode without gradients, in which a value of the model's output was not finite.
+
+    `activations` and `inventory` are the rows of another such pass under probes; all are empty if the output was
+    finite. `fused`: the values are finite where attention does not take PyTorch's fused path.
+    """
+
+    activations: Sequence[Row] = ()
+    inventory: Sequence[Row] = ()
+    fused: bool = False
+
+
 @dataclass(frozen=True)
 class Measurements:
     """Everything that was measured of one model, for checks to read.
@@ -95,6 +108,7 @@ class Measurements:
     settings: Report | None = None
     again: Sequence[Report] | None = None
     evaluation: Evaluation | None = None
+    eval_outputs: EvalOutputs | None = None
     companions: Comparison | None = None
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None

@@ -33,7 +33,7 @@ LAYOUT = ("shapes", "flow")
 """The probes that need no values, in a run of their own: on the meta device if the model can run there."""
 Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
-_IN_EVAL = ("evaluation", "companions", "halves")
+_IN_EVAL = ("evaluation", "eval_outputs", "companions", "halves")
 _FULL = {"activations", "grads"}
 
 
@@ -167,7 +167,8 @@ class Examiner:
         self._stage(" in eval mode")
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:
-            for name, result in evaluate(self.model, arguments(self.run.inputs), wanted).items() if wanted else ():
+            results = evaluate(self.model, arguments(self.run.inputs), wanted, self.plan.ops) if wanted else {}
+            for name, result in results.items():
                 if isinstance(result, str):
                     self.missing[name] = result
                 else:
