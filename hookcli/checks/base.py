@@ -14,7 +14,7 @@ from hookcli.table import SEVERITIES, Finding, Skipped
 from hookcli.table.formatting import number
 
 ERROR, WARNING = SEVERITIES
-IN_EVAL = "in eval mode without gradients"
+IN_EVAL = "in eval mode"
 """The beginning of a message about the runs in eval mode."""
 
 

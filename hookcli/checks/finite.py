@@ -83,8 +83,9 @@ class ActivationNotFinite(_NotFinite):
         yield from findings
         if measured.eval_outputs and not findings:
             evaluated = measured.eval_outputs
+            how = IN_EVAL if evaluated.gradients else f"{IN_EVAL} without gradients"
             for finding in self._of_run(evaluated.activations, evaluated.inventory):
-                finding = replace(finding, message=f"{IN_EVAL}: {finding.message}")
+                finding = replace(finding, message=f"{how}: {finding.message}")
                 yield _of_fused_path(finding) if evaluated.fused else finding
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:

@@ -77,15 +77,16 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvalOutputs:
-    """A forward pass in eval mode without gradients, in which a value of the model's output was not finite.
+    """What was seen of the model's output in eval mode without gradients; with `gradients` if the model fails without.
 
-    `activations` and `inventory` are the rows of another such pass under probes; all are empty if the output was
-    finite. `fused`: the values are finite where attention does not take PyTorch's fused path.
+    If a value was not finite, `activations` and `inventory` are the rows of another such pass, under probes; else they
+    are empty. `fused`: the values are finite where attention does not take PyTorch's fused path.
     """
 
     activations: Sequence[Row] = ()
     inventory: Sequence[Row] = ()
     fused: bool = False
+    gradients: bool = False
 
 
 @dataclass(frozen=True)

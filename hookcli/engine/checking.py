@@ -19,6 +19,7 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.selection import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
+from hookcli.engine.gradients import GRADIENTS
 from hookcli.engine.inputs import as_called
 from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
@@ -146,13 +147,15 @@ def examine(
         judgement = replace(judgement, notes=[*judgement.notes, *says_how])
     inventory = measured.inventory
     sources = _sources(inventory.rows if inventory else ())
-    in_eval = _sources(measured.eval_outputs.inventory if measured.eval_outputs else ())
+    in_eval = {**sources, **_sources(measured.eval_outputs.inventory if measured.eval_outputs else ())}
     by_finding = [in_eval if one.message.startswith(IN_EVAL) else sources for one in judgement.findings]
     located = [_located(one, run.model, its) for one, its in zip(judgement.findings, by_finding, strict=True)]
     judgement = replace(judgement, findings=located)
+    needed = measured.eval_outputs and measured.eval_outputs.gradients
     meta: Meta = {
         **noted(inventory.meta if inventory else finished(run.info)),
         **compiled,
+        **({"gradients": f"{GRADIENTS} in eval mode"} if needed else {}),
         "seconds": time.perf_counter() - started,
         "hookcli_seconds": ProgramClock.total - own,
     }

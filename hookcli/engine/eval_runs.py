@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -16,9 +17,11 @@ from torch.nn.parameter import is_lazy
 from hookcli.checks.measurements import Comparison, EvalOutputs, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
+from hookcli.engine.gradients import again_with_gradients
 from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.torch_private.modules import BatchNorm
@@ -93,7 +96,8 @@ def evaluate(
     if again and again.value and not again.value * _LARGER < difference:
         measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
     if "eval_outputs" in wanted:
-        measured["eval_outputs"] = _eval_outputs(model, inputs, runs.outputs, ops)
+        judged = _eval_outputs(model, inputs, runs.outputs, ops)
+        measured["eval_outputs"] = replace(judged, gradients=runs.gradients)
     if "evaluation" in wanted:
         measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
     return measured
@@ -142,21 +146,34 @@ def _in_containers(inputs: Arguments) -> bool:
 
 
 class _EvalRuns(NamedTuple):
-    """The outputs of each run; whether random numbers were drawn; the buffers that changed; the second run's error."""
+    """The outputs of each run; whether random numbers were drawn; the buffers that changed; the second run's error;
+    whether gradients were on, since the model fails without.
+    """
 
     outputs: Sequence[Output]
     drew: bool = False
     changed: Sequence[str] = ()
     failed: str = ""
+    gradients: bool = False
 
 
 def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRuns:
     """Run the model in eval mode, each time with the same random numbers.
 
-    The model and its inputs are afterwards as before. Raises ModelError if the first run fails.
+    The model and its inputs are afterwards as before. Gradients are off, unless the model fails without them. Raises
+    ModelError if the first run fails.
     """
+
+    def attempt(gradients: bool) -> _EvalRuns:
+        with torch.set_grad_enabled(gradients):
+            return _eval_runs(model, inputs, times)._replace(gradients=gradients)
+
+    return again_with_gradients(attempt, Step())
+
+
+def _eval_runs(model: nn.Module, inputs: Arguments, times: int) -> _EvalRuns:
     devices, explaining = accelerators(model, inputs), UserCode(lambda error: failure.explain(error, model))
-    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
+    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model):
         before = random_states(devices)
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
@@ -176,7 +193,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
 def _called(model: nn.Module, inputs: Arguments) -> Output:
     """The output on copies of the inputs, since it may share memory with them."""
     args, kwargs = copied(inputs)
-    return [plain(x) for _, x in tree.leaves(model(*args, **kwargs))]
+    return [plain(x.detach()) for _, x in tree.leaves(model(*args, **kwargs))]
 
 
 def _again(model: nn.Module, inputs: Arguments, runs: _EvalRuns) -> Comparison | None:
