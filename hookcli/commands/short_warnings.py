@@ -39,7 +39,7 @@ def short_warnings(options: Options) -> Iterator[None]:
 
 
 _HOOKCLI = str(Path(hookcli.__file__).parent) + os.sep
-_WATCHING = tuple(str(Path(_HOOKCLI, "hooks", name)) for name in ("operators", "observing_mode.py"))
+_WATCHING = tuple(str(Path(_HOOKCLI, "hooks", name)) for name in ("operators", "observing_mode.py", "torch_private"))
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")  # folders of packages, which may be in the standard library's
 
@@ -58,7 +58,8 @@ def _line_that_led_here(frame: FrameType | None) -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         standard = name.startswith(("<", _STANDARD)) and not any(folder in name for folder in _INSTALLED)
-        if not (standard or _is_torchs(name) or name.startswith(_WATCHING)):
+        passes_on = standard or name.startswith(_WATCHING) or Path(name).name == "typing_extensions.py"
+        if not (passes_on or _is_torchs(name)):
             return "" if name.startswith(_HOOKCLI) else f"{Path(name).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
