@@ -14,6 +14,8 @@ from hookcli.table import SEVERITIES, Finding, Skipped
 from hookcli.table.formatting import number
 
 ERROR, WARNING = SEVERITIES
+IN_EVAL = "in eval mode"
+"""The beginning of a message about the runs in eval mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Check(ABC):
 
     `means` names the usual cause of a finding on one line, `advice` what to try: for any weights, trained or not, and
     with MODEL or SCRIPT in the commands that it names, for which `hookcli check` puts what was typed. `needs` lists the
-    fields of Measurements that the check reads, and probes whose reports it reads from `probes`. A check that is
+    fields of Measurements that the check reads, and probes whose reports it reads from `probes`; `takes` those that it
+    reads where they were measured, and judges without. A check that is
     `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason. A check
     without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option that the
     check runs with, and not without. `follows` lists the ids of checks that find causes of this one's findings, which
@@ -50,6 +53,7 @@ class Check(ABC):
     means: ClassVar[str]
     advice: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
+    takes: ClassVar[tuple[str, ...]] = ()
     whole: ClassVar[bool] = False
     values: ClassVar[bool] = True
     asked_by: ClassVar[str | None] = None
@@ -82,7 +86,8 @@ class Check(ABC):
         if comparison.failed:
             yield self.finding(comparison.fqn, comparison.failed)
         elif not comparison.value <= limit:  # also true of NaN
-            message = f"{change}, by {number(comparison.value)} of the largest"
+            by_how_much = f"by {number(comparison.value)} of the largest"
+            message = f"{change}, {'with NaN' if math.isnan(comparison.value) else by_how_much}"
             yield replace(self.finding(comparison.fqn, message, comparison.value), threshold=limit)
 
     @classmethod

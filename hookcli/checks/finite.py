@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check
-from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
+from hookcli.checks.base import ERROR, IN_EVAL, Check
+from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.table import Finding, Row
 from hookcli.table.names import is_operator, is_within
 
 
-class _ReadsActivationsAndInputs(ReadsActivations, ReadsInventory, Protocol): ...
+class _ReadsForwards(ReadsActivations, ReadsInventory, Protocol):
+    eval_outputs: EvalOutputs | None
 
 
 class _NotFinite(Check):
@@ -63,6 +64,9 @@ class ActivationNotFinite(_NotFinite):
     then names the module that this code belongs to, and the two of its parts between which the values appear. With
     --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
     attention masks, are no fault.
+
+    The model's output is also judged in eval mode without gradients, where PyTorch's attention takes a fused path: a
+    query that sees no key gives NaN there, and zeros elsewhere.
     """
 
     id = "HK003"
@@ -72,14 +76,35 @@ class ActivationNotFinite(_NotFinite):
     follows = ("HK002", "HK005", "HK015")
     look = "activations"
     needs = ("activations", "inventory")
+    takes = ("eval_outputs",)
 
-    def judge(self, measured: _ReadsActivationsAndInputs) -> Iterator[Finding]:
-        received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
-        bad = _from_its_operator(_innermost(measured.activations.rows), measured)
+    def judge(self, measured: _ReadsForwards) -> Iterator[Finding]:
+        findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
+        yield from findings
+        if measured.eval_outputs and not findings:
+            evaluated = measured.eval_outputs
+            how = IN_EVAL if evaluated.gradients else f"{IN_EVAL} without gradients"
+            for finding in self._of_run(evaluated.activations, evaluated.inventory):
+                finding = replace(finding, message=f"{how}: {finding.message}")
+                yield _of_fused_path(finding) if evaluated.fused else finding
+
+    def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
+        received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
+        bad = _from_its_operator(_innermost(activations), activations, inventory)
         for finding in self.of_rows(bad, "values of its output", "module"):
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
             yield _blaming_the_code(finding, place, received) if place else finding
+
+
+def _of_fused_path(finding: Finding) -> Finding:
+    """The finding on values that are not finite only where attention takes PyTorch's fused path."""
+    message = f"{finding.message}; they are finite off PyTorch's fused attention path"
+    hint = f"a query that sees no key is NaN on the fused path, and zero off it; {_SEE_A_KEY}"
+    return replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
+
+
+_SEE_A_KEY = "let every query see a key, as by unmasking one key of items that are all padding"
 
 
 def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str, int], Row]) -> Finding:
@@ -93,12 +118,12 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
     return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {described}")
 
 
-def _from_its_operator(bad: Sequence[Row], measured: _ReadsActivationsAndInputs) -> Sequence[Row]:
+def _from_its_operator(bad: Sequence[Row], activations: Sequence[Row], inventory: Sequence[Row]) -> Sequence[Row]:
     """These rows of modules, after the operator from which the first one's values come, if one is known."""
-    rows = {(row.fqn, row.get("call")): row for row in measured.activations.rows if _is_bad(row)}
+    rows = {(row.fqn, row.get("call")): row for row in activations if _is_bad(row)}
     each = any(call is not None for _, call in rows)  # a recorded step has one row for all calls
     made: dict[_Call, list[_Call]] = defaultdict(list)
-    for row in measured.inventory.rows:
+    for row in inventory:
         if row["kind"] == "made":
             makers = ((fqn, call if each else None) for fqn, call in row["made_from"])
             made[row.fqn, row["call"] if each else None] += makers

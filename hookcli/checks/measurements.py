@@ -10,7 +10,7 @@ from typing import Protocol
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError, UsageError, shortened
-from hookcli.table import Report
+from hookcli.table import Report, Row
 from hookcli.table.compilation import Compilation
 from hookcli.table.losses import LossCourse
 
@@ -75,6 +75,20 @@ class Evaluation:
     again: Comparison | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EvalOutputs:
+    """What was seen of the model's output in eval mode without gradients; with `gradients` if the model fails without.
+
+    If a value was not finite, `activations` and `inventory` are the rows of another such pass, under probes; else they
+    are empty. `fused`: the values are finite where attention does not take PyTorch's fused path.
+    """
+
+    activations: Sequence[Row] = ()
+    inventory: Sequence[Row] = ()
+    fused: bool = False
+    gradients: bool = False
+
+
 @dataclass(frozen=True)
 class Measurements:
     """Everything that was measured of one model, for checks to read.
@@ -82,7 +96,8 @@ class Measurements:
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
     are there. Any other name that it needs is that of a probe, whose report is `probes[name]`. `again` holds one more
-    `inventory` per repetition. `crash` is the error of a model that failed; the reports then end where it failed.
+    `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, whether the loss is computed from
+    it. `crash` is the error of a model that failed; the reports then end where it failed.
     `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
     under torch.compile.
     """
@@ -90,11 +105,13 @@ class Measurements:
     inventory: Report | None = None
     activations: Report | None = None
     grads: Report | None = None
+    used_by_loss: Mapping[str, bool] | None = None
     shapes: Report | None = None
     memory: Report | None = None
     settings: Report | None = None
     again: Sequence[Report] | None = None
     evaluation: Evaluation | None = None
+    eval_outputs: EvalOutputs | None = None
     companions: Comparison | None = None
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None

@@ -175,7 +175,8 @@ class CheckPlan:
     def needs(self) -> set[str]:
         """The fields of Measurements that the checks read, or that a baseline holds, and names of probes."""
         kept = {"settings", "shapes", "activations", *(["grads"] if self.backward else [])}
-        return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
+        read = {name for check in self.checks for name in (*check.needs, *check.takes)}
+        return read | (kept if self.keep or self.against else set())
 
 
 class CheckSettings(TypedDict, total=False):

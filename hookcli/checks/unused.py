@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check
+from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
 from hookcli.table import Finding, Report, Row
 from hookcli.table.names import around, is_within, is_within_any
@@ -72,6 +74,10 @@ class NotCalled(Check):
             yield self.finding(first.fqn, f"{first['type']} was never called{more}", 1 + len(others))
 
 
+class _ReadsReach(ReadsWeightsAndGrads, Protocol):
+    used_by_loss: Mapping[str, bool] | None
+
+
 class NoGradient(Check):
     """A parameter that requires a gradient got none, as in DistributedDataParallel's unused-parameter error.
 
@@ -79,6 +85,10 @@ class NoGradient(Check):
     iteration" unless it is given `find_unused_parameters=True`. Without DDP the parameter silently keeps its initial
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding.
+
+    `hookcli check` follows such parameters to the loss, past any detach. Only a warning if the module ran and the loss
+    is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
+    one. If the loss is computed from it, something on the way cuts the gradient off.
     """
 
     id = "HK008"
@@ -88,20 +98,51 @@ class NoGradient(Check):
     advice = "use it, freeze it, or look for a detach between it and the loss"
     follows = ("HK006",)
     needs = ("inventory", "grads")
+    takes = ("used_by_loss",)
     whole = True
     values = False
 
-    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        arrived = {row.fqn for row in measured.grads.rows}
+    def judge(self, measured: _ReadsReach) -> Iterator[Finding]:
+        lost = without_gradient(measured.inventory.rows, measured.grads.rows)
         trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
-        lost = [name for name in trainable if name not in arrived]
-        kept = {owner for name in trainable if name in arrived for owner in around(name)}
-        places: dict[str, list[str]] = {}
+        kept = {owner for name in trainable if name not in lost for owner in around(name)}
+        places: dict[tuple[str, str], list[str]] = {}
         for name in lost:
             whole = [owner for owner in around(name) if owner not in kept]
-            places.setdefault(whole[-1] if whole else name.rpartition(".")[0], []).append(name)
-        for owner, names in places.items():
-            yield self.finding(owner, f"no gradient reached {_listed(owner, names)}", len(names))
+            owner = whole[-1] if whole else name.rpartition(".")[0]
+            places.setdefault((owner, _cause(name, measured)), []).append(name)
+        for (owner, cause), names in places.items():
+            finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{cause}", len(names))
+            if cause in _REMEDIES:
+                finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
+            yield replace(finding, severity=WARNING) if cause == _UNUSED else finding
+
+
+_UNUSED = ": the loss does not use it"
+_CHECKPOINT = ": it ran in a reentrant checkpoint whose inputs need no gradient"
+_NO_GRAD = ": it ran with gradients off"
+_REMEDIES = {
+    _UNUSED: "freeze it if it is for another task; DDP needs find_unused_parameters=True",
+    _CHECKPOINT: "call checkpoint(..., use_reentrant=False)",
+    _NO_GRAD: "look for torch.no_grad() or inference_mode() around its call, or freeze it",
+}
+
+
+def _cause(parameter: str, measured: _ReadsReach) -> str:
+    """Why a parameter got no gradient, as far as is known."""
+    called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
+    owner = called.get(parameter.rpartition(".")[0])
+    if owner and (off := owner.get("gradients_off")):
+        return _CHECKPOINT if off == "checkpoint" else _NO_GRAD
+    used = (measured.used_by_loss or {}).get(parameter, True)
+    return _UNUSED if owner and not used else ""
+
+
+def without_gradient(inventory: Iterable[Row], grads: Iterable[Row]) -> list[str]:
+    """The names of the parameters that require a gradient and got none."""
+    arrived = {row.fqn for row in grads}
+    trainable = (row.fqn for row in inventory if row["kind"] == "parameter" and row["trainable"])
+    return [name for name in trainable if name not in arrived]
 
 
 class ZeroGradient(Check):

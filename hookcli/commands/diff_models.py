@@ -19,6 +19,7 @@ from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.batches import DataBatches
 from hookcli.engine.capture import Hooking, capture_run
+from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.lockstep.side import alignment_of, compiled, copy_weights
 from hookcli.engine.looked import require_casts
@@ -79,21 +80,27 @@ class ModelRuns:
         if self.isolate and any(side.compile for side in sides):
             raise UsageError("--isolate: what runs inside a compiled program can't get another input")
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
-        report = compare(
-            *sides,
-            tolerance=tolerance,
-            step=replace(self.step_of(left, self.backward), target=given.data and given.data.first.target),
-            select=selection.among(left.prepared.model),
-            seed=self.options.seed,
-            info={**self._both(given.described, given.data), "same_weights": pair.same_weights},
-            feedback=left.prepared.feedback,
-            batches=given.each(),
-            total=given.data.total if given.data else None,
-            ops=self.options.ops,
-            time=self.time,
-            float64=self.float64,
-            isolate=self.isolate,
-        )
+        step = replace(self.step_of(left, self.backward), target=given.data and given.data.first.target)
+        info: Meta = {**self._both(given.described, given.data), "same_weights": pair.same_weights}
+
+        def attempt(gradients: bool) -> Report:
+            return compare(
+                *sides,
+                tolerance=tolerance,
+                step=with_gradients(step, info) if gradients else step,
+                select=selection.among(left.prepared.model),
+                seed=self.options.seed,
+                info=info,
+                feedback=left.prepared.feedback,
+                batches=given.each(),
+                total=given.data.total if given.data else None,
+                ops=self.options.ops,
+                time=self.time,
+                float64=self.float64,
+                isolate=self.isolate,
+            )
+
+        report = again_with_gradients(attempt, step)
         selection.require_some()
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)

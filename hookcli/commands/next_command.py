@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from hookcli.checks.base import IN_EVAL
 from hookcli.checks.crash import Crash
 from hookcli.commands.option_fields import as_typed
 from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
@@ -42,6 +43,8 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
     ops = ["--ops"] if is_operator(finding.fqn) else []
+    if finding.message.startswith(IN_EVAL) and look in _EVAL:
+        options = replace(options, train=False)
     return _on_model(look, spec, options, step, memory, ops)
 
 

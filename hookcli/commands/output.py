@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,18 +194,6 @@ def remark(text: str | None, options: Options) -> None:
     """Write a remark, if there is one, to stderr, unless --quiet was given."""
     if text and not options.quiet and world().writes:
         say(text)
-
-
-@contextmanager
-def short_warnings(options: Options) -> Iterator[None]:
-    """Warnings of the model's code as one line each; those about PyTorch's own use of PyTorch only with --debug."""
-    with warnings.catch_warnings():
-        if not options.debug:
-            warnings.filterwarnings("ignore", module=r"(torch|torchvision)\.")
-            warnings.showwarning = lambda message, category, *_: remark(
-                f"warning: {category.__name__}: {str(message).strip().partition(chr(10))[0]}", options
-            )
-        yield
 
 
 # Names of stdout. During a command stdout points to stderr, so opening one of these would write to stderr.

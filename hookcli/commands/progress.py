@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, short_warnings
+from hookcli.commands.output import Output
+from hookcli.commands.short_warnings import short_warnings
 from hookcli.errors import HookcliError, ToldError
 from hookcli.system import streams
 from hookcli.system.escaping import visible

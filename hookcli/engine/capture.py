@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from torch import nn
 
+from hookcli.engine.gradients import need_gradients, with_gradients
 from hookcli.engine.inputs import as_called
 from hookcli.engine.looked import Witness, compared, plain_run, seen_inside
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
@@ -39,7 +40,7 @@ from hookcli.hooks.torch_private.compilations import silent_compiler
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.programs import as_written, emulated_casts, own_programs
 from hookcli.probes.base import Probe
-from hookcli.probes.fallbacks import offers_another, with_fallbacks
+from hookcli.probes.fallbacks import offers_another, put_back, states, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.reporters.report_page import ReportList
 from hookcli.sources.base import Loss, Recipe
@@ -194,9 +195,22 @@ def on_meta(attempt: Callable[..., T], setting: Setting) -> T:
 def capture_run(
     run: PreparedRun, probes: Sequence[Probe], hooking: Hooking = Hooking(), restore: bool = True
 ) -> list[Report]:
-    """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
+    """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another, and
+    again with gradients where the model fails without them.
+    """
     final = runs_only_for_real if run.info.get("device") == META.type else None
+    step = replace(run.step, backward=any(p.needs_backward for p in probes))
+    fresh = None if step.backward else states(probes)
     with silent_compiler(), emulated_casts(hooking.emulate_casts):
+        try:
+            return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
+        except ModelError as error:
+            if fresh is None or not need_gradients(error, step):
+                raise
+            error.__traceback__ = None  # its frames keep the first attempt's tensors
+        put_back(probes, fresh)
+        info: Meta = {**run.info}
+        run = replace(run, step=with_gradients(step, info), info=info)
         return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
 
 
@@ -232,7 +246,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             edits=edits,
             ops=hooking.ops,
             inside_compiled=bool(backends),
-            discard_saved=not step.backward,
+            discard_saved=not (step.backward or step.gradients),
             processes=step.share.of if step.backward and step.share.averaged else 1,
         )
         with session:

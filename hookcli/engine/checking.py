@@ -13,11 +13,13 @@ from typing import Any
 
 from torch import nn
 
+from hookcli.checks.base import IN_EVAL
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
 from hookcli.checks.selection import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
+from hookcli.engine.gradients import GRADIENTS
 from hookcli.engine.inputs import as_called
 from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
@@ -144,18 +146,31 @@ def examine(
     if says_how := [f"inside the compiled model, {text}" for text in compiled.values() if ":" in str(text)]:
         judgement = replace(judgement, notes=[*judgement.notes, *says_how])
     inventory = measured.inventory
-    sources = {row.fqn: str(row["source"]) for row in (inventory.rows if inventory else ()) if row.get("source")}
-    judgement = replace(judgement, findings=[_located(finding, run.model, sources) for finding in judgement.findings])
+    sources = _sources(inventory.rows if inventory else ())
+    in_eval = {**sources, **_sources(measured.eval_outputs.inventory if measured.eval_outputs else ())}
+    by_finding = [in_eval if one.message.startswith(IN_EVAL) else sources for one in judgement.findings]
+    located = [_located(one, run.model, its) for one, its in zip(judgement.findings, by_finding, strict=True)]
+    judgement = replace(judgement, findings=located)
+    needed = measured.eval_outputs and measured.eval_outputs.gradients
     meta: Meta = {
         **noted(inventory.meta if inventory else finished(run.info)),
         **compiled,
+        **({"gradients": f"{GRADIENTS} in eval mode"} if needed else {}),
         "seconds": time.perf_counter() - started,
         "hookcli_seconds": ProgramClock.total - own,
     }
     report = judgement.report(run.name, meta, modules=sum(1 for _ in run.model.modules()))
-    rows = [Row({**row.values, "source": sources[row.fqn]}) if row.fqn in sources else row for row in report.rows]
+    rows = [
+        Row({**row.values, "source": its[row.fqn]}) if row.fqn in its else row
+        for row, its in zip(report.rows, by_finding, strict=True)
+    ]
     reports = (inventory, measured.activations, measured.grads, measured.settings, measured.shapes)
     return Examination(replace(report, rows=rows), [r for r in reports if r], examiner.error, examiner.further)
+
+
+def _sources(rows: Sequence[Row]) -> dict[str, str]:
+    """The file and line of each operator's call, by the operator's fqn."""
+    return {row.fqn: str(row["source"]) for row in rows if row.get("source")}
 
 
 def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -13,21 +14,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.checks.measurements import Comparison, Evaluation
+from hookcli.checks.measurements import Comparison, EvalOutputs, Evaluation
 from hookcli.diff.tolerance import eps, excess
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
+from hookcli.engine.gradients import again_with_gradients
 from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.torch_private.modules import BatchNorm
+from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
 from hookcli.table import STATS_COLUMNS, Row
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
+from hookcli.tensors.stats import measure, resolve
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; use --batch-size 2"
@@ -60,8 +66,14 @@ def in_eval(model: nn.Module) -> Iterator[None]:
         held.put_back()
 
 
-def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Evaluation | Comparison | str]:
-    """Measure `evaluation`, `companions` and `halves` (checks/base.py) as far as wanted; a text says why one can't be.
+Measured = Evaluation | EvalOutputs | Comparison | str
+
+
+def evaluate(
+    model: nn.Module, inputs: Arguments, wanted: Collection[str], ops: str | None = None
+) -> dict[str, Measured]:
+    """Measure `evaluation`, `eval_outputs`, `companions` and `halves` (checks/measurements.py) as far as wanted; a text
+    says why one can't be.
 
     The model is run again on the same batch if no other batch can be made, or if outputs differed or buffers changed.
     Raises ModelError if it fails on that batch in eval mode.
@@ -72,20 +84,49 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
         return dict.fromkeys(wanted, _ODD)
     unbatched = _HELD if _in_containers(inputs) else _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
-    measured: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
+    measured: dict[str, Measured] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
         measured |= {name: way(model, inputs, size, runs.outputs[0]) for name, way in ways.items() if name in wanted}
     companions = measured.get("companions")
     difference = companions.value if isinstance(companions, Comparison) else 0.0
     if len(runs.outputs) < 2 and (difference or runs.changed):
-        runs = _run_in_eval(model, inputs, 2)
+        later = _run_in_eval(model, inputs, 2)
+        runs = later._replace(outputs=[*runs.outputs, *later.outputs])
     again = _again(model, inputs, runs)
     if again and again.value and not again.value * _LARGER < difference:
         measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
+    if "eval_outputs" in wanted:
+        judged = _eval_outputs(model, inputs, runs.outputs, ops)
+        measured["eval_outputs"] = replace(judged, gradients=runs.gradients)
     if "evaluation" in wanted:
         measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
     return measured
+
+
+def _eval_outputs(model: nn.Module, inputs: Arguments, outputs: Sequence[Output], ops: str | None) -> EvalOutputs:
+    """The first output of runs in eval mode with a value that is not finite, and the modules in which they begin.
+
+    The run that shows most is had without PyTorch's fused attention; values that are finite there come from that path.
+    """
+    of_runs = (resolve([measure(x) for x in output if x is not None]) for output in outputs)
+    tables = ([Row({"fqn": "", "call": 0}, stats) for stats in measured] for measured in of_runs)
+    returned = next(filter(_any_bad, tables), None)
+    if returned is None:
+        return EvalOutputs()
+    call = Call(*inputs)
+    with in_eval(model), torch.no_grad():
+        inventory, activations = capture(
+            model, call, probes=[InventoryProbe(backward=False), ActivationsProbe()], ops=ops
+        )
+        if _any_bad(activations.rows):
+            return EvalOutputs(activations.rows, inventory.rows)
+        as_run = _captured(model, inputs, ActivationsProbe())
+    return EvalOutputs(as_run if _any_bad(as_run) else returned, fused=_any_bad(as_run))
+
+
+def _any_bad(rows: Sequence[Row]) -> bool:
+    return any(row.stats and row.stats.finite < row.stats.numel for row in rows)
 
 
 def batch_size(inputs: Arguments) -> int | None:
@@ -106,21 +147,34 @@ def _in_containers(inputs: Arguments) -> bool:
 
 
 class _EvalRuns(NamedTuple):
-    """The outputs of each run; whether random numbers were drawn; the buffers that changed; the second run's error."""
+    """The outputs of each run; whether random numbers were drawn; the buffers that changed; the second run's error;
+    whether gradients were on, since the model fails without.
+    """
 
     outputs: Sequence[Output]
     drew: bool = False
     changed: Sequence[str] = ()
     failed: str = ""
+    gradients: bool = False
 
 
 def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRuns:
     """Run the model in eval mode, each time with the same random numbers.
 
-    The model and its inputs are afterwards as before. Raises ModelError if the first run fails.
+    The model and its inputs are afterwards as before. Gradients are off, unless the model fails without them. Raises
+    ModelError if the first run fails.
     """
+
+    def attempt(gradients: bool) -> _EvalRuns:
+        with torch.set_grad_enabled(gradients):
+            return _eval_runs(model, inputs, times)._replace(gradients=gradients)
+
+    return again_with_gradients(attempt, Step())
+
+
+def _eval_runs(model: nn.Module, inputs: Arguments, times: int) -> _EvalRuns:
     devices, explaining = accelerators(model, inputs), UserCode(lambda error: failure.explain(error, model))
-    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
+    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model):
         before = random_states(devices)
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
@@ -140,7 +194,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
 def _called(model: nn.Module, inputs: Arguments) -> Output:
     """The output on copies of the inputs, since it may share memory with them."""
     args, kwargs = copied(inputs)
-    return [plain(x) for _, x in tree.leaves(model(*args, **kwargs))]
+    return [plain(x.detach()) for _, x in tree.leaves(model(*args, **kwargs))]
 
 
 def _again(model: nn.Module, inputs: Arguments, runs: _EvalRuns) -> Comparison | None:
@@ -150,8 +204,9 @@ def _again(model: nn.Module, inputs: Arguments, runs: _EvalRuns) -> Comparison |
         return Comparison(math.nan, moved or "", runs.failed)
     if len(runs.outputs) < 2:
         return None
-    first, second = runs.outputs
-    value = largest_difference(comparable(first, second)) if len(first) == len(second) else math.inf
+    first, *others = runs.outputs
+    values = [largest_difference(comparable(first, x)) if len(first) == len(x) else math.inf for x in others]
+    value = math.nan if any(map(math.isnan, values)) else max(values)
     if value == 0 or moved is not None:
         return Comparison(value, moved or "")
     return Comparison(value, _where(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,13 @@ import torch
 from hookcli import registry
 from hookcli.checks.measurements import FIELDS, Measurements
 from hookcli.checks.selection import CheckPlan
+from hookcli.checks.unused import without_gradient
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
+from hookcli.engine.lost_gradients import used_by_loss
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, make_probe
 from hookcli.engine.setting import compile_settings
@@ -33,7 +35,7 @@ LAYOUT = ("shapes", "flow")
 """The probes that need no values, in a run of their own: on the meta device if the model can run there."""
 Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
-_IN_EVAL = ("evaluation", "companions", "halves")
+_IN_EVAL = ("evaluation", "eval_outputs", "companions", "halves")
 _FULL = {"activations", "grads"}
 
 
@@ -82,6 +84,7 @@ class Examiner:
             absent["probes"] = {name: report for name, report in measured.probes.items() if report.rows}
             measured = replace(measured, **absent, crash=self.error)
         else:
+            measured = replace(measured, used_by_loss=self._used_by_loss(measured))
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
             measured = self._inside(self._with_compilation(measured))
         if self.in_full:
@@ -119,6 +122,13 @@ class Examiner:
             probe = InventoryProbe(backward=self.backward, bits=True)
             again += self._captured([probe], replace(self.run, data=None))  # on the first batch
         return reports | ({"again": tuple(again)} if repeats else {})
+
+    def _used_by_loss(self, measured: Measurements) -> Mapping[str, bool] | None:
+        """Whether the loss is computed from each parameter that got no gradient, if a check asks."""
+        if "used_by_loss" not in self.needs or not (measured.inventory and measured.grads):
+            return None
+        lost = without_gradient(measured.inventory.rows, measured.grads.rows)
+        return used_by_loss(replace(self.run, data=None), lost) if lost else None
 
     def _of_names(self) -> list[Probe]:
         """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""
@@ -167,7 +177,8 @@ class Examiner:
         self._stage(" in eval mode")
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:
-            for name, result in evaluate(self.model, arguments(self.run.inputs), wanted).items() if wanted else ():
+            results = evaluate(self.model, arguments(self.run.inputs), wanted, self.plan.ops) if wanted else {}
+            for name, result in results.items():
                 if isinstance(result, str):
                     self.missing[name] = result
                 else:

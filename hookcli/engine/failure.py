@@ -27,7 +27,7 @@ _MEANINGS = {  # regular expressions, since PyTorch's words differ between versi
     "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that a full backward hook has made a "
     "view, which PyTorch refuses; tensor hooks work here (hookcli grads without --via module)",
     "does not require grad and does not have a grad_fn": "it differentiates a tensor that needs no gradient: the model "
-    "runs backward itself (shapes, inputs and activations run without gradients, others with them), or is frozen",
+    "is frozen, or what it differentiates does not depend on a tensor that requires grad",
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }

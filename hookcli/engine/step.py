@@ -63,7 +63,8 @@ class Step:
     or from the vector `otherwise`. `call` "grad" differentiates by `torch.autograd.grad` with respect to all
     parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
     makes a round trip of the state dict. `backward`, `graph` (the forward records one, although nothing runs backward)
-    and `input_grad` (the model's inputs require grad, too) follow from the probes. The model and its loss run `within`
+    and `input_grad` (the model's inputs require grad, too) follow from the probes. `gradients`: autograd records the
+    forward and keeps what it saves, although only the model itself runs backward. The model and its loss run `within`
     such a context. `ran` is called with the output of the last pass, once it is differentiated. Raises UsageError for
     unknown names.
     """
@@ -78,6 +79,7 @@ class Step:
     optimizer: str | None = None
     state_dict: bool = False
     graph: bool = False
+    gradients: bool = False
     share: BatchShare = BatchShare()
     input_grad: bool = False
     within: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -108,7 +110,12 @@ class Step:
 
     def mode(self) -> AbstractContextManager[Any]:
         """Gradients on or off for the run, whatever the caller has set."""
-        return torch.inference_mode(False) if self.backward or self.graph else torch.no_grad()
+        return torch.inference_mode(False) if self._records else torch.no_grad()
+
+    @property
+    def _records(self) -> bool:
+        """True if autograd records the forward."""
+        return self.backward or self.graph or self.gradients
 
     def _run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         optimizer, called = self._optimizer(session, info), session.model
@@ -143,7 +150,7 @@ class Step:
             # A copy is not a leaf, so the model may write into it.
             return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
         if x.is_inference():
-            return same_layout(x) if self.backward or self.graph else x  # autograd saves none
+            return same_layout(x) if self._records else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
 
     def _differentiate(self, session: HookSession, output: object, info: Meta) -> None:

@@ -57,7 +57,11 @@ class TimedModel:
     def once(self) -> Pass:
         """Run one pass and restore all. Raises ModelError where the model fails, UsageError where it can't be timed."""
         session = HookSession(
-            self.model, fastpath=self.fastpath, edits=self.edits, ops=self.ops, discard_saved=not self.step.backward
+            self.model,
+            fastpath=self.fastpath,
+            edits=self.edits,
+            ops=self.ops,
+            discard_saved=not (self.step.backward or self.step.gradients),
         )
         session.unhooked |= self.unhooked
         step = replace(self.step, passes=1, optimizer=None, state_dict=False, graph=False, input_grad=False)

@@ -48,7 +48,7 @@ def with_fallbacks(
     """
     first: tuple[str, tuple[Any, ...]] | None = None
     while True:
-        fresh = _states(probes)
+        fresh = states(probes) if len(probes) > 1 and any(map(offers_another, probes)) else None
         try:
             return attempt(probes)
         except HookcliError as error:
@@ -58,10 +58,9 @@ def with_fallbacks(
                 raise
             first = first or (str(error), error.reports)
             error.__traceback__ = None  # its frames keep a checkpointed region open, which torch 2.11 leaves to them
-        for number, state in enumerate(fresh or ()):
-            if not others[number]:
-                vars(probes[number]).clear()
-                vars(probes[number]).update(state)
+        if fresh:
+            kept = [number for number, other in enumerate(others) if not other]
+            put_back([probes[number] for number in kept], [fresh[number] for number in kept])
         probes = [other or probe for other, probe in zip(others, probes, strict=True)]
 
 
@@ -82,11 +81,20 @@ _OF_CODE = (TypeError, NameError, AttributeError, LookupError, ImportError, Arit
 _OF_SHAPES = ("shape", "size", "dimension", "channel", "dtype", "scalar type")
 
 
-def _states(probes: Sequence[Probe]) -> list[dict[str, object]] | None:
-    """Copies of the probes' attributes before a run that may have to be repeated; None if they can't be copied."""
-    if len(probes) < 2 or not any(map(offers_another, probes)):
-        return None
+def states(probes: Sequence[Probe]) -> list[dict[str, object]] | None:
+    """Copies of the probes' attributes before a run that may have to be repeated; None if they can't be copied.
+
+    A sink is no part of a probe: it begins anew with each run.
+    """
+    sinks = [sink for probe in probes if (sink := vars(probe).get("sink")) is not None]
     try:
-        return [copy.deepcopy(vars(probe)) for probe in probes]
+        return [copy.deepcopy(vars(probe), {id(sink): sink for sink in sinks}) for probe in probes]
     except Exception:  # a probe of someone's own may hold anything
         return None
+
+
+def put_back(probes: Sequence[Probe], attributes: Sequence[dict[str, object]]) -> None:
+    """Reset each probe to the attributes that it had."""
+    for probe, state in zip(probes, attributes, strict=True):
+        vars(probe).clear()
+        vars(probe).update(state)

@@ -136,6 +136,7 @@ def run_line(report: Report) -> str:
         parts.append(f"loss {value:.4g} ({meta.get('loss')}{why})")
     elif "backward_vector" in meta:
         parts.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
+    parts += [f"gradients {meta['gradients']}"] if meta.get("gradients") else []
     parts += [f"edited {edit}" for edit in meta.get("edits", ())]
     parts += [str(meta["sweep"])] if meta.get("sweep") else []
     if "processes" in meta:

@@ -98,6 +98,8 @@ class Meta(Source, total=False):
     """How modules ran that torch.compile has compiled."""
     input_requires_grad: Plain[bool]
     """True if gradients were computed for the model's inputs."""
+    gradients: Plain[str]
+    """Why gradients were on in a run that takes none: the model computes some in its forward."""
     optimizer: Plain[str]
     """The optimizer whose step was taken."""
     amp: Plain[str]

@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
+from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.kernels import CpuKernels, CudaKernels
 from hookcli.engine.memory.parallel import blocks
@@ -57,9 +58,15 @@ def simulate(
     profile says why. The random number generators are afterwards as they were. Raises as `capture_recipe` does.
     """
 
+    asked = replace(step, backward=not plan.inference)
+
     def attempt(setting: Setting, not_on_meta: str = "") -> MemoryProfile:
-        asked = replace(step, backward=not plan.inference)
+        return again_with_gradients(partial(once, setting, not_on_meta), asked)
+
+    def once(setting: Setting, not_on_meta: str, gradients: bool) -> MemoryProfile:
         run = prepare_run(recipe, setting, asked, feedback)
+        if gradients:
+            run = replace(run, step=with_gradients(run.step, run.info))
         if not_on_meta:
             run.info["not_on_meta"] = not_on_meta
         _describe(plan, run.info)

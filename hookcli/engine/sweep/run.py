@@ -11,6 +11,7 @@ from time import perf_counter
 from torch import Tensor
 
 from hookcli.engine import failure
+from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
@@ -68,7 +69,7 @@ class SweepRun:
         """
         run, began = self.run, perf_counter()
         run.feedback.stage(f"running {run.name} as it is")
-        self._base = self._once(None, watch=True)
+        self._base = again_with_gradients(self._as_it_is, run.step)
         levels, path = Levels.of(run.info), self._first[0][0]
         todo, self._skipped = trials(self.sweep, run.model, self._seen, path, levels, self.select)
         start = perf_counter()
@@ -96,13 +97,23 @@ class SweepRun:
             raise UsageError(f"no {self.sweep.of} could be swept: {reason}")
         return self._report(began, complete=True)
 
+    def _as_it_is(self, gradients: bool) -> Figures:
+        """The figures of the model without a change, of whose run `_first` and `_seen` are; with gradients on or off
+        for this run and those after it.
+        """
+        self._first.clear()
+        if gradients:
+            self.run = replace(self.run, step=with_gradients(self.run.step, self.run.info))
+        return self._once(None, watch=True)
+
     def _once(self, trial: Trial | None, *, watch: bool = False) -> Figures:
         """Run the model under one change, or as it is, and put all back; `watch` sees what each module returns."""
         model, run, figures = self.run.model, self.run, Figures()
         edits = [*parse_edits(self.edits, model, False), *(trial.edits if trial else ())]
         edits = [replace(edit, number=n, applied=0) for n, edit in enumerate(edits)]
         select = None if watch else lambda fqn, module: False
-        session = HookSession(model, select=select, fastpath=self.fastpath, edits=edits, discard_saved=True)
+        discards = not run.step.gradients
+        session = HookSession(model, select=select, fastpath=self.fastpath, edits=edits, discard_saved=discards)
         step = replace(run.step, backward=False, graph=False, passes=1, ran=partial(self._measure, figures))
         kept = preserved(model, run.inputs, parameters=False)
         parts = preserved(UnregisteredParts(model), (), parameters=False)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dis
 import inspect
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.checkpoint import CheckpointFunction
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
@@ -196,7 +199,18 @@ def _described(event: HookEvent, received: list[Tensor]) -> dict[str, object]:
         "params": sum(p.numel() for p in parameters),
         "trainable": sum(p.numel() for p in parameters if p.requires_grad),
         "receives_grad": any(x.requires_grad for x in received),
+        "gradients_off": "" if torch.is_grad_enabled() else "checkpoint" if _in_checkpoint() else "no_grad",
     }
+
+
+def _in_checkpoint() -> bool:
+    """True in the forward of a reentrant checkpoint, which autograd does not record."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is CheckpointFunction.forward.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _centers_channels(module: nn.Module | None) -> bool:

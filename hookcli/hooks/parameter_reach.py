@@ -1,0 +1,47 @@
+"""A mode that follows parameters through a run, also past places where autograd no longer does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.operators.functions import ArgumentTensors, given_tensors
+from hookcli.hooks.tensor_origins import TensorOrigins
+from hookcli.hooks.torch_private.exchange import Function
+from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
+
+
+class ParameterReach(ObservingMode):
+    """Notes for each tensor which of these parameters it was computed from, detached or not."""
+
+    as_called = True
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._origins = TensorOrigins(())
+        self._sets = [frozenset([number]) for number in range(len(parameters))]
+        for number, x in enumerate(parameters):
+            self._origins.made(x, number)
+
+    def of(self, x: Tensor) -> frozenset[int]:
+        """The numbers of the parameters that a tensor was computed from."""
+        number = self._origins.of(x)
+        return frozenset() if number is None or number < 0 else self._sets[number]
+
+    def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
+        with torch.DisableTorchFunction():
+            received = ArgumentTensors(given := given_tensors(args, kwargs))
+            numbers = frozenset[int]().union(*map(self.of, given))
+        output = run(*args, **kwargs)
+        if numbers:
+            with torch.DisableTorchFunction():
+                self._sets.append(numbers)
+                for x in received.written():
+                    self._origins.written(x, len(self._sets) - 1)
+                for _, x in tree.leaves(output):
+                    self._origins.made(x, len(self._sets) - 1)
+        return output
