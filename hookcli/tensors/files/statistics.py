@@ -144,10 +144,10 @@ class Spectrum:
 def spectrum(rows: Rows, columns: int) -> Spectrum | None:
     """The spectrum of a matrix of so many columns; None if it has elements that are not finite.
 
-    Of a matrix with a side of up to 256 exactly, from ``A'A`` or ``AA'``; of others by the Lanczos iteration for ``A'A``
-    with full reorthogonalization (Golub and Van Loan, Matrix Computations, section 10.1), which ends five steps after the
-    residual of the largest eigenvalue bounds its error. A small matrix is read once and kept, a large one is read again
-    for each step.
+    Of a matrix with a side of up to 256 exactly, from ``A'A`` or ``AA'``; of others by the Lanczos iteration for
+    ``A'A`` with full reorthogonalization (Golub and Van Loan, Matrix Computations, section 10.1), which ends five steps
+    after the residual of the largest eigenvalue bounds its error. A small matrix is read once and kept, a large one is
+    read again for each step.
     """
     energy, peak, held = _looked_through(rows)
     if not math.isfinite(peak) or peak == 0.0:
