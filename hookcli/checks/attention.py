@@ -11,8 +11,6 @@ from hookcli.checks.measurements import ReadsProbes
 from hookcli.table import INFO, Finding, Row, Skipped, heads
 from hookcli.table.formatting import number
 
-_LEAST = 8  # queries
-
 
 class _Attention(Check):
     needs = ("attention",)
@@ -24,8 +22,8 @@ class _Attention(Check):
         if not rows:
             yield Skipped("", heads.NO_ATTENTION)
         for fqn, layer in heads.layers_of(rows):
-            if (queries := layer[0]["queries"]) < _LEAST:
-                yield Skipped(fqn, f"attention: {queries} queries are too few to judge: {_LEAST} are enough")
+            if (queries := layer[0]["queries"]) < heads.ENOUGH:
+                yield Skipped(fqn, f"attention: {queries} queries are too few to judge: {heads.ENOUGH} are enough")
             else:
                 yield from self._found(fqn, layer, self.limit or 0.0)
 
@@ -39,9 +37,10 @@ class AttentionCollapse(_Attention):
 
     The first is entropy collapse: the softmax passes no gradient on to queries and keys, and training becomes unstable
     (Zhai et al. 2023, arXiv:2303.06296). The figure is the mean entropy in nats; at 0.01 the largest weight is 99.8 %.
-    A head that looks at the first token alone rests (HK047). Heads are the same if the cosine of their weights, less
-    even ones, is above 0.99; even weights, as of fresh models, are not compared. The check judges attention with at
-    least 8 queries that may see two keys or more.
+    A head that looks at the first token alone rests (HK047), and one that looks at the token before each query, or as
+    far from more than half of the queries, was trained to: neither is a collapse. Heads are the same if the cosine of
+    their weights, less even ones, is above 0.99; even weights, as of fresh models, are not compared. The check judges
+    attention with at least 8 queries that may see two keys or more, without those of padding.
     """
 
     id = "HK045"

@@ -22,11 +22,13 @@ from hookcli.table import Report, Row, Skipped
 from hookcli.table.columns.layouts import ATTENTION
 from hookcli.table.heads import NO_ATTENTION, noted, verdict
 from hookcli.table.meta import Meta
-from hookcli.table.names import is_within, is_within_any
+from hookcli.table.names import around, is_within, is_within_any
 from hookcli.tensors import tree
 
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
+_ACROSS = re.compile(r"cross|encoder_?attn|enc_?dec|multihead_attn", re.IGNORECASE)
+_OF_OTHERS = ("encoder_hidden_states", "key_value_states", "memory", "context")
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _UNSEEN = "no attention was seen in it: another formula, a compiled or fused path, or another library (flash_attn)"
 
@@ -47,14 +49,32 @@ class AttentionProbe(Probe):
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
         self._softmaxes: list[tuple[str, torch.Size, HeadSums]] = []
         """The last two: attention's if a product of their weights follows in the module, or in one around it."""
+        self._across = set[str]()  # modules whose last call had keys of another sequence than its queries
         self._doubted = False  # another product followed: of further logits, or keys meet values first, as if linear
 
     def attach(self, session: HookSession) -> None:
         self._session = session
+        session.forward_pre(self._enter)
         session.functions(self._see, *self._FUNCTIONS, "matmul", "bmm", "einsum")
 
     def batch_ended(self) -> None:
         """Nothing is left to reduce: sums go on over batches."""
+
+    def _enter(self, event: HookEvent) -> None:
+        """Note whether a module is given keys beside its queries, so that padding of the keys says nothing of these."""
+        across = any(isinstance(event.kwargs.get(name), Tensor) for name in _OF_OTHERS)
+        if isinstance(event.module, nn.MultiheadAttention):
+            given = dict(zip(("query", "key"), event.args, strict=False)) | dict(event.kwargs)
+            across = given.get("key") is not given.get("query")
+        if across:
+            self._across.add(event.fqn)
+        else:
+            self._across.discard(event.fqn)
+
+    def _is_of_one_sequence(self, event: HookEvent) -> bool:
+        """True unless the module, or one around it, is known to have keys of another sequence than its queries."""
+        named = _ACROSS.search(f"{event.fqn} {type(event.module).__name__}")
+        return not named and not any(fqn in self._across for fqn in (event.fqn, *around(event.fqn)))
 
     def _see(self, event: HookEvent) -> None:
         assert event.operator
@@ -77,7 +97,8 @@ class AttentionProbe(Probe):
         by_heads = partial(_by_heads, lead=query.shape[:-2], heads=0 if query.dim() == 4 else self._heads(event))
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         mask = None if mask is None else by_heads(mask)
-        scores = Scores(by_heads(query), by_heads(key), scale, mask, bool(given.get("is_causal")))
+        one = self._is_of_one_sequence(event)
+        scores = Scores(by_heads(query), by_heads(key), scale, mask, bool(given.get("is_causal")), one_sequence=one)
         self._merge(event, HeadSums.of(scores).add_output(by_heads(event.output)))
 
     def _flex(self, event: HookEvent) -> None:
@@ -96,7 +117,8 @@ class AttentionProbe(Probe):
             if event.output is logits:
                 raise ValueError("its softmax overwrites the logits")
             by_heads = _by_heads(logits, logits.shape[:-2], self._heads(event))
-            found = event.fqn, logits.shape, HeadSums.of(Scores(by_heads, by_heads, given=by_heads))
+            scores = Scores(by_heads, by_heads, given=by_heads, one_sequence=self._is_of_one_sequence(event))
+            found = event.fqn, logits.shape, HeadSums.of(scores)
             self._softmaxes, self._doubted = [*self._softmaxes[-1:], found], False
 
     def _product(self, event: HookEvent) -> None:

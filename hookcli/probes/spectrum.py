@@ -210,7 +210,10 @@ class SpectrumProbe(Probe):
         return [*self._unfit, *(unmeasured(self.session) if self._of != "weights" else ())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        return [f"singular values below {FLOOR:g} of the largest count as 0"] if rows else []
+        floor = f"singular values below {FLOOR:g} of the largest count as 0"
+        return (
+            [floor, "a row of several blocks has the figures of the one with the lowest effective rank"] if rows else []
+        )
 
 
 def _of_weight(x: Tensor) -> _Found:

@@ -22,12 +22,16 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A finding in words. `below` are the lines on its cause and remedy; none if the next finding has the same."""
+    """A finding in words. `below` are the lines on its cause and remedy; none if the next finding has the same.
+
+    One with a cause (`follows`) stands below it, with everything else that follows from that.
+    """
 
     check: str
     severity: str
     text: str
     below: Sequence[str]
+    follows: bool = False
 
     def heads(self) -> tuple[str, str]:
         """The beginnings of the finding's line and of the lines below it."""
@@ -43,10 +47,18 @@ def entries(report: Report, view: View) -> Sequence[Entry] | None:
 
 
 def worst(found: Sequence[Entry]) -> str:
-    """The numbers of findings by severity, and the first of the worst: 2 warnings; worst: blocks.7.mlp.1: ..."""
-    ordered = sorted(found, key=lambda one: SEVERITIES.index(one.severity))
-    counts = Counter(one.severity for one in ordered)
-    return f"{', '.join(counted(number, word) for word, number in counts.items())}; worst: {ordered[0].text}"
+    """The numbers of findings by severity, and the first of the worst: 2 warnings; worst: blocks.7.mlp.1: ...
+
+    Where that may follow from another finding, the first cause is named before it.
+    """
+    counts = Counter(sorted((one.severity for one in found), key=SEVERITIES.index))
+    place = min(range(len(found)), key=lambda number: SEVERITIES.index(found[number].severity))
+    begins = next((n for n in range(place, -1, -1) if not found[n].follows), place)
+    text = found[begins].text
+    if begins != place:
+        where = f"{text.partition(': ')[0]}: "  # named once, if both are there
+        text += f"; then {found[place].text.removeprefix(where)}"
+    return f"{', '.join(counted(number, word) for word, number in counts.items())}; worst: {text}"
 
 
 def _entries(rows: Sequence[Row]) -> Iterator[Entry]:
@@ -56,7 +68,8 @@ def _entries(rows: Sequence[Row]) -> Iterator[Entry]:
         repeated = after is not None and after["check"] == row["check"] and _below(after) == below
         called_at = f" ({row['source']})" if is_operator(row.fqn) and row.get("source") else ""
         text = f"{row.fqn or '(model)'}{called_at}: {row['message']}"
-        yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), text, () if repeated else below)
+        lines = () if repeated else below
+        yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), text, lines, bool(row.get("cause")))
 
 
 def _below(row: Row) -> Sequence[str]:

@@ -117,7 +117,7 @@ def at_path(output: object, *, path: str) -> object:
     for name in _NAMES.findall(path):
         item = _item(item, name)
     if item is _ABSENT:
-        items = [_dotted(where) for where, _ in tree.leaves(output) if where]
+        items = [dotted(where) for where, _ in tree.leaves(output) if where]
         names = unknown("loss", path, [*NAMED, *items])
         raise UsageError(f"{names}, or your own function as file.py:fn", option="loss")
     if item is None:
@@ -129,7 +129,7 @@ _ABSENT = object()
 _NAMES = re.compile(r"[^.\[\]\"']+")
 
 
-def _dotted(path: str) -> str:
+def dotted(path: str) -> str:
     """`losses.0` for the path `["losses"][0]`."""
     return ".".join(_NAMES.findall(path))
 
@@ -137,7 +137,7 @@ def _dotted(path: str) -> str:
 def _item(value: object, name: str) -> object:
     """The item of a container, or the attribute that a ModelOutput has also where its item is missing."""
     for step, item in items_of(value) or ():
-        if _dotted(step) == name:
+        if dotted(step) == name:
             return item
     return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
 

@@ -15,6 +15,8 @@ COLLAPSED = 0.01  # mean entropy in nats: one weight is 99.8 %, and no gradient 
 DEAD = 2.0**-10  # output, relative to the layer's mean: half precision loses less where it adds the heads up
 ALIKE = 0.99
 LARGE = 1000.0  # logits; what is beyond is about to diverge
+STEADY = 0.5  # of the queries: a head that looks so many places back is one that training makes
+ENOUGH = 8  # queries: what fewer have in common says little of a head
 SINK, WHOLE_SINK = 0.9, 0.999  # shares of weight on the first token: of a head that rests, and one that only rests
 RESTING = f"on the first token (over {SINK:.0%} of the weight)"
 NO_ATTENTION = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
@@ -26,13 +28,27 @@ def is_dead(row: Row, limit: float = DEAD) -> bool:
 
 
 def is_collapsed(row: Row, limit: float = COLLAPSED) -> bool:
-    """True for a head that looks at one key alone, and not at the first token, where a head rests."""
-    return row["entropy"] < limit and not rests(row)
+    """True for a head that looks at one key alone, unless that is the first token, or as far from most queries.
+
+    A head rests on the first token. One that looks at the token before, or at each token itself, was trained to.
+    """
+    steady = (row.get("offset_share") or 0.0) > STEADY
+    return has_enough(row) and row["entropy"] < limit and not steady and not rests(row)
 
 
 def rests(row: Row) -> bool:
     """True for a head that puts nearly all weight on the first token."""
-    return bool(row["first_share"] > SINK)
+    return bool(row["first_share"] > SINK) and has_enough(row)
+
+
+def is_alike(row: Row) -> bool:
+    """True for a head that has the weights of another."""
+    return (row.get("similarity") or 0.0) > ALIKE and has_enough(row) and not rests(row)
+
+
+def has_enough(row: Row) -> bool:
+    """True for figures of enough queries to say what a head does."""
+    return bool(row["queries"] >= ENOUGH)
 
 
 def layers_of(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -50,7 +66,7 @@ _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
     is_dead: ("dead (no output)", "dead"),
     is_collapsed: ("collapsed (one key has all weight)", "collapsed"),
     lambda row: row["max_logit"] > LARGE: (f"over {LARGE:,.0f} in the largest logit", "logit {max_logit:,.0f}"),
-    lambda row: (row.get("similarity") or 0.0) > ALIKE and not rests(row): ("like another head", "like head {nearest}"),
+    is_alike: ("like another head", "like head {nearest}"),
 }
 
 
@@ -66,12 +82,16 @@ def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
     everything = [*rows, *broken]
     parts = [told(broken, everything, "not finite (NaN or Inf)")] * bool(broken)
     parts += [told(found, everything, what) for test, (what, _) in _FAULTS.items() if (found := [*filter(test, rows)])]
-    healthy = f"none of {counted(len(rows), 'head')} is dead, collapsed or like another" * (not parts)
+    most = max((row["queries"] for row in rows), default=0)
+    looked = "dead, collapsed or like another" if most >= ENOUGH else "dead"
+    healthy = f"none of {counted(len(rows), 'head')} is {looked}" * (not parts)
     if resting := [*filter(rests, rows)]:
         parts.append(told(resting, everything, RESTING, ("rests", "rest")))
     if healthy:
         peak = max(rows, key=lambda row: float(row["max_logit"]))
         parts.append(f"{healthy}; largest logit {number(peak['max_logit'])} ({in_words(peak.fqn)})")
+    if rows and most < ENOUGH:
+        parts.append(f"{counted(most, 'query', 'queries')} are too few to compare heads: {ENOUGH} are enough")
     return "; ".join(parts)
 
 

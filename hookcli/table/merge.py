@@ -9,6 +9,7 @@ from typing import Any
 
 from hookcli.table.column import Column, Merge
 from hookcli.table.columns import DECLARED, place_of
+from hookcli.table.columns.spectra import SPECTRUM
 from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.formatting import listed
 from hookcli.table.row import Row
@@ -45,7 +46,16 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
             ratios.append(name)
         elif rule != Merge.NORM or same_place:
             values[name] = _combined(rows, column)
+    if "effective_rank" in present:
+        values |= _of_lowest_rank(rows)
     return values | {name: ratio(values.get("update"), values.get("weight")) for name in ratios}
+
+
+def _of_lowest_rank(rows: Sequence[Row]) -> dict[str, Any]:
+    """The spectrum of the row with the lowest rank: figures of several rows can't be read beside each other."""
+    ranked = [row for row in rows if row.get("effective_rank") is not None]
+    lowest = min(ranked, key=lambda row: float(row["effective_rank"]), default=rows[0])
+    return {name: lowest.get(name) for name in SPECTRUM}
 
 
 def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, Any]:

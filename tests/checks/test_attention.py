@@ -43,6 +43,16 @@ def first(share: float) -> Tensor:
     return torch.zeros(16, 16).index_fill(1, torch.tensor([0]), math.log(15 * share / (1 - share)))
 
 
+SHUFFLED = torch.eye(16)[torch.randperm(16, generator=torch.Generator().manual_seed(0))]
+
+
+def at_offset(places: int, causal: bool = False) -> Tensor:
+    """Logits that make each query look at the key so many places after it, or at the last one if there is none."""
+    keys = (torch.arange(16) + places).clamp(0, 15)
+    logits = F.one_hot(keys, 16).float() * 14
+    return logits.masked_fill(torch.ones(16, 16).triu(1).bool(), -math.inf) if causal else logits
+
+
 X = torch.randn(1, 16, 12, generator=torch.Generator().manual_seed(9))
 
 
@@ -75,13 +85,18 @@ def test_planted_faults_of_a_gpt() -> None:
             [("HK047", "2 of 3 heads rest on the first token (over 90% of the weight)")],
         ),
         (
-            (some(0), some(1), torch.eye(16) * 12 + 995),
+            (some(0), some(1), SHUFFLED * 12 + 995),
             [
                 ("HK046", "the largest logit is 1007, of head 2 (1 of 3 are beyond)"),
                 ("HK045", "1 of 3 heads (2) has all weight on one key"),
             ],
         ),
-        ((some(0), some(1), torch.eye(16) * 12), [("HK045", "1 of 3 heads (2) has all weight on one key")]),
+        ((some(0), some(1), SHUFFLED * 12), [("HK045", "1 of 3 heads (2) has all weight on one key")]),
+        ((some(0), some(1), at_offset(0)), []),
+        ((some(0), some(1), at_offset(-1)), []),
+        ((some(0), some(1), at_offset(-1, causal=True)), []),
+        ((some(0), some(1), at_offset(2)), []),
+        ((some(0), some(1), at_offset(-4)), []),
     ],
 )
 def test_heads_with_given_logits(logits: tuple[Tensor, ...], found: list[tuple[str, str]]) -> None:
@@ -98,6 +113,11 @@ def test_a_sink_is_said_and_no_fault() -> None:
 def test_what_can_not_be_judged_is_said() -> None:
     few = hookcli.check(Given(torch.zeros(4, 4), torch.eye(4)).eval(), torch.randn(1, 4, 4), attention=True)
     assert "attention: 4 queries are too few to judge: 8 are enough" in [s.reason for s in few.skipped]
+    [report] = hookcli.capture(
+        Given(torch.eye(4) * 12, torch.eye(4)[[2, 0, 3, 1]] * 12), X[:, :4, :4], probes="attention"
+    )
+    assert "4 queries are too few to compare heads: 8 are enough" in report.totals["verdict"]
+    assert report.totals["verdict"].startswith("none of 2 heads is dead; ") and "note" not in report.rows[0].values
     none = hookcli.check(nn.Linear(4, 2), torch.randn(2, 4), attention=True)
     assert NO_ATTENTION in [s.reason for s in none.skipped]
     assert not [f for f in hookcli.check(Given(first(0.9999), some(1)).eval(), X).findings if f.check in IDS]

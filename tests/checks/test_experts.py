@@ -13,6 +13,7 @@ from probes.routed_models import NUMBER, WIDTH, Capacity, Dense, Inline, Listed
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.cli import main
 from hookcli.table import Report
 from hookcli.table.routing import NO_ROUTER
 
@@ -178,3 +179,34 @@ def test_the_command(cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytes
     assert drawn.startswith("All tokens were 0 or 1 (--data gives real ones): ")
     asked = cli("check", *command[1:], "--experts", "--select", "HK048")
     assert "HK048  warning  layers.1: 1 of 6 experts got none of 240 tokens: 3" in asked.out, asked.out + asked.err
+
+
+def test_the_first_line_names_the_cause_before_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text(DEAD)
+    assert main(["check", str(tmp_path / "net.py:net"), "--input", "256x8", "--experts"]) == 1
+    [first, *_] = capsys.readouterr().out.splitlines()
+    dead = "1 of 4 experts got none of 256 tokens: 2"
+    assert first == f"1 error, 2 warnings; worst: (model): {dead}; then experts.2: no gradient reached weight, bias"
+
+
+DEAD = """
+import torch
+from torch import nn
+
+
+class net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(8, 4), nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        with torch.no_grad():
+            self.router.bias[2] = -1e4
+
+    def forward(self, x):
+        weights, chosen = self.router(x).softmax(-1).topk(1, -1)
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            here = (chosen == number).any(-1)
+            if here.any():
+                y[here] = expert(x[here]) * weights[here]
+        return y
+"""

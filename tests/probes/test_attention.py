@@ -183,3 +183,91 @@ def test_autocast_and_a_first_key_that_no_query_sees() -> None:
         of_head["first_share"] = float(scores[:, number, 3:].softmax(-1)[..., 2].mean())
     require_same(plain, "", oracle, ("output_rms", "output_share"))
     require_same(cast, "", oracle, ("output_rms", "output_share"))
+
+
+class Selves(nn.Module):
+    """Attention of tokens with themselves under a padding mask, in five of the ways in which programs write it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.num_heads = kind, HEADS
+        self.part = nn.MultiheadAttention(HEADS * SIZE, HEADS, batch_first=True) if kind == "layer" else None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+        if self.part:
+            x = q.transpose(1, 2).flatten(2)
+            return self.part(x, x, x, key_padding_mask=~real)[0]
+        mask = real[:, None, None]
+        if self.kind == "causal":
+            mask = mask & torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
+        if self.kind in ("fused", "causal"):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        bias = torch.zeros(mask.shape).masked_fill(~mask, -1e4 if self.kind == "by hand" else -math.inf)
+        if self.kind == "added":
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return (q @ k.mT / math.sqrt(SIZE) + bias).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("kind", ["fused", "causal", "added", "by hand", "layer"])
+@pytest.mark.parametrize("left", [False, True])
+def test_queries_of_padding_are_left_out(kind: str, left: bool) -> None:
+    """The figures are those of both items without their padding."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, HEADS, 12, SIZE) for _ in range(3))
+    real = torch.arange(12) < torch.tensor([[12], [9]])
+    real = real.flip(1) if left else real
+    model = Selves(kind)
+    report = measured(model, q, k, v, real)
+    if model.part:
+        x = q.transpose(1, 2).flatten(2).double()
+        parts = F.linear(x, model.part.in_proj_weight.double(), model.part.in_proj_bias.double()).chunk(3, -1)
+        q, k, v = (t.unflatten(-1, (HEADS, SIZE)).transpose(1, 2) for t in parts)
+    sees = real[:, None, None] & real[:, None, :, None]
+    sees = sees & torch.ones(12, 12, dtype=torch.bool).tril() if kind == "causal" else sees
+    oracle = figures(q.double() @ k.double().mT / math.sqrt(SIZE), sees, v)
+    output = ("output_rms", "output_share", *(["first_share"] if left else []))
+    require_same(report, "part" if model.part else "", oracle, output)
+    first = torch.tensor([0, 3 if left else 0])
+    for head, of_head in enumerate(report.rows):
+        scores = (q.double() @ k.double().mT / math.sqrt(SIZE)).masked_fill(~sees, -math.inf)[:, head]
+        weights = [scores[b][sees[b, 0].sum(-1) >= 2].softmax(-1) for b in range(2)]
+        share = torch.cat([w[:, n] for w, n in zip(weights, first, strict=True)]).mean()
+        assert of_head["first_share"] == pytest.approx(share.item(), rel=1e-4)
+        out = torch.cat([(scores[b][real[b]].softmax(-1) @ v.double()[b, head]) for b in range(2)])
+        assert of_head["output_rms"] == pytest.approx(out.square().mean().sqrt().item(), rel=1e-4)
+
+
+class Across(nn.Module):
+    """Attention of one sequence with another of the same length."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.cross_attn = Masked()
+        self.attend = nn.MultiheadAttention(32, HEADS, batch_first=True) if kind == "layer" else None
+
+    def forward(self, x: Tensor, memory: Tensor, real: Tensor) -> Tensor:
+        if self.attend:
+            return self.attend(x, memory, memory, key_padding_mask=~real)[0]
+        self.cross_attn.given = {"attn_mask": real[:, None, None]}
+        return self.cross_attn(*(t.unflatten(-1, (HEADS, SIZE)).transpose(1, 2) for t in (x, memory, memory)))
+
+
+@pytest.mark.parametrize("kind", ["name", "layer"])
+def test_padding_of_another_sequence_leaves_out_no_query(kind: str) -> None:
+    torch.manual_seed(0)
+    real = torch.arange(12) < torch.tensor([[12], [9]])
+    report = measured(Across(kind), torch.randn(2, 12, 32), torch.randn(2, 12, 32), real)
+    assert {row["queries"] for row in report.rows} == {24}
+
+
+def test_the_offset_that_most_queries_share_is_counted_over_calls_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_heads, "_CPU_BLOCK", 64)
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 3, 40, 8), torch.randn(2, 3, 40, 8)
+    k[:, 0] = q[:, 0].roll(-2, 1) * 9  # each query's key stands two places before it
+    report = measured(Masked(is_causal=True), q, k, q)
+    scores = (q @ k.mT).masked_fill(torch.ones(40, 40).triu(1).bool(), -math.inf)
+    for head, row in enumerate(report.rows):
+        offsets = (scores[:, head].argmax(-1) - torch.arange(40))[:, 1:].flatten().tolist()
+        assert row["offset_share"] == pytest.approx(max(map(offsets.count, offsets)) / 78)
+    assert report.rows[0]["offset_share"] > 0.5

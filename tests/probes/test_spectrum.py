@@ -19,7 +19,10 @@ import hookcli
 from hookcli.hooks.session import HookSession
 from hookcli.probes.spectrum import SpectrumProbe
 from hookcli.record.file.reading import read_record
-from hookcli.table import Report
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import SPECTRUM
+from hookcli.table.folding import folded
+from hookcli.table.grouping import group_rows
 from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.statistics import spectrum
 from hookcli.tensors.spectra import Matrix
@@ -265,3 +268,21 @@ def test_the_command_says_what_matters_first_and_fits(cli: Cli, monkeypatch: pyt
     )
     ran = cli("spectrum", "squeezenet1_1", "--of", "weights", "-f", "json")
     assert [row["kind"] for row in json.loads(ran.out)["reports"][0]["rows"]] == ["parameter"] * 26
+
+
+def test_a_folded_row_has_all_figures_of_the_block_with_the_lowest_rank() -> None:
+    """Minima of different blocks made a rank of 10 stand beside an input of rank 12 that another block had."""
+    figures = [(20.0, 31.0, 0.4, 4.0), (10.0, 33.0, 0.6, 3.0), (15.0, 12.0, 0.1, 9.0)]
+    rows = [
+        Row(
+            {"fqn": f"blocks.{n}", "kind": "output", "type": "Block", "index": n, "path": "", "dimensions": 34}
+            | {"effective_rank": rank, "input_rank": of_input, "token_spread": spread, "stable_rank": stable}
+            | {"input_spread": None, "spectral_norm": 1.0 + n, "top_share": 0.1 * n}
+        )
+        for n, (rank, of_input, spread, stable) in enumerate(figures)
+    ]
+    report = Report("spectrum", "net", SPECTRUM, rows, {"containers": ["blocks"]}, {}, [])
+    [row] = group_rows(folded(report), 1).rows
+    assert row.fqn == "blocks.0-2"
+    kept = ("effective_rank", "input_rank", "token_spread", "stable_rank", "spectral_norm", "top_share")
+    assert [row[name] for name in kept] == [10.0, 33.0, 0.6, 3.0, 2.0, 0.1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -100,17 +100,17 @@ class SeenModules:
         return found | {fqn: Skipped(fqn, why[bool(self.makers[fqn])]) for fqn in left}
 
 
-def _cuts(calls: Sequence[FlowCall], path: str) -> set[int | None]:
-    """The calls that no way from the first input to the output goes around: no edge leads from before to after one."""
+def _cuts(calls: Sequence[FlowCall], paths: Collection[str]) -> set[int | None]:
+    """The calls that no way from the first input to one of these outputs goes around: no edge leads past one."""
     source = next((n for n, call in enumerate(calls) if call.kind == "input"), -1)
-    sink = next((n for n, call in enumerate(calls) if call.kind == "output" and call.what == path), -1)
-    reached, needed = {source}, {sink}
+    sinks = {n for n, call in enumerate(calls) if call.kind == "output" and call.what in paths}
+    reached, needed = {source}, set(sinks)
     for n, call in enumerate(calls):
         reached |= set() if reached.isdisjoint(call.inputs) else {n}
-    for n in range(sink, -1, -1):
+    for n in range(len(calls) - 1, -1, -1):
         needed |= {*calls[n].inputs} if n in needed else set()
     ways = sorted(reached & needed)
-    last = {n: m for m in ways for n in calls[m].inputs}
+    last = {n: m for m in ways for n in calls[m].inputs} | dict.fromkeys(sinks, len(calls))  # where all ways end
     farthest = accumulate((last.get(n, n) for n in ways), max, initial=source)
     return {n for n, far in zip(ways, farthest, strict=False) if far <= n}
 
@@ -118,8 +118,13 @@ def _cuts(calls: Sequence[FlowCall], path: str) -> set[int | None]:
 Found = tuple[list[Trial], list[Skipped]]
 
 
-def trials(sweep: Sweep, model: nn.Module, seen: SeenModules, path: str, levels: Levels, select: Any = None) -> Found:
-    """The runs to make, in the model's order, and what is not swept, with reasons. `path`: of the main output."""
+def trials(
+    sweep: Sweep, model: nn.Module, seen: SeenModules, paths: Collection[str], levels: Levels, select: Any = None
+) -> Found:
+    """The runs to make, in the model's order, and what is not swept, with reasons.
+
+    `paths`: of the outputs that the figure which ranks is made of.
+    """
     wanted = {n: m for n, m in model.named_modules() if n and (select is None or select(n, m))}
     near = {n: m for n, m in wanted.items() if levels.depth(n) <= (sweep.depth or math.inf)}
     if sweep.of != "modules":
@@ -131,7 +136,7 @@ def trials(sweep: Sweep, model: nn.Module, seen: SeenModules, path: str, levels:
     few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
     depth = sweep.depth or next(few, 1)
     deeper = f"deeper than {depth:g}; --depth all sweeps {len(depths)} modules"
-    cuts = _cuts(seen.flow.calls, path) if sweep.done in _DONE.values() else set()
+    cuts = _cuts(seen.flow.calls, paths) if sweep.done in _DONE.values() else set()
     swept = [n for n in depths if depths[n] <= depth]
     found = [Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=bool(seen.makers[n] & cuts)) for n in swept]
     return found, [*unswept.values(), *(Skipped(n, deeper) for n in depths if depths[n] > depth)]

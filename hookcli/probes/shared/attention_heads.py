@@ -16,6 +16,7 @@ _MASKED = -5e3  # or less is the score of a hidden key, where no other head's sc
 _CPU_BLOCK, _DEVICE_BLOCK = 1 << 19, 1 << 24  # scores in a block: on the CPU they stay in its cache
 _LEAST = 8  # queries of a block, where keys are so many that its scores are more
 _EVEN = 0.01  # weights that differ less from even ones say nothing of what a head looks for
+_FARTHEST = 256  # places from a query to a key that are told apart: more than a row of most images
 
 
 @dataclass
@@ -24,7 +25,8 @@ class Scores:
 
     `mask`: True or 0 where a query may see a key, or what is added to the score; of four dimensions, each of which may
     be 1. `causal`: query i sees keys 0 to i. `score_mod(score, b, h, q, k)` and `mask_mod(b, h, q, k)` are those of
-    `flex_attention`. `given`: the scores themselves, with the mask in them.
+    `flex_attention`. `given`: the scores themselves, with the mask in them. `one_sequence`: queries and keys are of the
+    same tokens, so that the query of a key which no query sees is padding.
     """
 
     query: Tensor
@@ -35,6 +37,7 @@ class Scores:
     score_mod: Callable[..., Tensor] | None = None
     mask_mod: Callable[..., Tensor] | None = None
     given: Tensor | None = None
+    one_sequence: bool = False
 
     def __post_init__(self) -> None:
         if self.given is None:
@@ -47,9 +50,17 @@ class Scores:
         hides = None if 0 in self.shape else self.mask if self.given is None else self.given
         self.first: Tensor | None = None
         """For each item of the batch the first key that any query may see; None if it is the first one."""
+        self.tokens: Tensor | None = None
+        """For each item True at the queries that are no padding; None if none is known to be."""
+        if hides is None:
+            return
+        most = hides.amax((1, 2))
+        seen = _sees(most).expand(len(source), keys)
         on_cpu = self.device.type == "cpu"  # where looking at a value waits for nothing
-        if hides is not None and not (on_cpu and _sees(hides[..., 0].amax((1, 2))).all()):
-            self.first = _sees(hides.amax((1, 2))).expand(len(source), keys).int().argmax(-1)
+        if not (on_cpu and seen[:, 0].all()):
+            self.first = seen.int().argmax(-1)
+        if self.one_sequence and source.shape[2] == keys and not (on_cpu and seen.all()):
+            self.tokens = seen if self.given is None else ~(most <= _MASKED)  # other low logits are of real tokens
 
     def block(self, items: slice, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """The scores of these queries, which may be overwritten, and how many keys each query may see."""
@@ -83,14 +94,15 @@ class Scores:
 
 
 def _sees(mask: Tensor) -> Tensor:
-    return mask if mask.dtype is torch.bool else mask > _MASKS
+    return mask if mask.dtype is torch.bool else ~(mask <= _MASKS)  # NaN hides nothing
 
 
 class HeadSums:
     """Sums over queries, which those of further calls and batches are added to. They stay on the device.
 
     `sums`: queries, entropy, its share of the most, weight on the first key, squares of what the head returns, their
-    number, weight on the own key, and distance. `most`: the largest logit and weight.
+    number, weight on the own key, and distance. `most`: the largest logit and weight. `offsets`: the number of queries
+    whose largest weight is so many places before or after them, for each such number up to _FARTHEST.
     """
 
     def __init__(self, heads: int, device: torch.device) -> None:
@@ -98,13 +110,15 @@ class HeadSums:
         self.sums = torch.zeros(8, heads, dtype=torch.float64, device=device)
         self.most = torch.full_like(self.sums[:2], -math.inf)
         self.products, self.uniform = self.sums.new_zeros(2, heads, heads)
+        self.offsets = self.sums.new_zeros(heads, 2 * _FARTHEST + 3)  # the first and the last: all that are farther
+        self._tokens: Tensor | None = None
 
     @classmethod
     def of(cls, scores: Scores) -> HeadSums:
-        """The sums over all queries that may see two keys or more: the others have no choice."""
+        """The sums over all queries, but for padding, that may see two keys or more: the others have no choice."""
         batch, heads, queries, keys = scores.shape
         self = cls(heads, scores.device)
-        self.square = queries == keys
+        self.square, self._tokens = queries == keys, scores.tokens
         if 0 in scores.shape:
             return self
         block = _CPU_BLOCK if scores.device.type == "cpu" else _DEVICE_BLOCK
@@ -117,9 +131,16 @@ class HeadSums:
 
     def add_output(self, output: Tensor) -> HeadSums:
         """Add the output of the heads: batch, heads, queries, size."""
-        norms = torch.linalg.vector_norm(output, dim=(0, 2, 3), dtype=torch.promote_types(output.dtype, torch.float32))
-        self.sums[4] += norms.double().square()
-        self.sums[5] += output.numel() // len(norms)
+        norms = torch.linalg.vector_norm(
+            output, dim=-1, dtype=torch.promote_types(output.dtype, torch.float32)
+        ).double()
+        if self._tokens is not None:
+            tokens = self._tokens[:, None].expand_as(norms)
+            norms = torch.where(tokens, norms, 0)
+            self.sums[5] += tokens.sum((0, 2)) * output.shape[-1]
+        else:
+            self.sums[5] += output.numel() // len(self.most[0])
+        self.sums[4] += norms.square().sum((0, 2))
         return self
 
     def merge(self, other: HeadSums) -> bool:
@@ -128,6 +149,7 @@ class HeadSums:
             self.sums += other.sums
             self.products += other.products
             self.uniform += other.uniform
+            self.offsets += other.offsets
             self.most = torch.maximum(self.most, other.most)
             self.square &= other.square
         return other.heads == self.heads
@@ -142,6 +164,7 @@ class HeadSums:
         named = {"queries": queries, "entropy": entropy, "entropy_share": of_most, "first_share": first}
         named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
         named |= {"self_share": own, "distance": distance} if self.square else {}
+        named |= {"offset_share": self.offsets[:, 1:-1].amax(1) / queries.clamp(min=1)}
         named |= {"nearest": nearest, "similarity": alike}
         values = torch.stack([*named.values()]).T.tolist()
         figures = [{**dict(zip(named, of_head, strict=True)), "queries": int(of_head[0])} for of_head in values]
@@ -162,6 +185,8 @@ class HeadSums:
     def _add(self, scores: Scores, items: slice, begin: int, end: int) -> None:
         logits, seen = scores.block(items, begin, end)
         valid = seen >= 2
+        if scores.tokens is not None:
+            valid = valid & scores.tokens[items, None, begin:end]
         top = logits.amax(-1, keepdim=True)
         logits -= top
         weights = torch.exp(logits)
@@ -176,12 +201,20 @@ class HeadSums:
         self.sums[:4] += torch.stack([x.to(weights.dtype).sum((0, 2)) for x in figures])
         if self.square:
             self.sums[6:] += torch.stack([x.sum((0, 2)) for x in _distances(weights, begin, end)])
+        self._count_offsets(weights, valid, begin)
         most = torch.stack([torch.where(valid, x, -math.inf).amax((0, 2)) for x in (top[..., 0], 1 / total)])
         self.most = torch.maximum(self.most, most)
         flat = weights.flatten(2)
         self.products += (flat @ flat.transpose(1, 2)).sum(0)
         even = torch.where(valid, seen.clamp(min=2).rsqrt(), 0).expand_as(total).transpose(0, 1).flatten(1)
         self.uniform += even @ even.T
+
+    def _count_offsets(self, weights: Tensor, valid: Tensor, begin: int) -> None:
+        """Add these queries to those that look as many places before or after themselves."""
+        query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
+        offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
+        counted = valid.expand_as(offset).to(self.offsets.dtype)
+        self.offsets.scatter_add_(1, offset.transpose(0, 1).flatten(1), counted.transpose(0, 1).flatten(1))
 
 
 def _distances(weights: Tensor, begin: int, end: int) -> list[Tensor]:

@@ -18,6 +18,7 @@ ATTENTION = (
     Column("max_weight", "Max weight", kind=Kind.SHARE, drop=80, full="Largest weight", **_MOST),
     Column("first_share", "First", kind=Kind.SHARE, bar=Bar.SHARE, drop=88, full="Weight on the first token", **_MOST),
     Column("self_share", "Self", kind=Kind.SHARE, drop=83, full="Weight on the token itself", **_MOST),
+    Column("offset_share", "One offset", kind=Kind.SHARE, shown=Shown.ASKED, full="Queries at one offset", **_MOST),
     Column("distance", "Distance", "tokens", Kind.FIGURE, drop=84, full="Mean distance", **_MOST),
     Column("output_rms", "Output", kind=Kind.FIGURE, shown=Shown.ASKED, full="RMS of the head's output", **_LEAST),
     Column("output_share", "Output share", kind=Kind.SHARE, drop=85, full="Output of the layer's mean", **_LEAST),

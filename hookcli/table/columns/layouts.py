@@ -58,7 +58,7 @@ FLOW = _leaving(
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
 EXPERTS = (*columns_named("fqn", "type"), *ROUTING)
 """Layers of a mixture of experts, each followed by its experts."""
-_CHANGED = ("head", "expert", "output_change", "loss", "loss_change", "logit", "logit_change", "bottleneck")
+_CHANGED = ("head", "expert", "output_change", "outputs", "loss", "loss_change", "logit", "logit_change", "bottleneck")
 SWEEP = columns_named("order", "fqn", "type", *_CHANGED, "index", order="Rank")
 PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 

@@ -11,3 +11,5 @@ SPECTRA = (
     Column("top_share", "Largest, of all", kind=Kind.SHARE, merge=Merge.MOST, drop=18),
 )
 """`dimensions` is the largest possible rank; `input_` figures are those of what a module received."""
+SPECTRUM = (*(column.name for column in SPECTRA), "stable_rank", "spectral_norm")
+"""All figures of a spectrum. They stay together where rows become one: those of the row with the lowest rank."""

@@ -7,6 +7,7 @@ from hookcli.table.column import Bar, Column, Kind
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "judged": True}
 SWEEP = (
     Column("bottleneck", "Bottleneck", kind=Kind.FLAG, compared=False),
+    Column("outputs", "Outputs", kind=Kind.NAMES, compared=False, left=True),
     Column("output_change", "Output change", bar=Bar.LOG, **_FIGURE),
     Column("loss_change", "Loss change", **_FIGURE),
     Column("logit", "Logit", kind=Kind.FIGURE, drop=56),

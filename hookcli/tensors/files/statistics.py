@@ -116,8 +116,11 @@ Rows = Callable[[], Iterable[Floats]]
 WIDEST = 1 << 18
 """Columns that a matrix may have: for each, `spectrum` needs 61 numbers in memory."""
 _STEPS = 60
+_AFTER = 5  # steps after the first estimate, which may be of the second value where the start hardly has the first
+_EXACT = 256  # the smaller side of a matrix up to which all its singular values are computed
 _HELD = 1 << 26  # bytes of a matrix that is kept in memory
 _TINY, _HUGE = 1e-12, 1e12
+_NOTHING = 1e-12  # of the largest eigenvalue: a remainder as small is rounding, and holds no further direction
 _PRECISE = 1e-3  # of the squared singular value: its distance from the next estimate at most
 _SKETCH = 72
 MOST_RANK = 64
@@ -141,9 +144,10 @@ class Spectrum:
 def spectrum(rows: Rows, columns: int) -> Spectrum | None:
     """The spectrum of a matrix of so many columns; None if it has elements that are not finite.
 
-    By the Lanczos iteration for ``A'A`` with full reorthogonalization (Golub and Van Loan, Matrix Computations,
-    section 10.1), which ends as soon as the residual of the largest eigenvalue bounds its error. A small matrix is read
-    once and kept, a large one is read again for each step.
+    Of a matrix with a side of up to 256 exactly, from ``A'A`` or ``AA'``; of others by the Lanczos iteration for
+    ``A'A`` with full reorthogonalization (Golub and Van Loan, Matrix Computations, section 10.1), which ends five steps
+    after the residual of the largest eigenvalue bounds its error. A small matrix is read once and kept, a large one is
+    read again for each step.
     """
     energy, peak, held = _looked_through(rows)
     if not math.isfinite(peak) or peak == 0.0:
@@ -154,11 +158,34 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
     def blocks() -> Iterator[Floats]:
         return (block if unit == 1.0 else block.astype(np.float64) / unit for block in held or rows())
 
+    count = sum(map(len, held)) if held else _EXACT + 1
+    if min(count, columns) <= _EXACT:
+        largest, converged = float(np.linalg.eigvalsh(_gram(blocks(), columns, count))[-1]), True
+    else:
+        largest, converged = _lanczos(blocks, columns)
+    return Spectrum(unit * math.sqrt(largest), energy / largest, converged)
+
+
+def _gram(blocks: Iterable[Floats], columns: int, count: int) -> Values:
+    """``A'A`` of a matrix of `count` rows, or where these are fewer than its columns ``AA'``."""
+    if count < columns:
+        rows = np.concatenate([block.astype(np.float64) for block in blocks])
+        return rows @ rows.T
+    gram = np.zeros((columns, columns))
+    for block in blocks:
+        wide = block.astype(np.float64)
+        gram += wide.T @ wide
+    return gram
+
+
+def _lanczos(blocks: Callable[[], Iterable[Floats]], columns: int) -> tuple[float, bool]:
+    """The largest eigenvalue of ``A'A``, and whether an eigenvalue is known to be as near as _PRECISE."""
     basis = np.empty((min(_STEPS, columns) + 1, columns))
     start = np.random.default_rng(0).standard_normal(columns)
     basis[0] = start / np.linalg.norm(start)
     diagonal: list[float] = []
     beside: list[float] = []
+    last = len(basis) - 2
     for step in range(len(basis) - 1):
         product = _gram_product(blocks(), basis[step])
         diagonal.append(float(basis[step] @ product))
@@ -169,9 +196,11 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
         eigenvalues, vectors = np.linalg.eigh(matrix)
         largest, residual = float(eigenvalues[-1]), beside[-1] * abs(float(vectors[-1, -1]))
         if residual <= _PRECISE * largest:
+            last = min(last, step + _AFTER)
+        if step >= last or beside[-1] <= _NOTHING * largest:
             break
         basis[step + 1] = product / beside[-1]
-    return Spectrum(unit * math.sqrt(largest), energy / largest, residual <= _PRECISE * largest)
+    return largest, residual <= _PRECISE * largest
 
 
 def _looked_through(rows: Rows) -> tuple[float, float, list[Floats]]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -67,7 +67,8 @@ def test_every_module_equals_hooks_by_hand(make: Any, operation: str, change: Ch
     assert sum(hooks_on(model).values()) == 0
     base = logits(model(x)).detach()
     number = base[0, 3] if base.dim() == 2 else base[0, -1, 3]
-    assert len(report.rows) > 10 and report.totals["runs"] == len(report.rows)
+    copies = [item for item in report.skipped if "which it is a part of" in item.reason]
+    assert len(report.rows) > 10 and report.totals["runs"] == len(report.rows) + len(copies)
     for row in report.rows:
         expected = by_hand(model, row.fqn, change, x)
         assert row["output_change"] == pytest.approx(relative(base, expected), rel=1e-9, abs=1e-15), row.fqn
@@ -101,6 +102,34 @@ def test_bottlenecks_are_the_modules_that_no_way_goes_around() -> None:
     cuts = {row.fqn for row in swept(model, x, depth=9.0).rows if row["bottleneck"]}
     blocks = {f"transformer.h.{n}" for n in range(2)}
     assert cuts == {"transformer", "transformer.wte", "transformer.ln_f", "lm_head", *blocks}
+
+
+def test_a_part_that_is_all_of_its_module_has_no_row_of_its_own() -> None:
+    """Each layer's mlp returns what its last layer returns. In `Wrapped` the part is scaled on its way out."""
+    report = swept(*Planted.made(), depth=9.0)
+    reasons = {item.fqn: item.reason for item in report.skipped}
+    for n in range(4):
+        assert reasons[f"layers.{n}.mlp.2"] == f"zeroed, it has the effect of layers.{n}.mlp, which it is a part of"
+        assert {f"layers.{n}.mlp", f"layers.{n}.mlp.0"} <= {row.fqn for row in report.rows}
+    assert [row["order"] for row in report.rows] == [*range(1, len(report.rows) + 1)]
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part, self.none = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * cast(Tensor, self.part(x)) + 0 * cast(Tensor, self.none(x))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch, self.other = Wrapped(), nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return cast(Tensor, self.branch(x) + self.other(x))
+
+    assert {row.fqn for row in swept(Net(), torch.ones(2, 3)).rows} == {"branch", "branch.none", "other"}
 
 
 def test_another_run_is_patched_in(tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""The outputs of a model that a sweep compares with those of the model as it is."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from hookcli.sources.losses import dotted
+from hookcli.tensors import tree
+from hookcli.tensors.distance import compare, resolve
+
+_NOT_RESULTS = ("loss", "past_key_values", "hidden_states", "attentions")
+"""Ends of names (`decoder_hidden_states`) of what models of Transformers return beside their results."""
+_KEY = re.compile(r'\["([^"\]]*)"\]')
+
+
+@dataclass
+class Outputs:
+    """The floating-point tensors that the model returns as it is, by their path, without those that are no results.
+
+    `aside`: the names of the items that were left out.
+    """
+
+    first: dict[str, Tensor] = field(default_factory=dict)
+    aside: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, output: object) -> Outputs:
+        found = floating_leaves(output)
+        names = {path: _beside_results(path) for path in found}
+        results = {path: x for path, x in found.items() if not names[path]}
+        aside = [name for name in dict.fromkeys(names.values()) if name] if results else []
+        return cls({path: x.detach().clone() for path, x in (results or found).items()}, aside)
+
+    def distances(self, output: object) -> dict[str, float] | None:
+        """The relative l2 distance of each output, infinite where NaN or Inf came; None if one has another shape."""
+        found = floating_leaves(output)
+        if any(path not in found or found[path].shape != x.shape for path, x in self.first.items()):
+            return None
+        distances = {}
+        for path, x in self.first.items():
+            if pending := compare(x, found[path]):
+                (apart,) = resolve([pending])
+                distances[path] = math.inf if apart.nonfinite else apart.rel_l2
+        return distances
+
+    def with_nan(self) -> str | None:
+        """The path of the first output that is NaN somewhere as it is; None if there is none."""
+        return next((path for path, x in self.first.items() if x.isnan().any()), None)
+
+    def in_words(self, path: str | None = None) -> str:
+        """One of several outputs by its name; a lone one, or all of them, as `the output`."""
+        if path is None and len(self.first) > 1:
+            return "the output"
+        path = next(iter(self.first)) if path is None else path
+        return f"output {short(path)}" if path else "the output"
+
+
+def floating_leaves(output: object) -> dict[str, Tensor]:
+    """Each floating-point or complex tensor of an output, by the first of its paths."""
+    found, seen = dict[str, Tensor](), set[int]()
+    for path, x in tree.leaves(output):
+        if (x.is_floating_point() or x.is_complex()) and id(x) not in seen:
+            seen.add(id(x))
+            found[path] = x
+    return found
+
+
+def short(path: str) -> str:
+    """The path of an output as one would write it: logits, [0], boxes[1]."""
+    return _KEY.sub(r".\1", path).lstrip(".")
+
+
+def _beside_results(path: str) -> str:
+    """The name at this path of what is no result of the model, such as its cache; "" if there is none."""
+    return next((name for name in dotted(path).split(".") if name.endswith(_NOT_RESULTS)), "")

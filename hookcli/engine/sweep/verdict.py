@@ -1,0 +1,110 @@
+"""The first line of a sweep: the change that matters most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookcli.engine.sweep.outputs import Outputs, short
+from hookcli.engine.sweep.trials import Sweep, Trial
+from hookcli.table.formatting import counted, number
+from hookcli.table.names import is_within
+
+_DECIDES = 2.0  # times the effect of the next: a change alone decides, if it is at least half of the figure
+_TIE = 1 - 1e-6
+_LITTLE = 0.05  # of the figure: what changes it by less says nothing of where it comes from
+
+Figures = dict[str, Any]
+"""`logit` and `loss`, if the run has them; if the shapes are the same `output_change`, with the path of the `output`
+that changes so much, and of several `outputs` the names of those that change."""
+Ranked = tuple[Trial, Figures]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence on changes with their figures, by the figure `key`, in words `what`; `base` has it as it is."""
+
+    sweep: Sweep
+    outputs: Outputs
+    base: Figures
+    key: str
+    what: str
+    noise: float
+
+    def effect(self, figures: Figures) -> float:
+        """How far a change moves the figure that ranks; infinite for one that is not finite, or not there."""
+        effect = abs(figures.get(self.key, math.inf) - self.base[self.key])
+        return math.inf if math.isnan(effect) else effect
+
+    def of(self, ranked: Sequence[Ranked]) -> str:
+        """The change that matters most: layers.2.mlp decides logit 42: 3.100 → -0.4000 when zeroed.
+
+        Bottlenecks count where nothing else has an effect. Of several with the same effect, as all modules of one
+        branch have, one that contains others is named.
+        """
+        if broken := self._broken():
+            return f"The ranks mean nothing: {broken} is not finite as it is (hookcli check says where that begins)"
+        effective = [row for row in ranked if self.effect(row[1]) > self.noise]
+        rivals = [row for row in effective if not row[0].bottleneck] or effective
+        one, done = self.sweep.of[:-1], f"when {self.sweep.done}"
+        if not rivals:
+            more = f" by more than another run as it is: {number(self.noise)}" if self.noise else ""
+            return f"None of {counted(len(ranked), one)} changes {self.what} {done}{more}"
+        tied = [row for row in rivals if self.effect(row[1]) >= _TIE * self.effect(rivals[0][1])]
+        first, figures = next((r for r in tied if any(is_within(o.fqn, r[0].fqn) for o, _ in tied)), rivals[0])
+        name = first.name + " (bottleneck)" * (first.bottleneck and len(effective) < len(ranked))
+        if self._is_little(figures) and not self.sweep.quantize:
+            large = sum(not self._is_little(figures) for _, figures in effective)  # bottlenecks: the rest is no larger
+            but = f", except {counted(large, 'bottleneck')}" if large else ""
+            return f"No {one} changes {self.what} much{but}: {self._change(figures)} at most {done} ({name})"
+        after = self._next(first, [row for row in rivals if row not in tied])
+        does = self._does(figures, after[1] if after else None, alone=len(ranked) > 1)
+        then = f" (next: {after[0].name}, {self._figure(after[1])})" if after else ""
+        return f"{name} {does}: {self._change(figures)} {done}{then}"
+
+    def _is_little(self, figures: Figures) -> bool:
+        return self.effect(figures) < _LITTLE * self._size()
+
+    @staticmethod
+    def _next(first: Trial, others: Sequence[Ranked]) -> Ranked | None:
+        """The next one that neither is a part of the first nor contains it."""
+        for trial, figures in others:
+            kin = is_within(trial.fqn, first.fqn) or is_within(first.fqn, trial.fqn)
+            if trial.part or not kin:
+                return trial, figures
+        return None
+
+    def _broken(self) -> str:
+        """The figure that is not finite as it is, or the output with NaN; else ""."""
+        if not math.isfinite(self.base[self.key]):
+            return self.what
+        path = self.outputs.with_nan() if self.key == "output_change" else None
+        return "" if path is None else self.outputs.in_words(path)
+
+    def _size(self) -> float:
+        """The figure as it is, of which a change is a small or a large part."""
+        return 1.0 if self.key == "output_change" else abs(self.base[self.key])
+
+    def _does(self, figures: Figures, after: Figures | None, *, alone: bool) -> str:
+        """The predicate of the first; it decides a figure alone if it is at least half of it, and twice the next."""
+        if self.sweep.quantize:
+            return f"is the most sensitive ({self.what})"
+        if self.key == "output_change":
+            return f"changes {self.outputs.in_words(figures.get('output'))} most"
+        most = self.effect(figures)
+        decides = alone and (after is None or most >= _DECIDES * self.effect(after)) and most >= self._size() / 2
+        return f"decides {self.what}" if decides else f"changes {self.what} most"
+
+    def _change(self, figures: Figures) -> str:
+        """The figure before and after: 3.100 → -0.4000, or relative l2 0.7000."""
+        if self.key not in figures:
+            return "another shape"
+        before = "relative l2" if self.key == "output_change" else f"{number(self.base[self.key])} →"
+        return f"{before} {number(figures[self.key])}"
+
+    def _figure(self, figures: Figures) -> str:
+        """The figure after a change, with the output that changes most if there are several."""
+        several = self.key == "output_change" and len(self.outputs.first) > 1 and "output" in figures
+        return f"{number(figures.get(self.key))}{' of ' + short(figures['output']) if several else ''}"
