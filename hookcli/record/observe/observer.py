@@ -77,6 +77,8 @@ class Observer:
                 for step in self._steps:
                     self._steps.leave(step)
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
+                for name, note in self._steps.losses.notes():
+                    self.models.counts[name].note(note)
                 self._steps.rules.end()
         self._active = False
         self._steps.discard()
