@@ -84,6 +84,7 @@ class Observer:
                 for name, note in self._steps.losses.notes():
                     self.models.counts[name].note(note)
                 self._steps.rules.end()
+                self.models.note_parts()
         self._active = False
         self._steps.discard()
         if self._inside:
