@@ -51,6 +51,7 @@ class Seen:
     others: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     skipped: list[tuple[str, int]] = field(default_factory=list)
+    short: list[int] = field(default_factory=list)
     rules: list[RuleFired] = field(default_factory=list)
     path: Path = HERE
 
@@ -59,6 +60,7 @@ class Seen:
 
     def losses(self, losses: StepLosses) -> None:
         read = cast(StepLosses, parsed(losses.to_dict(), HERE))
+        self.short += read.short
         if read.taken:
             self.every_loss.setdefault(read.model, {}).update(enumerate(read.values, read.first))
         else:

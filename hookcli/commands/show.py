@@ -20,6 +20,7 @@ from hookcli.record.file.comparison.runs import charted
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
 from hookcli.record.file.rule_lines import rule_summaries
 from hookcli.record.file.views.blame_lines import wrong_lines
 from hookcli.record.file.views.query import Query
@@ -234,7 +235,9 @@ def remarks(record: Record) -> list[str]:
         ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += compiled_lines(record.end)
-    lines += map(non_finite_line, [] if lost else record.non_finite[:1])
+    lines += [
+        non_finite_line(one) for one in record.non_finite[:1] if not (lost and one.cause in (UNSEARCHED, SKIPPED))
+    ]
     return [*lines, *lacking(record)]
 
 

@@ -107,7 +107,8 @@ class RecordSink:
     def losses(self, losses: StepLosses) -> None:
         """Append the losses of steps, once there is a file. Raises OSError if it can take no more."""
         self._unwritten.append(losses)
-        self._courses.setdefault(losses.model, LossCourse()).add(losses.first, losses.values, taken=losses.taken)
+        course = self._courses.setdefault(losses.model, LossCourse())
+        course.add(losses.first, losses.values, taken=losses.taken, short=losses.short)
         if self.opened:
             self._write_others()
 

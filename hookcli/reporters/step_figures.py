@@ -220,6 +220,9 @@ def above(report: Report) -> str:
     if not steps:
         return f"{footer.run_line(report)} · no recorded step"
     where = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
+    recorded = report.totals.get("recorded_steps", len(steps))
+    if recorded < len(steps):  # the loss, which is known of every step
+        return f"{footer.run_line(report)} · {counted(len(steps), 'step')} ({where}), {recorded or 'none'} recorded"
     what = "recorded forward" if report.meta.get("mode") == "no grad" else "recorded step"
     return f"{footer.run_line(report)} · {counted(len(steps), what)} ({where})"
 

@@ -23,11 +23,11 @@ def is_of_step(key: str) -> bool:
 
 
 def before_clipping(totals: Mapping[str, Any]) -> str:
-    """The gradient's norm before it was clipped, in brackets; "" if it was not."""
+    """The gradient's norm as backward left it, in brackets; "" if it is still that. Clipping only makes it smaller."""
     before, after = totals.get("unclipped_grad"), totals.get("param_grad")
     if before is None or after is None or not abs(before - after) > _CLIPPED * before:
         return ""
-    return f" ({number(before)} before clipping)"
+    return f" ({number(before)} {'before clipping' if before > after else 'as backward left it'})"
 
 
 def step_lines(totals: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -40,15 +40,20 @@ class LossCourse:
     """Losses, not finite, at which the program skipped the optimizer's step, by the step that came next."""
 
     @classmethod
-    def of(cls, losses: Mapping[int, float]) -> Self:
-        """The course of losses by step."""
+    def of(cls, losses: Mapping[int, float], short: Collection[int] = ()) -> Self:
+        """The course of losses by step; `short` are steps whose loss is a sum over fewer backward passes than usual."""
         course = cls()
         for step, loss in losses.items():
-            course.add(step, [loss])
+            course.add(step, [loss], short=short)
         return course
 
-    def add(self, first: int, losses: Iterable[float | None], *, taken: bool = True) -> None:
-        """Add the losses of the next steps, from the step `first` on; or one before it that no step has `taken`."""
+    def add(
+        self, first: int, losses: Iterable[float | None], *, taken: bool = True, short: Collection[int] = ()
+    ) -> None:
+        """Add the losses of the next steps, from the step `first` on; or one before it that no step has `taken`.
+
+        The loss of a `short` step is a sum over fewer backward passes than usual: it is neither the first nor the last.
+        """
         for step, loss in enumerate(losses, first):
             if loss is None:
                 continue
@@ -56,7 +61,8 @@ class LossCourse:
                 self.skipped.setdefault(step, loss)
                 continue
             self.steps += 1
-            self.first, self.last = loss if self.first is None else self.first, loss
+            if step not in short or not math.isfinite(loss):
+                self.first, self.last = loss if self.first is None else self.first, loss
             if not math.isfinite(loss):
                 if not self.not_finite:
                     self.first_not_finite, self.before = step, self.steps - 1

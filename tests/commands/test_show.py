@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from commands.shown import on_terminal
 from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
+from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
 from hookcli.table import Report, TensorStats
 
 Cli = Callable[..., Any]
@@ -245,3 +247,31 @@ def test_examples_work(cli: Cli, record: Path, line: str) -> None:
         Path(f"{name}.run.jsonl").write_bytes(record.read_bytes())
     found = cli(*shlex.split(line.replace("layer4.2.conv3", "body.0"))[1:])
     assert found.code == 0 and (found.out or "wrote " in found.err), found.err
+
+
+@pytest.mark.parametrize("recorded", [(0, 3, 9), ()])
+def test_the_loss_over_time_has_every_step(cli: Cli, tmp_path: Path, recorded: tuple[int, ...]) -> None:
+    """Whether it was recorded or not, also where none was; charts say how many were."""
+    losses = [2.0 / (1 + step) for step in range(12)]
+    steps = [replace(recorded_step(step), losses=[losses[step]]) for step in recorded]
+    save(tmp_path / "run.jsonl", (HEADER, *steps, StepLosses("Net", 0, losses), end()))
+    path = str(tmp_path / "run.jsonl")
+    rows = cli("show", path, "--over-time", "loss", "-f", "csv").out.splitlines()
+    assert rows == ["step,forward,loss", *(f"{step},,{loss!r}" for step, loss in enumerate(losses))]
+    (report,) = json.loads(cli("show", path, "--over-time", "loss", "-f", "json").out)["reports"]
+    assert [row["loss"] for row in report["rows"]] == losses
+    chart = cli("show", path, "--over-time", "loss").out
+    assert chart.startswith(f"Net · train · 12 steps (0 to 11), {len(recorded) or 'none'} recorded\n")
+
+
+@pytest.mark.parametrize("what", ["input", "output", "gradient", "parameter gradient"])
+def test_what_a_search_has_found_is_said_though_the_loss_was_lost(cli: Cli, tmp_path: Path, what: str) -> None:
+    found = NonFinite("Net", "train", 1, "head", what, 3, 0, [])
+    lost = NonFinite("Net", "train", 1, "", "loss", 1, 0, [], UNSEARCHED)
+    for one in (found, lost):
+        lines = (HEADER, recorded_step(0), one, StepLosses("Net", 0, [1.0, math.nan]), end())
+        save(tmp_path / "run.jsonl", lines)
+        said = cli("show", str(tmp_path / "run.jsonl")).err
+        assert "the loss was NaN from step 1 on" in said
+        assert (f"first non-finite value: 3 NaN in the {what} of head (Net, step 1)" in said) == (one is found)
+        assert UNSEARCHED not in said

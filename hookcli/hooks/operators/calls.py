@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import threading
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -33,6 +33,7 @@ from hookcli.hooks.origin import INSTALLED, shown_path
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.exchange import Function
+from hookcli.hooks.torch_private.frames import run_as_program
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 from hookcli.tensors.tree import Args, Kwargs
 
@@ -71,6 +72,7 @@ class OperatorCalls(ObservingMode):
         self._see = core.guarded(self._seen)
 
     def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
+        whole, run = func is not run, partial(run_as_program, run)
         call = self._owner()
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
@@ -79,7 +81,7 @@ class OperatorCalls(ObservingMode):
             return run(*args, **kwargs)
         for begin in self.core.before_operators:
             begin(call, func)
-        output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
+        output = self._run_whole(call, run, args, kwargs) if whole else run(*args, **kwargs)
         takes = bool(given.tensors)
         if (writes(func) or given.makes(output)) and not ((self._sharded or not takes) and called_by_pytorch(takes)):
             self._see(call, func, given, args, kwargs, output)

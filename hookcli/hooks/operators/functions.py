@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -74,10 +75,17 @@ def function_names(what: Any) -> tuple[str, str]:
     if not isinstance(what, (FunctionType, BuiltinFunctionType)) and isinstance(getattr(what, "name", None), str):
         return what.name, f"TorchScript {what.name}"
     name = getattr(what, "__name__", type(what).__name__)
-    full = str(torch.overrides.resolve_name(what) or name).removesuffix(".__get__")
+    full = str(_known_name()(what) or name).removesuffix(".__get__")
     if full.rpartition(".")[2] != name and getattr(torch, name, None) == what:  # one function of two names: mm and spmm
         full = f"torch.{name}"
     return _plain_name(full.rpartition(".")[2]), full
+
+
+@cache
+def _known_name() -> Callable[[Any], str | None]:
+    """PyTorch's function for names, without the block around it that has Python forget which warnings it has shown."""
+    torch.overrides.resolve_name(torch.add)  # which lists all functions, and warns of some, in that block
+    return getattr(torch.overrides.resolve_name, "__wrapped__", torch.overrides.resolve_name)
 
 
 def type_of(part: object) -> str:

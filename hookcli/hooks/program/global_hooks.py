@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from mmap import mmap
@@ -25,10 +25,11 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from hookcli.hooks.importlib_bootstrap import between, then
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import KwargsWithToken, OutermostCalls, Token, raise_dropped, when_gone
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Function, Wrapper, replaced
+from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step
 from hookcli.hooks.torch_private.looked_programs import wrap_in_place
 from hookcli.hooks.torch_private.modules import other_global_hooks
@@ -62,23 +63,33 @@ class GlobalHooks:
         on(register_optimizer_step_post_hook(self._step_over))
         scaler = torch.amp.GradScaler
         for owner, name, wrapper, lost in (
-            (torch.autograd, "backward", self._backward, "backward passes are not seen"),
+            (
+                torch.autograd,
+                "backward",
+                between(self._backward_begins, self._backward_over),
+                "backward passes are not seen",
+            ),
             (
                 Optimizer,
                 "add_param_group",
-                _then(lambda _, own, *args, **kwargs: self.listener.parameters_added(own)),
+                then(lambda _, own, *args, **kwargs: self.listener.parameters_added(own)),
                 "optimizers are known from their first step",
             ),
             (
                 nn.Module,
                 "compile",
-                _then(lambda _, own, *args, **kwargs: self.compiled_in_place(own)),
+                then(lambda _, own, *args, **kwargs: self.compiled_in_place(own)),
                 "modules compiled in place are not named",
             ),
-            (BaseProcess, "start", self.children.counted, "processes that begin anew are not counted"),
-            (scaler, "scale", _then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
-            (scaler, "step", _then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
-            (DataLoaderIterator, "__next__", self._data_waited, NO_WAITING),
+            (
+                BaseProcess,
+                "start",
+                between(self.children.starts, self.children.has_started),
+                "processes that begin anew are not counted",
+            ),
+            (scaler, "scale", then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
+            (scaler, "step", then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
+            (DataLoaderIterator, "__next__", between(self._data_wait_begins, self.listener.data_wait_over), NO_WAITING),
             (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
         ):
             on(replaced(owner, name, wrapper, lost))
@@ -117,31 +128,23 @@ class GlobalHooks:
 
     # Wrapped functions, where PyTorch has no hooks.
 
-    def _backward(self, original: Function) -> Function:
-        def backward(tensors: object, grad_tensors: object = None, *args: object, **kwargs: object) -> object:
-            if torch.compiler.is_compiling() or in_backward() or self._calls.busy:  # in: the older checkpoint's pass
-                return original(tensors, grad_tensors, *args, **kwargs)
-            self._calls.drop_interrupted()
-            raise_dropped()
-            tensors, grad_tensors, args = _lasting(tensors), _lasting(grad_tensors), tuple(map(_lasting, args))
-            kwargs = {name: _lasting(value) for name, value in kwargs.items()}
-            self.listener.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
-            try:
-                return original(tensors, grad_tensors, *args, **kwargs)
-            finally:
-                self.listener.backward_over()
+    def _backward_begins(self, *args: object, **kwargs: object) -> tuple[Args, Kwargs] | None:
+        if torch.compiler.is_compiling() or in_backward() or self._calls.busy:  # in: the older checkpoint's pass
+            return None
+        self._calls.drop_interrupted()
+        raise_dropped()
+        args = tuple(map(_lasting, args))
+        kwargs = {name: _lasting(value) for name, value in kwargs.items()}
+        given = dict(zip(_BACKWARD, args, strict=False)) | kwargs
+        self.listener.backward_begins(*map(given.get, ("tensors", "grad_tensors", "inputs")))
+        return args, kwargs
 
-        return backward
+    def _backward_over(self, *args: object) -> None:
+        self.listener.backward_over()
 
-    def _data_waited(self, original: Function) -> Function:
-        def next_batch(batches: object) -> object:
-            self.listener.data_wait_begins()
-            try:
-                return original(batches)
-            finally:
-                self.listener.data_wait_over(batches)
-
-        return next_batch
+    def _data_wait_begins(self, batches: object) -> tuple[Args, Kwargs]:
+        self.listener.data_wait_begins()
+        return (batches,), {}
 
     def _loss_scaled(self, scaled: object, scaler: torch.amp.GradScaler, outputs: object) -> None:
         if scaler.is_enabled():
@@ -159,18 +162,8 @@ def _lasting(argument: object) -> object:
     return tuple(argument) if isinstance(argument, Iterator) else argument
 
 
-def _then(report: Function) -> Wrapper:
-    """Wrap a function: once it has returned, call `report` with its result and its arguments."""
-
-    def wrapper(original: Function) -> Function:
-        def call(*args: object, **kwargs: object) -> object:
-            result = original(*args, **kwargs)
-            report(result, *args, **kwargs)
-            return result
-
-        return call
-
-    return wrapper
+_BACKWARD = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+"""The parameters of `torch.autograd.backward`, in their order."""
 
 
 _on_now: set[GlobalHooks] = set()
@@ -220,19 +213,16 @@ class ChildProcesses:
     def _mark(self, *step: object) -> None:
         self._marks[os.getpid() % _MARKS] = 1
 
-    def counted(self, start: Callable[[BaseProcess], None]) -> Callable[[BaseProcess], None]:
-        """Wrap the function that starts a process: counts those that run a new interpreter."""
+    def starts(self, process: BaseProcess) -> tuple[Args, Kwargs]:
+        """Note that this thread starts a process."""
+        self._starting.process = process
+        return (process,), {}
 
-        def starts(process: BaseProcess) -> None:
-            self._starting.process = process
-            try:
-                start(process)
-            finally:
-                self._starting.process = None
-            method = getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True)
-            self.started += method != "fork" and not _serves(process)
-
-        return starts
+    def has_started(self, process: BaseProcess) -> None:
+        """Count a process that runs a new interpreter, unless it failed to start."""
+        self._starting.process = None
+        method = getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True)
+        self.started += method != "fork" and process.pid is not None and not _serves(process)
 
 
 def _serves(process: BaseProcess) -> bool:

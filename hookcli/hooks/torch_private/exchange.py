@@ -10,6 +10,7 @@ from threading import RLock
 from types import ClassMethodDescriptorType
 from typing import Any
 
+from hookcli.hooks.importlib_bootstrap import call_of_class, latest
 from hookcli.tensors.torch_private import private
 
 Function = Callable[..., object]
@@ -28,10 +29,10 @@ class _Exchanged:
         held = vars(owner).get(name)
         of_class = isinstance(held, (classmethod, ClassMethodDescriptorType))
         self._held = held if of_class else getattr(owner, name)
-        self.original: Function = partial(_call, self._held) if of_class else self._held
+        self.original: Function = partial(call_of_class, self._held) if of_class else self._held
         self._wrappers: list[Wrapper] = []
         self._wrapped = self.original
-        function = wraps(getattr(owner, name))(lambda *args, **kwargs: self._wrapped(*args, **kwargs))
+        function = wraps(getattr(owner, name))(latest(self, "_wrapped"))
         self._placed = classmethod(function) if of_class else function
         setattr(owner, name, self._placed)
 
@@ -58,11 +59,6 @@ class _Exchanged:
             wrapped = left(wrapped)
         self._wrapped = wrapped
         return not self._wrappers
-
-
-def _call(method: ClassMethodDescriptorType, given: type, *args: object, **kwargs: object) -> object:
-    """Call a class method, as its class holds it, of the class that is given."""
-    return method.__get__(None, given)(*args, **kwargs)
 
 
 _exchanged: dict[tuple[object, str], _Exchanged] = {}

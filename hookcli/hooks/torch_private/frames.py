@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
-from types import CodeType, FrameType
+from collections.abc import Callable
+from functools import lru_cache, partial
+from types import CodeType, FrameType, FunctionType
+from typing import Any
 
+import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
@@ -76,6 +80,50 @@ def keywords(module: nn.Module) -> dict[str, object]:
             return names["kwargs"] if names.get("self") is module and type(names["kwargs"]) is dict else {}
         frame = frame.f_back
     return {}
+
+
+# Calls of functions, which PyTorch hands to a TorchFunctionMode.
+
+_HANDS_ON = _code(torch.overrides.handle_torch_function)
+_DEEPEST = 6  # frames that the `stacklevel` of a warning in PyTorch counts
+
+
+def run_as_program(function: Callable[..., Any], *args: object, **kwargs: object) -> object:
+    """Call a function such that it warns as if no mode had been asked: for its own caller, in the program or PyTorch.
+
+    Between the function and hookcli come frames that have the files and lines of the callers, and their globals, in
+    which Python notes the warnings that were shown.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("hookcli."):
+        frame = frame.f_back
+    depth = _DEEPEST if isinstance(function, (FunctionType, partial)) else 1  # C warns for the frame that calls it
+    if frame is not None and frame.f_code is _HANDS_ON and frame.f_back is not None:
+        frame = frame.f_back.f_back
+    run: Callable[..., object] = function
+    callers = list[FrameType]()
+    while frame is not None and len(callers) < depth:
+        callers.append(frame)
+        frame = frame.f_back
+    if not callers:
+        return function(*args, **kwargs)
+    nearest, *further = [FunctionType(_disguised(one.f_code, one.f_lineno), one.f_globals) for one in callers]
+    run = partial(nearest, function)
+    for outer in further:
+        run = partial(outer, run)
+    return run(*args, **kwargs)
+
+
+def _pass_on(function: Callable[..., Any], *args: object, **kwargs: object) -> object:
+    return function(*args, **kwargs)
+
+
+@lru_cache(1 << 12)
+def _disguised(of: CodeType, line: int) -> CodeType:
+    """The code of `_pass_on`, as if it stood at this line of the other code's file."""
+    mine = _pass_on.__code__
+    offset = max(number or 0 for _, _, number in mine.co_lines()) - mine.co_firstlineno
+    return mine.replace(co_filename=of.co_filename, co_name=of.co_name, co_firstlineno=max(line - offset, 1))
 
 
 # Steps of optimizers.

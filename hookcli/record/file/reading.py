@@ -107,7 +107,10 @@ class Record:
 
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained."""
-        courses = {model: LossCourse.of(self.losses_of(model)) for model in dict.fromkeys(x.model for x in self.losses)}
+        courses = dict[str, LossCourse]()
+        for model in dict.fromkeys(line.model for line in self.losses):
+            short = {step for line in self.losses if line.model == model for step in line.short}
+            courses[model] = LossCourse.of(self.losses_of(model), short)
         for line in (line for line in self.losses if not line.taken):
             courses[line.model].add(line.first, line.values, taken=False)
         return courses

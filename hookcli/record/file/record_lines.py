@@ -215,7 +215,8 @@ class StepLosses(Line):
     """The losses of consecutive steps of one model, recorded or not, from the step `first` on.
 
     Each is the sum over the backward passes whose gradients the step took; None if it is not known. If not `taken`, the
-    program skipped the optimizer's step at a loss that was not finite, before the step `first`.
+    program skipped the optimizer's step at a loss that was not finite, before the step `first`. `short` are the steps
+    that took fewer backward passes than the step before each, so that their loss is a smaller sum.
     """
 
     kind: ClassVar[str] = "losses"
@@ -224,6 +225,7 @@ class StepLosses(Line):
     first: int
     values: Sequence[float | None]
     taken: bool = True
+    short: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

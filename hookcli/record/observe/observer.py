@@ -8,11 +8,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Self
 
+import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.compilations import CompilationLog
+from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
@@ -54,6 +56,8 @@ class Observer:
         self.parameters_added = self.safe(self.optimizer_steps.parameters_added)
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
         self._hooks = GlobalHooks(self)
+        if plan.ops:
+            function_names(torch.add)  # PyTorch lists its functions, before the program has warned of anything
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
         self._on = self._active = False
@@ -77,7 +81,10 @@ class Observer:
                 for step in self._steps:
                     self._steps.leave(step)
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
+                for name, note in self._steps.losses.notes():
+                    self.models.counts[name].note(note)
                 self._steps.rules.end()
+                self.models.note_parts()
         self._active = False
         self._steps.discard()
         if self._inside:

@@ -78,7 +78,7 @@ class OptimizerCalls:
             model.stepped(optimizer)
         self._optimizer_steps.stepped(optimizer)
         if models or not self._models.narrowed:
-            self.program_steps.stepped(optimizer)
+            self.program_steps.stepped(optimizer, numbers)
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes

@@ -20,7 +20,7 @@ from hookcli.record.file.views.over_time import (
 )
 from hookcli.record.file.views.overview import findings, further, overview, probe_reports, rows_before, verdict_on
 from hookcli.system.escaping import shell_path
-from hookcli.table import Report, Shown, Skipped
+from hookcli.table import Report, Row, Shown, Skipped
 from hookcli.table.columns import columns_named
 from hookcli.table.formatting import listed
 
@@ -177,8 +177,15 @@ class Query:
 
 
 def _with_every_loss(report: Report, record: Record) -> Report:
+    """The report with the loss of every step, also of those that were not recorded: as rows, if it has nothing else."""
     losses = record.losses_of(report.model) if report.meta["mode"] == "train" else {}
-    return replace(report, meta={**report.meta, "loss_of_steps": [sorted(losses.items())]}) if losses else report
+    if not losses:
+        return report
+    report = replace(report, meta={**report.meta, "loss_of_steps": [sorted(losses.items())]})
+    if {column.name for column in report.columns} - {"step", "forward", "loss"}:
+        return report
+    recorded = {row["step"]: row.get("loss") for row in report.rows}
+    return replace(report, rows=[Row({"step": n, "loss": loss}) for n, loss in sorted((recorded | losses).items())])
 
 
 def trained(record: Record) -> list[str]:

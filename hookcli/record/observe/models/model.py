@@ -138,13 +138,22 @@ class ObservedModel:
 
     @property
     def mid_step(self) -> bool:
-        """True if its optimizers step in turns, and some have yet to: each is one step behind those that have."""
+        """True if its optimizers step in turns, and some have yet to: each is one step behind those that have.
+
+        Optimizers in turns have parameters of their own; one that shares some with another takes over from it.
+        """
         if not self._stepped:
             return False
-        made, left = list[int](), list[int]()
+        made, left = list[Optimizer](), list[Optimizer]()
         for optimizer in self.optimizers():
-            (made if id(optimizer) in self._stepped else left).append(self._optimizer_steps.count(optimizer))
-        return bool(made and left) and {*left} == {min(made) - 1}
+            (made if id(optimizer) in self._stepped else left).append(optimizer)
+        if not (made and left):
+            return False
+        counts = {self._optimizer_steps.count(optimizer) for optimizer in left}
+        if counts != {min(map(self._optimizer_steps.count, made)) - 1}:
+            return False
+        held = set[int]().union(*map(parameter_ids, made))
+        return all(held.isdisjoint(parameter_ids(optimizer)) for optimizer in left)
 
     def stepped(self, optimizer: Optimizer) -> None:
         """Count a step of an optimizer. Several that step after one forward, or in turns, make one step together."""

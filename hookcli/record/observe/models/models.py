@@ -24,8 +24,9 @@ from hookcli.record.observe.models.model import (
     forward_called,
     why_never_ran,
 )
-from hookcli.record.observe.naming import held_by, model_name, outermost, plain_type
+from hookcli.record.observe.naming import PlainNames, held_by, model_name, outermost, plain_type
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
+from hookcli.table.formatting import listed
 from hookcli.tensors.weak import WeakIds
 
 # Programs that build models in a loop would flood the summary: further models of a class share one name.
@@ -47,6 +48,7 @@ class ObservedModels:
         self._aliases: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by other modules around the same parameters
         self._by_core: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by the part that holds all parameters
         self._wholes: WeakIds[nn.Module, None] = WeakIds()  # models that the program calls by parts
+        self._parts: dict[str, list[str]] = {}  # by model: its parts that the program also calls by themselves
         self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
         self._of_version = -1
         self._seen: Counter[str] = Counter()  # models of each class
@@ -81,6 +83,8 @@ class ObservedModels:
 
     def _first_call(self, module: nn.Module, *, bypassed: bool) -> ObservedModel | None:
         """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
+        if (owner := self._containing(module)) is not None:
+            return self._alias_of_part(module, owner)
         kind = plain_type(module)
         self._seen[kind] += 1
         alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
@@ -92,16 +96,49 @@ class ObservedModels:
             return self._alias(module, self.find(whole))
         return self._add(module, _walked(model_name, module, kind))
 
+    def _containing(self, module: nn.Module) -> ObservedModel | None:
+        """The model, which the program has called before, that has this module as a part; None if there is none."""
+        for model in self.alive():
+            whole = model.module
+            if whole is not None and whole is not module and any(part is module for part in whole.modules()):
+                return model
+        return None
+
+    def _alias_of_part(self, part: nn.Module, model: ObservedModel) -> ObservedModel | None:
+        """Count calls of a part as calls of its model."""
+        whole = model.module
+        if whole is not None and whole not in self._wholes:
+            fqn = next((fqn for fqn, one in whole.named_modules() if one is part), "")
+            self._parts.setdefault(model.name, []).append(PlainNames(whole)(fqn))
+        return self._alias(part, model)
+
+    def note_parts(self) -> None:
+        """Note on each model which of its parts the program has also called by themselves."""
+        for name, parts in self._parts.items():
+            verb = "were also called by themselves" if parts[1:] else "was also called by itself"
+            self.counts[name].note(f"{listed(parts)} {verb}, which counts as a forward of the model")
+
     def _whole(self, module: nn.Module) -> nn.Module:
-        """The model that is called by parts only, such as actor and critic: one optimizer has all; a GAN has two."""
+        """The model that is called by parts only, such as actor and critic: one optimizer has all; a GAN has two.
+
+        Also a copy of a known model, such as an average of its weights, which no optimizer has.
+        """
         mine = {id(p) for p in module.parameters() if p.requires_grad}
         held = next((ids for optimizer in self._optimizer_steps if mine < (ids := parameter_ids(optimizer))), None)
-        whole = module if held is None else _walked(outermost, module, module)
-        called = whole in self._models and whole not in self._wholes
-        if called or not held or not held.issuperset(id(p) for p in whole.parameters() if p.requires_grad):
+        if held is None:
+            return self._copied(module)
+        whole = _walked(outermost, module, module)
+        if not held.issuperset(id(p) for p in whole.parameters() if p.requires_grad):
             return module
         parts = (part for part in whole.modules() if next(part.parameters(), None) is not None)
         return module if self._only and not all(map(self._only, parts)) else whole
+
+    def _copied(self, module: nn.Module) -> nn.Module:
+        """The copy of a known model, which no optimizer has, that a module is a part of; else the module itself."""
+        known = {plain_type(whole) for model in self.alive() if (whole := model.module) is not None}
+        whole = _walked(outermost, module, module) if known else module
+        trained = any(self._optimizer_steps.of(whole)) if plain_type(whole) in known else True
+        return module if trained else whole
 
     def _sharing(self, module: nn.Module) -> ObservedModel | None:
         """The earlier model around the same parts: programs wrap models anew. A freed one is replaced by the part."""

@@ -77,14 +77,22 @@ class ProgramSteps:
     def __init__(self) -> None:
         self.count = 0
         self._stepped: list[ref[Optimizer]] = []
+        self._numbers: dict[str, int] = {}  # of the step that each model has made in the program's
 
-    def stepped(self, optimizer: Optimizer) -> None:
-        """Note an optimizer's step. The program's next step begins if it stepped before, or all others are gone."""
-        alive = [other for reference in self._stepped if (other := reference()) is not None]
-        if not alive or any(optimizer is other for other in alive):
+    def stepped(self, optimizer: Optimizer, numbers: Mapping[str, int]) -> None:
+        """Note an optimizer's step, which is the step of this number of each of its models.
+
+        The program's next step begins if this optimizer stepped before, if all others are gone, or if one of its models
+        has made an earlier step: another optimizer takes over.
+        """
+        alive = any(reference() is not None for reference in self._stepped)
+        again = any(reference() is optimizer for reference in self._stepped)
+        if again or not alive or any(self._numbers.get(model, number) != number for model, number in numbers.items()):
             self.count += 1
             self._stepped.clear()
+            self._numbers.clear()
         self._stepped.append(ref(optimizer))
+        self._numbers.update(numbers)
 
 
 def parameter_ids(optimizer: Optimizer) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, NonFinite, StepLosses
 from hookcli.record.observe.steps.losses import Held, HeldGradients
+from hookcli.table.formatting import counted
 from hookcli.table.losses import LossCourse
 from hookcli.tensors.weak import WeakIds
 
@@ -24,21 +25,27 @@ _Terms = list[Tensor | float] | None  # of one backward pass; None if it begins 
 
 @dataclass(slots=True)
 class _Pass:
-    """A backward pass. `reached`: optimizers (ids) that hold the gradients that it left; None if no such were seen."""
+    """One backward pass, or `number` of them that count for the same.
+
+    `reached`: optimizers (ids) that hold the gradients that it left; None if no such were seen.
+    """
 
     terms: _Terms
     reached: set[int] | None = None
+    number: int = 1
 
 
 class _Step(NamedTuple):
     """A step, and the backward passes before it; `whole`: their loss takes the place of what is known of the step.
 
-    `left_out`: what the passes since the step before began from whose gradients no optimizer takes.
+    `left_out`: what the passes since the step before began from whose gradients no optimizer takes. `backwards`: the
+    number of the passes.
     """
 
     model: str
     number: int
     passes: list[_Terms]
+    backwards: int = 0
     left_out: Sequence[Tensor | float] = ()
     whole: bool = False
 
@@ -99,6 +106,9 @@ class EveryLoss:
         self._unread: list[_Step] = []
         self._waits = False
         self._read: dict[str, dict[int, float | None]] = {}
+        self._backwards: dict[str, dict[int, int]] = {}
+        """For each model the number of backward passes of its steps that are read, but not written yet."""
+        self._remainders: dict[str, Remainders] = {}
 
     def begin_pass(self, terms: Iterable[Tensor] | None, optimizers: Iterable[Optimizer]) -> None:
         """A backward pass begins in this thread, from the sum of `terms`."""
@@ -137,7 +147,7 @@ class EveryLoss:
         """Make one pass of two that count for the same, if their numbers are known: a loop may have any number."""
         terms = _folded([*(before.terms or ()), *(last.terms or ())])
         if before.reached == last.reached and not any(isinstance(term, Tensor) for term in terms):
-            thread.passes[-2:] = [_Pass(terms or None, last.reached)]
+            thread.passes[-2:] = [_Pass(terms or None, last.reached, before.number + last.number)]
 
     def stepped(self, numbers: Mapping[str, int], optimizer: Optimizer | None = None) -> None:
         """An optimizer has made the step of this number, by model. Others that step after it share its passes."""
@@ -149,7 +159,9 @@ class EveryLoss:
             reaching = [n for n, one in enumerate(thread.last) if one.reached is None or id(optimizer) in one.reached]
             left = [n for n in reaching if (model, n) not in thread.had]
             thread.had.update((model, n) for n in left)
-            self._unread.append(_Step(model, number, [thread.last[n].terms for n in left], thread.left_out))
+            passes = [thread.last[n].terms for n in left]
+            backwards = sum(thread.last[n].number for n in left)
+            self._unread.append(_Step(model, number, passes, backwards, thread.left_out))
             thread.following = model, number + 1
         thread.left_out = []
         if not self._waits or len(self._unread) >= self.at_once:
@@ -179,7 +191,7 @@ class EveryLoss:
             thread.leave_out(thread.passes)
             following = thread.following or next(((model, 0) for model in models), None)
             if following and _not_finite(thread.left_out) is not None:
-                self._unread.append(_Step(*following, [thread.left_out]))
+                self._unread.append(_Step(*following, [thread.left_out], 1))
         self.flush(all_of_them=True)
 
     def flush(self, *, all_of_them: bool = False) -> None:
@@ -191,7 +203,8 @@ class EveryLoss:
             self._read[model] = {n: losses[n] for n in last}
             for _, consecutive in groupby(enumerate(steps[: len(steps) - len(last)]), lambda item: item[1] - item[0]):
                 numbers = [n for _, n in consecutive]
-                self._write(StepLosses(model, numbers[0], [losses[n] for n in numbers]))
+                short = self._short(model, numbers)
+                self._write(StepLosses(model, numbers[0], [losses[n] for n in numbers], short=short))
 
     def _read_all(self) -> None:
         unread, self._unread, self._waits = self._unread, [], False
@@ -199,6 +212,8 @@ class EveryLoss:
             losses, loss = self._read.setdefault(step.model, {}), step.loss
             before = None if step.whole else losses.get(step.number)
             losses[step.number] = before if loss is None else loss + (before or 0.0)
+            backwards = self._backwards.setdefault(step.model, {})
+            backwards[step.number] = backwards.get(step.number, 0) + step.backwards
             if (skipped := _not_finite(step.left_out)) is not None:
                 self._write(StepLosses(step.model, step.number, [skipped], taken=False))
                 self._tell(step, skipped, SKIPPED)
@@ -211,11 +226,52 @@ class EveryLoss:
                 if course.jumped == step.number:
                     self._jumped(step.number)
 
+    def _short(self, model: str, numbers: Iterable[int]) -> list[int]:
+        """Those of a model's steps, which are about to be written, that took fewer backward passes than usual."""
+        remainders = self._remainders.setdefault(model, Remainders())
+        backwards = self._backwards.get(model, {})
+        return [number for number in numbers if remainders.add(number, backwards.pop(number, 0))]
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """A note on each model that has made steps of fewer backward passes than usual."""
+        return ((model, note) for model, remainders in self._remainders.items() if (note := remainders.note()))
+
     def _tell(self, step: _Step, loss: float, cause: str) -> None:
         if self._found_by.isdisjoint((cause, UNSEARCHED)):
             self._found_by.add(cause)
             nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
             self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], cause))
+
+
+@dataclass(slots=True)
+class Remainders:
+    """Finds steps that took fewer backward passes than the step before, as at the end of an epoch.
+
+    Their loss, a sum over the passes, is smaller for that reason alone.
+    """
+
+    before: int = 0
+    last: tuple[int, int, int] | None = None
+    """The last such step, its number of passes, and that of the step before."""
+    count: int = 0
+
+    def add(self, step: int, backwards: int) -> bool:
+        """Add the next step, which took so many passes (0: unknown). Returns whether it took fewer than usual."""
+        usual, self.before = self.before, backwards
+        if not 0 < backwards < usual:
+            return False
+        self.last = step, backwards, usual
+        self.count += 1
+        return True
+
+    def note(self) -> str:
+        """Say which steps they were; "" if there were none."""
+        if self.last is None:
+            return ""
+        step, backwards, usual = self.last
+        others = f" and {counted(self.count - 1, 'step')} before it" if self.count > 1 else ""
+        took = f"step {step:,}{others} took fewer backward passes ({backwards} instead of {usual})"
+        return f"{took}, so their loss is a smaller sum: it is not shown as the last loss"
 
 
 def _not_finite(terms: Iterable[Tensor | float]) -> float | None:

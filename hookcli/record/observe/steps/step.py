@@ -161,10 +161,11 @@ class ObservedStep:
 
     @property
     def arrived(self) -> object:
-        """A state that changes as gradients arrive: their number, or the gradients held if no hook sees the forward."""
-        if self.model.hidden:
-            return [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
-        return sum(session.arrived for session in self.measured.sessions) + self._arrivals.times
+        """A state that changes as gradients arrive: their number, and those held if a forward went without hooks."""
+        arrived = sum(session.arrived for session in self.measured.sessions) + self._arrivals.times
+        if not self.model.hidden and self.observed_forwards == self.forwards:
+            return arrived
+        return arrived, [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
 
     @property
     def sees_gradients(self) -> bool:

@@ -63,6 +63,32 @@ def folds() -> None:
         del optimizer
 
 
+def one_after_the_other(first: int, keep: bool) -> int:
+    """Another optimizer takes the same parameters over, as a schedule from SGD to Adam does."""
+    model, kept = nn.Linear(2, 1), []
+    for kind, steps in ((torch.optim.SGD, first), (torch.optim.Adam, 4), (torch.optim.SGD, 2)):
+        optimizer = kind(model.parameters(), lr=0.1)
+        kept += [optimizer] * keep
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    return first + 6
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.parametrize("every", [1, 100])
+def test_an_optimizer_that_takes_over_makes_steps_of_its_own(first: int, keep: bool, every: int) -> None:
+    observer = Observer(RecordingPlan(every=every), Seen()).start()
+    try:
+        steps = one_after_the_other(first, keep)
+    finally:
+        observer.stop()
+    totals = observer.totals()
+    assert (totals["program_steps"], [model["steps"] for model in totals["models"]]) == (steps, [steps])
+
+
 PROGRAMS: list[tuple[Callable[[], None], int]] = [
     (parts_of_one_optimizer, 5),
     (encoder_and_decoder, 5),
