@@ -47,6 +47,7 @@ class InputNotFinite(_NotFinite):
 
     id = "HK002"
     name = "input-not-finite"
+    over_steps = "first"
     means = "the data has missing values, or a division by zero in the preprocessing"
     advice = "check what the data loader gives: torch.isfinite(batch).all()"
     needs = ("inventory",)
@@ -67,6 +68,7 @@ class ActivationNotFinite(_NotFinite):
 
     id = "HK003"
     name = "activation-not-finite"
+    over_steps = "first"
     means = "an overflow, a division by zero, or the logarithm or root of a negative number begins in this module"
     advice = "run it in float32 or float64, and clamp or add an epsilon there"
     follows = ("HK002", "HK005", "HK015")
@@ -139,6 +141,7 @@ class GradientNotFinite(_NotFinite):
 
     id = "HK004"
     name = "gradient-not-finite"
+    over_steps = "first"
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
     advice = "add an epsilon there; `hookcli grads MODEL --of outputs` shows where"
     follows = ("HK003", "HK005", "HK013")
@@ -159,6 +162,7 @@ class ParameterNotFinite(_NotFinite):
 
     id = "HK005"
     name = "parameter-not-finite"
+    over_steps = "first"
     means = "a checkpoint of a run that diverged, an initialisation that divides by zero, or torch.empty never filled"
     advice = "check the checkpoint, and what the constructor does with it"
     needs = ("inventory",)
@@ -182,6 +186,7 @@ class LossNotFinite(Check):
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
     advice = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
+    follows = ("HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"
 
@@ -194,7 +199,8 @@ class LossJumped(Check):
     """The loss of a step of a recorded run was more than ten times as high as any before it.
 
     The loss of every step is judged, as for `loss-not-finite`, once ten are known and the highest is above zero. The
-    figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported.
+    figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported, nor
+    one that an update has ruined: that is HK055.
     """
 
     id = "HK044"
@@ -205,8 +211,9 @@ class LossJumped(Check):
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
-        if measured.losses.jumped is not None:
-            yield self.finding("", f"the loss {measured.losses.jumps()}", measured.losses.jumped)
+        course = measured.losses
+        if course.jumped is not None and not course.blow_up():
+            yield self.finding("", f"the loss {course.jumps()}", course.jumped)
 
 
 def _is_mask(row: Row) -> bool:

@@ -28,11 +28,14 @@ class Judgement:
     checks: Sequence[str]
     notes: Sequence[str] = ()
 
-    def report(self, model: str, meta: Meta, modules: int = 0) -> Report:
-        """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
+    def report(self, model: str, meta: Meta, modules: int = 0, **judged: int) -> Report:
+        """The report: a row per finding, and in `totals` how many checks were made on how many modules.
+
+        `judged`: the number of recorded `steps` that were judged, and how many losses (`of_steps`), in `totals`, too.
+        """
         count = Counter(finding.severity for finding in self.findings)
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
-        totals |= {"infos": count[INFO]} if count[INFO] else {}
+        totals |= judged | ({"infos": count[INFO]} if count[INFO] else {})
         meta = with_notes({**meta, "checks": list(self.checks)}, *self.notes)
         rows = []
         for finding in self.findings:
@@ -41,10 +44,20 @@ class Judgement:
         return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
-def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = True) -> Judgement:
+SoFar = Callable[[Check, list[Finding]], list[Finding]]
+
+
+def judge(
+    checks: Sequence[Check],
+    measured: Measurements,
+    *,
+    values: bool = True,
+    so_far: SoFar = lambda check, found: found,
+) -> Judgement:
     """Run the checks on what was measured; `values` is False on the meta device.
 
-    After a crash nothing is known of the rest of the run, so a check that found nothing until then did not judge it.
+    `so_far` adds what a check found in earlier steps of a program. After a crash nothing is known of the rest of the
+    run, so a check that found nothing until then did not judge it.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -53,10 +66,10 @@ def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = Tru
     for check in checks:
         reason = _why_not(check, measured, values)
         items = [] if reason else _judged(check, measured)
-        of_check = [item for item in items if isinstance(item, Finding)]
+        of_check = so_far(check, [item for item in items if isinstance(item, Finding)])
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
-        if reason:
+        if reason and not of_check:
             skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
             continue
         judged.append(check.id)

@@ -7,11 +7,13 @@ from typing import Any
 
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.finite import LossJumped, LossNotFinite
-from hookcli.checks.judgement import Judgement, judge
+from hookcli.checks.judgement import Judgement, causes_first, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.replicas import ReplicasDiffer
+from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
+from hookcli.registry import load
 from hookcli.table import Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
@@ -120,15 +122,20 @@ def further(step: RecordedStep) -> list[Report]:
 
 def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:
     """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model."""
-    of_run = losses if step.phase == "train" else None
+    of_run = losses if losses and losses.known and step.phase == "train" else None
     return [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
 
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
-    of_run = judge([LossNotFinite(), LossJumped()], Measurements(losses=losses))
-    checks = [*report.meta["checks"], *of_run.checks]
-    whole = Judgement([*of_run.findings, *report.findings], report.skipped, checks)
-    return whole.report(report.model, report.meta, modules=report.totals["modules"])
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
+    found = [*of_run.findings, *report.findings]
+    if of_run.findings:  # what they explain comes after them
+        found = causes_first(
+            found, [load("checks", check)() for check in sorted({f.check for f in found})], Measurements()
+        )
+    whole = Judgement(found, report.skipped, [*report.meta["checks"], *of_run.checks])
+    judged = {"steps": report.totals["steps"], "of_steps": losses.steps} if "steps" in report.totals else {}
+    return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
 
 
 def verdict_on(end: End | None, name: str, replicas: str = "") -> list[Report]:

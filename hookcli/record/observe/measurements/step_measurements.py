@@ -157,6 +157,7 @@ class StepMeasurements:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         self._backward = True
         self.rows.passes += 1
+        self.parameters.note_reached()
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
@@ -166,7 +167,7 @@ class StepMeasurements:
             self._times.backward_over()
 
     def take_groups(self, optimizer: Optimizer) -> None:
-        if "optimizer" in self._plan.probes:
+        if "optimizer" in self._plan.probes or self._plan.check:
             self.parameters.take_groups(optimizer)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
@@ -207,7 +208,7 @@ class StepMeasurements:
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         reports = [report for probe, report in by_probe.items() if probe != "inventory"]
         if "inventory" in by_probe:
-            reports.append(check_step(name, by_probe, meta, self._unread(meta)))
+            reports.append(self._judged(by_probe, meta))
         if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
@@ -219,6 +220,20 @@ class StepMeasurements:
             reports.append(replicas)
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
+
+    def _judged(self, by_probe: Mapping[str, Report], meta: Meta) -> Report:
+        """The verdict of the checks on the recorded steps up to this one."""
+        judged, step, unread = self._model.judged[meta["phase"]], meta["step"], self._unread(meta)
+        if self._training:
+            judged.course.look(step, by_probe["inventory"].rows)
+        if self.scaling.skipped:
+            unread = unread or "the GradScaler skipped the optimizer's step"
+        elif self._training and not unread and "grads" in by_probe:
+            facts = self.parameters.facts(self._model.optimizers())
+            judged.course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
+            judged.course.stale = self._model.stale_optimizer
+            judged.course.has_optimizers = self._model.program_trains
+        return check_step(self._model.name, by_probe, meta, unread, judged)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
@@ -232,7 +247,7 @@ class StepMeasurements:
         hidden = [Skipped(self.name(fqn), why) for fqn, why in self._compiled.items() if self.name(fqn) not in seen]
         if not isinstance(probe, GradsProbe):
             return replace(report, skipped=[*report.skipped, *hidden])
-        missing = self.parameters.without_gradient(self._unread(meta))
+        missing = self.parameters.without_gradient(self._unread(meta), self._model.optimizers())
         rows = [*report.rows, *self.parameters.gradient_rows()]
         return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
 

@@ -13,6 +13,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
+from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, TensorStats, columns_named
 from hookcli.table.columns import place_of
@@ -33,7 +34,7 @@ def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Pro
     return probes
 
 
-_MEASURED = frozenset(("inventory", "activations", "grads"))
+_MEASURED = frozenset(("inventory", "activations", "grads", "training"))
 
 
 @cache
@@ -45,15 +46,17 @@ def _checks(probes: frozenset[str]) -> Sequence[Check]:
     from hookcli.checks.leftover_hooks import HooksLeft  # programs that are not judged need not import these
     from hookcli.checks.selection import asked_with, choose
 
-    chosen = choose(ignore=[HooksLeft.id], asked=[name for probe in probes for name in asked_with(probe)])
+    asked = [name for probe in (*probes, "training") for name in asked_with(probe)]
+    chosen = choose(ignore=[HooksLeft.id], asked=asked)
     return [check for check in chosen if check.needs and (_MEASURED | probes).issuperset(check.needs)]
 
 
-def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str) -> Report:
-    """The verdict on a step; `reports` by the name of their probe, "inventory" among them.
+def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str, steps: JudgedSteps) -> Report:
+    """The verdict on the `steps` up to this one; `reports` by the name of their probe, "inventory" among them.
 
     `unread` is the reason why no gradient of a parameter was read, if so.
     """
+    steps.steps += 1
     grads = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
@@ -70,12 +73,14 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
+        training=steps.course if steps.course.steps else None,
+        step=meta["step"],
         dtype=meta.get("dtype", "float32"),
-        missing=missing,
+        missing=missing | {"training": missing["grads"]},
         probes=further,
     )
-    judged = judge(_checks(frozenset(further)), measured)
-    return judged.report(name, meta, modules=reports["inventory"].totals["modules"])
+    judged = judge(_checks(frozenset(further)), measured, so_far=steps.so_far(meta["step"]))
+    return judged.report(name, meta, modules=reports["inventory"].totals["modules"], steps=steps.steps)
 
 
 (_CALLS,) = columns_named("calls")

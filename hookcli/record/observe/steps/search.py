@@ -19,14 +19,13 @@ from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import with_operators
-from hookcli.table.formatting import setting
+from hookcli.table.losses import LARGE, LargeUpdate
 from hookcli.table.names import around, is_operator, is_within, owner_of, relative
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
 _INPUT = "input"
-_LARGE = 0.1  # a healthy update is a thousandth of the weights
 
 
 class StopProgram(SystemExit):
@@ -76,13 +75,8 @@ class Search:
         if step.model.name not in self._updates:
             return
         number, row = self._updates[step.model.name]
-        ratio = row["ratio"]
-        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
-            return
-        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
-        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
-        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
-        yield f"the update at step {number:,} {did}{rate}"
+        if not (row["ratio"] <= LARGE or math.isinf(row["ratio"])):  # infinite: the weights were 0
+            yield str(LargeUpdate(number, row["ratio"], row["lr"]))
 
     def end_program(self) -> None:
         """Have `stop_if_asked` end the program, for another reason than a value."""
