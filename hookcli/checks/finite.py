@@ -157,7 +157,8 @@ class ParameterNotFinite(_NotFinite):
 
     Running statistics of a normalization count, too. Attention masks, which hold -inf on purpose, do not: a buffer of
     nothing but zeros and -inf is skipped. Only the first tensor is reported, with a count of the others, since a
-    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers.
+    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers. Of a run, `hookcli run
+    --check` says between which of its steps the values came to be so, which no checkpoint is then to blame for.
     """
 
     id = "HK005"
@@ -169,7 +170,26 @@ class ParameterNotFinite(_NotFinite):
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
-        return self.of_rows(rows, "values", "tensor")
+        for finding in self.of_rows(rows, "values", "tensor"):
+            made = _made_by(measured, finding.fqn)
+            hint = f"{made}; {_SEARCH}"
+            message = f"{finding.message}; {made}"
+            yield replace(finding, message=message, hint=hint, remedy=_SEARCH) if made else finding
+
+
+_SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
+
+
+def _made_by(measured: ReadsInventory, fqn: str) -> str:
+    """Which steps of a running program made a tensor's values not finite; "" if it began with them."""
+    if not (measured.step and measured.training):
+        return ""
+    finite = measured.training.finite_at.get(fqn)
+    if finite is None:
+        return f"training made them so before step {measured.step:,}, the first that was recorded"
+    alone = finite == measured.step - 1
+    by = "its update" if alone else f"an update of steps {finite:,} to {measured.step - 1:,}"
+    return f"they were finite as step {finite:,} began: {by} made them so"
 
 
 class LossNotFinite(Check):
@@ -185,7 +205,7 @@ class LossNotFinite(Check):
     name = "loss-not-finite"
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
-    advice = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
+    advice = _SEARCH
     follows = ("HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"

@@ -44,7 +44,19 @@ class Judgement:
         return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
-SoFar = Callable[[Check, list[Finding]], list[Finding]]
+class SoFar:
+    """What checks have found so far: here, of a single run, what they find now."""
+
+    def add(self, check: Check, found: list[Finding]) -> list[Finding]:
+        """The findings of a check, with those of earlier steps that stay."""
+        return found
+
+    def step_of(self, finding: Finding) -> int:
+        """The step in which it was found: a later one can't be its cause."""
+        return 0
+
+
+_NOW = SoFar()
 
 
 def judge(
@@ -52,7 +64,7 @@ def judge(
     measured: Measurements,
     *,
     values: bool = True,
-    so_far: SoFar = lambda check, found: found,
+    so_far: SoFar = _NOW,
 ) -> Judgement:
     """Run the checks on what was measured; `values` is False on the meta device.
 
@@ -66,7 +78,7 @@ def judge(
     for check in checks:
         reason = _why_not(check, measured, values)
         items = [] if reason else _judged(check, measured)
-        of_check = so_far(check, [item for item in items if isinstance(item, Finding)])
+        of_check = so_far.add(check, [item for item in items if isinstance(item, Finding)])
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason and not of_check:
@@ -76,7 +88,7 @@ def judge(
         findings += of_check
         skipped += [item for item in items if isinstance(item, Skipped)]
         notes += filter(None, [] if of_check else [check.near(measured)])
-    findings = causes_first(findings, checks, measured)
+    findings = causes_first(findings, checks, measured, so_far)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
@@ -110,7 +122,9 @@ def fails(reports: Iterable[Report], severity: str) -> bool:
     return any(finding.fails(severity) for report in reports for finding in report.findings)
 
 
-def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements) -> list[Finding]:
+def causes_first(
+    findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements, so_far: SoFar = _NOW
+) -> list[Finding]:
     """The findings, each after its cause, which it names; the most severe come first.
 
     A finding may be a cause of another if the other's check `follows` its check, directly or by way of checks between
@@ -120,7 +134,10 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
     flow = _Flow(measured, {check.id for check in checks if "grads" in check.needs})
     order = _order(checks)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
-    ordered = sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), order.get(f.check, len(order))))
+    step_of = so_far.step_of
+    ordered = sorted(
+        findings, key=lambda f: (rank.get(f.severity, len(rank)), step_of(f), order.get(f.check, len(order)))
+    )
     before = {check.id: _with_their_causes(check.follows, checks) for check in checks}
     nearest: dict[int, int | None] = {}
     for place, finding in enumerate(ordered):
@@ -129,6 +146,7 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
             for other, cause in enumerate(ordered)
             if cause.check in before.get(finding.check, ())
             and order[cause.check] < order[finding.check]  # in a circle of checks, one comes first
+            and step_of(cause) <= step_of(finding)
             and flow.leads(cause, finding)
         ]
         distances = {other: flow.distance(ordered[other], finding) for other in reversed(causes)}

@@ -39,8 +39,8 @@ class NotInOptimizer(Check):
     id = "HK053"
     name = "not-in-optimizer"
     means = "a layer that was replaced or added, or a model that was copied, after the optimizer was made"
-    advice = "make the optimizer after the model is complete; freeze what is not to be trained (requires_grad_(False))"
-    needs = ("training",)
+    advice = "make the optimizer after the model, or freeze them"
+    needs = ("training", "grads")
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
@@ -67,8 +67,8 @@ class StillWeights(Check):
     name = "still-weights"
     severity: ClassVar[str] = ERROR
     means = "updates that are lost as the weights are rounded, or a learning rate that is 0 or far too small"
-    advice = "keep the weights in float32 (autocast computes in 16 bits), or use a higher learning rate"
-    needs = ("training",)
+    advice = "keep weights in float32 (autocast), or raise the learning rate"
+    needs = ("training", "grads")
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ class UpdateTooLarge(Check):
     id = "HK055"
     name = "update-too-large"
     means = "a learning rate that is too high"
-    advice = "use a lower learning rate (a tenth, a hundredth), warm it up, or clip gradients"
+    advice = "use a lower learning rate, warm it up, or clip gradients"
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

@@ -155,7 +155,8 @@ class Schedule:
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be that of the run, is recorded, too. A step is left out while hookcli has
     spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
-    not counted, as it has more to do, and of the others the processor's time, so that a busy machine records as much. Ranks must choose alike, without a word to each other: they go by numbers alone.
+    not counted, as it has more to do, and of the others the processor's time, so that a busy machine records as much.
+    Ranks must choose alike, without a word to each other: they go by numbers alone.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs) -> None:

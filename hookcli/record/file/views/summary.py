@@ -191,7 +191,7 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
     courses = record.courses()
     judged = (report for step in record.last() for report in findings(step, courses.get(step.model)))
     if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
-        return f"{formatting.counted(errors, 'error')} in the last recorded steps"
+        return f"{formatting.counted(errors, 'error')} in the recorded steps"
     found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)
     return next((one.message for one in found if one.fails(ERROR)), "")
 

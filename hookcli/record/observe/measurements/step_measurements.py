@@ -223,17 +223,16 @@ class StepMeasurements:
 
     def _judged(self, by_probe: Mapping[str, Report], meta: Meta) -> Report:
         """The verdict of the checks on the recorded steps up to this one."""
-        judged, step, unread = self._model.judged[meta["phase"]], meta["step"], self._unread(meta)
+        course, step, unread = self._model.course, meta["step"], self._unread(meta)
         if self._training:
-            judged.course.look(step, by_probe["inventory"].rows)
+            course.look(step, by_probe["inventory"].rows)
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers())
-            judged.course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
-            judged.course.stale = self._model.stale_optimizer
-            judged.course.has_optimizers = self._model.program_trains
-        return check_step(self._model.name, by_probe, meta, unread, judged)
+            course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
+            course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
+        return check_step(self._model.name, by_probe, meta, unread, self._model.judged[meta["phase"]], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)

@@ -19,6 +19,7 @@ from hookcli.table import Report, Row, TensorStats, columns_named
 from hookcli.table.columns import place_of
 from hookcli.table.merge import merged_values, ruled, rules_of
 from hookcli.table.meta import Meta
+from hookcli.table.training import TrainingCourse
 
 
 def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Probe]:
@@ -51,12 +52,14 @@ def _checks(probes: frozenset[str]) -> Sequence[Check]:
     return [check for check in chosen if check.needs and (_MEASURED | probes).issuperset(check.needs)]
 
 
-def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str, steps: JudgedSteps) -> Report:
+def check_step(
+    name: str, reports: Mapping[str, Report], meta: Meta, unread: str, steps: JudgedSteps, course: TrainingCourse
+) -> Report:
     """The verdict on the `steps` up to this one; `reports` by the name of their probe, "inventory" among them.
 
-    `unread` is the reason why no gradient of a parameter was read, if so.
+    `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
     """
-    steps.steps += 1
+    steps.begin(meta["step"])
     grads = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
@@ -73,13 +76,13 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
-        training=steps.course if steps.course.steps else None,
+        training=course if course.steps else None,
         step=meta["step"],
         dtype=meta.get("dtype", "float32"),
         missing=missing | {"training": missing["grads"]},
         probes=further,
     )
-    judged = judge(_checks(frozenset(further)), measured, so_far=steps.so_far(meta["step"]))
+    judged = judge(_checks(frozenset(further)), measured, so_far=steps)
     return judged.report(name, meta, modules=reports["inventory"].totals["modules"], steps=steps.steps)
 
 

@@ -21,6 +21,7 @@ from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
+from hookcli.table.training import TrainingCourse
 from hookcli.tensors.tree import type_text
 
 
@@ -86,6 +87,7 @@ class ObservedModel:
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
         self.judged = defaultdict[str, JudgedSteps](JudgedSteps)
         """What the checks have found so far, by phase."""
+        self.course = TrainingCourse()
         self.rebind(module)
         self._optimizer_steps = optimizer_steps
         self._version = -1
