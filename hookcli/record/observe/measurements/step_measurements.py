@@ -20,6 +20,7 @@ from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
+from hookcli.record.observe.measurements.made_from import MadeFrom
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.row_norms import RowNorms
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
@@ -30,7 +31,7 @@ from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import joined_world
-from hookcli.table import Report, Skipped, columns_named
+from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.table.meta import Meta
@@ -84,6 +85,7 @@ class StepMeasurements:
         self.parameters.watchers = self._probes
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
+        self.made_from = MadeFrom()
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
@@ -106,6 +108,8 @@ class StepMeasurements:
         gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
         if self._plan.first_bad:  # after the probes, whose figures it takes
             self.evidence.attach(self.session, gradients=gradients)
+            if self._plan.ops:
+                self.made_from.attach(self.session)
         self.session.operators_too = False
         if gradients:
             self.rows.attach(self.session)
@@ -126,9 +130,19 @@ class StepMeasurements:
 
     def begin_backward(self, roots: Sequence[Tensor]) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+        self.stop_loss()
         for session in self.sessions:
             session.backward_begins(roots)
             session.modules.attach()
+
+    def watch_loss(self) -> None:
+        """Watch the operators of the loss function, which runs next in this thread, if operators are watched at all."""
+        if self._plan.ops:
+            self.sessions[-1].watch_loss()
+
+    def stop_loss(self) -> None:
+        for session in self.sessions:
+            session.stop_loss()
 
     def stop_operators(self) -> None:
         """Watch operators no longer in this thread."""
@@ -190,6 +204,15 @@ class StepMeasurements:
             self._searched[probe.name, what] = len(seen)
             if len(seen) > searched:
                 yield what, probe, seen, len(seen) - searched
+
+    def seen(self, what: str) -> list[Row]:
+        """All rows of outputs, or of their gradients, so far. Waits for an accelerator."""
+        probes = [
+            p for p in self._probes if isinstance(p, StatsProbe) and isinstance(p, GradsProbe) == (what == "gradient")
+        ]
+        pending = [each for p in probes if p.name in ("activations", "grads") for each in p.pending()]
+        stats = resolve([figures for _, figures in pending])
+        return [Row(values, one) for (values, _), one in zip(pending, stats, strict=True)]
 
     def finite_output(self) -> Iterator[str]:
         """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
