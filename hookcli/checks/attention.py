@@ -71,6 +71,7 @@ class AttentionLogits(_Attention):
 
     id = "HK046"
     name = "attention-logits"
+    over_steps = "largest"
     means = "queries and keys whose norms grow: a learning rate that is too high, or no normalization of them"
     advice = "normalise queries and keys (QK-norm), or cap or clip the logits"
     threshold = Threshold("largest logit", heads.LARGE, 0.0)

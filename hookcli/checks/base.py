@@ -43,8 +43,9 @@ class Check(ABC):
     `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason. A check
     without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option that the
     check runs with, and not without. `follows` lists the ids of checks that find causes of this one's findings, which
-    are then listed first (`hookcli.checks.judgement`). `look` is the command that shows more of a finding, without the
-    model: "grads --of outputs".
+    are then listed first (`hookcli.checks.judgement`). `over_steps` says which finding stays over the recorded steps of
+    a program: the "first" or the "largest"; "": that of the last step alone counts. `look` is the command that shows
+    more of a finding, without the model: "grads --of outputs".
     """
 
     id: ClassVar[str]
@@ -58,6 +59,7 @@ class Check(ABC):
     values: ClassVar[bool] = True
     asked_by: ClassVar[str | None] = None
     follows: ClassVar[tuple[str, ...]] = ()
+    over_steps: ClassVar[str] = ""
     look: ClassVar[str] = ""
     threshold: ClassVar[Threshold | None] = None
 

@@ -15,9 +15,10 @@ def blocks(report: Report) -> list[Row]:
 
     Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
     container is entered before its parts and returns after them: if its parts are blocks, it is not one. Operators are
-    none, since they are steps inside of blocks.
+    none, since they are steps inside of blocks; nor do masked outputs count, whose spread is that of the mask.
     """
-    spread = [r for r in report.rows if r.stats and r.stats.finite > 1 and r.stats.std > 0]
+    measured = [r for r in report.rows if r.stats and r.stats.finite > 1 and r.stats.std > 0]
+    spread = [r for r in measured if r.stats and not r.stats.filled]
     rows = [r for r in spread if r.fqn and not is_operator(r.fqn)]
     count = Counter(fqn.count(".") for fqn in {row.fqn for row in rows})
     deep = 0

@@ -88,6 +88,7 @@ class DeadUnits(_Units):
     counted, state = "dead", "zero for every input"
     means = "a bias far below zero, an initialisation that makes the input negative, or training at too high a rate"
     advice = "look at the bias and initialisation before it, or use LeakyReLU"
+    follows = ("HK055",)
     look = "activations --sort -zeros"
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 
@@ -106,6 +107,6 @@ class SaturatedUnits(_Units):
     counted, state = "saturated", "at a bound for every input"
     means = "inputs or weights that are too large for this activation"
     advice = "normalise its input, or scale the initialisation down"
-    follows = ("HK015",)
+    follows = ("HK015", "HK055")
     look = "activations"
     threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)

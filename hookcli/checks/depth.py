@@ -127,6 +127,8 @@ class ExplodingActivations(Check):
 
     id = "HK015"
     name = "exploding-activations"
+    over_steps = "largest"
+    follows = ("HK055",)
     means = "an initialisation that is too large for the depth, or residual branches without normalization"
     advice = "keep the variance, normalise, or scale the residual branches down"
     look = "activations"

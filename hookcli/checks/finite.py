@@ -48,6 +48,7 @@ class InputNotFinite(_NotFinite):
 
     id = "HK002"
     name = "input-not-finite"
+    over_steps = "first"
     means = "the data has missing values, or a division by zero in the preprocessing"
     advice = "check what the data loader gives: torch.isfinite(batch).all()"
     needs = ("inventory",)
@@ -71,6 +72,7 @@ class ActivationNotFinite(_NotFinite):
 
     id = "HK003"
     name = "activation-not-finite"
+    over_steps = "first"
     means = "an overflow, a division by zero, or the logarithm or root of a negative number begins in this module"
     advice = "run it in float32 or float64, and clamp or add an epsilon there"
     follows = ("HK002", "HK005", "HK015")
@@ -164,6 +166,7 @@ class GradientNotFinite(_NotFinite):
 
     id = "HK004"
     name = "gradient-not-finite"
+    over_steps = "first"
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
     advice = "add an epsilon there; `hookcli grads MODEL --of outputs` shows where"
     follows = ("HK003", "HK005", "HK013")
@@ -179,18 +182,39 @@ class ParameterNotFinite(_NotFinite):
 
     Running statistics of a normalization count, too. Attention masks, which hold -inf on purpose, do not: a buffer of
     nothing but zeros and -inf is skipped. Only the first tensor is reported, with a count of the others, since a
-    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers.
+    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers. Of a run, `hookcli run
+    --check` says between which of its steps the values came to be so, which no checkpoint is then to blame for.
     """
 
     id = "HK005"
     name = "parameter-not-finite"
+    over_steps = "first"
     means = "a checkpoint of a run that diverged, an initialisation that divides by zero, or torch.empty never filled"
     advice = "check the checkpoint, and what the constructor does with it"
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
-        return self.of_rows(rows, "values", "tensor")
+        for finding in self.of_rows(rows, "values", "tensor"):
+            made = _made_by(measured, finding.fqn)
+            hint = f"{made}; {_SEARCH}"
+            message = f"{finding.message}; {made}"
+            yield replace(finding, message=message, hint=hint, remedy=_SEARCH) if made else finding
+
+
+_SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
+
+
+def _made_by(measured: ReadsInventory, fqn: str) -> str:
+    """Which steps of a running program made a tensor's values not finite; "" if it began with them."""
+    if not (measured.step and measured.training):
+        return ""
+    finite = measured.training.finite_at.get(fqn)
+    if finite is None:
+        return f"training made them so before step {measured.step:,}, the first that was recorded"
+    alone = finite == measured.step - 1
+    by = "its update" if alone else f"an update of steps {finite:,} to {measured.step - 1:,}"
+    return f"they were finite as step {finite:,} began: {by} made them so"
 
 
 class LossNotFinite(Check):
@@ -206,7 +230,8 @@ class LossNotFinite(Check):
     name = "loss-not-finite"
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
-    advice = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
+    advice = _SEARCH
+    follows = ("HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"
 
@@ -219,7 +244,8 @@ class LossJumped(Check):
     """The loss of a step of a recorded run was more than ten times as high as any before it.
 
     The loss of every step is judged, as for `loss-not-finite`, once ten are known and the highest is above zero. The
-    figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported.
+    figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported, nor
+    one that an update has ruined: that is HK055.
     """
 
     id = "HK044"
@@ -230,8 +256,9 @@ class LossJumped(Check):
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
-        if measured.losses.jumped is not None:
-            yield self.finding("", f"the loss {measured.losses.jumps()}", measured.losses.jumped)
+        course = measured.losses
+        if course.jumped is not None and not course.blow_up():
+            yield self.finding("", f"the loss {course.jumps()}", course.jumped)
 
 
 def _is_mask(row: Row) -> bool:

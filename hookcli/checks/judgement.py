@@ -28,11 +28,14 @@ class Judgement:
     checks: Sequence[str]
     notes: Sequence[str] = ()
 
-    def report(self, model: str, meta: Meta, modules: int = 0) -> Report:
-        """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
+    def report(self, model: str, meta: Meta, modules: int = 0, **judged: int) -> Report:
+        """The report: a row per finding, and in `totals` how many checks were made on how many modules.
+
+        `judged`: the number of recorded `steps` that were judged, and how many losses (`of_steps`), in `totals`, too.
+        """
         count = Counter(finding.severity for finding in self.findings)
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
-        totals |= {"infos": count[INFO]} if count[INFO] else {}
+        totals |= judged | ({"infos": count[INFO]} if count[INFO] else {})
         meta = with_notes({**meta, "checks": list(self.checks)}, *self.notes)
         rows = []
         for finding in self.findings:
@@ -41,10 +44,32 @@ class Judgement:
         return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
-def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = True) -> Judgement:
+class SoFar:
+    """What checks have found so far: here, of a single run, what they find now."""
+
+    def add(self, check: Check, found: list[Finding]) -> list[Finding]:
+        """The findings of a check, with those of earlier steps that stay."""
+        return found
+
+    def step_of(self, finding: Finding) -> int:
+        """The step in which it was found: a later one can't be its cause."""
+        return 0
+
+
+_NOW = SoFar()
+
+
+def judge(
+    checks: Sequence[Check],
+    measured: Measurements,
+    *,
+    values: bool = True,
+    so_far: SoFar = _NOW,
+) -> Judgement:
     """Run the checks on what was measured; `values` is False on the meta device.
 
-    After a crash nothing is known of the rest of the run, so a check that found nothing until then did not judge it.
+    `so_far` adds what a check found in earlier steps of a program. After a crash nothing is known of the rest of the
+    run, so a check that found nothing until then did not judge it.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -53,17 +78,17 @@ def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = Tru
     for check in checks:
         reason = _why_not(check, measured, values)
         items = [] if reason else _judged(check, measured)
-        of_check = [item for item in items if isinstance(item, Finding)]
+        of_check = so_far.add(check, [item for item in items if isinstance(item, Finding)])
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
-        if reason:
+        if reason and not of_check:
             skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
             continue
         judged.append(check.id)
         findings += of_check
         skipped += [item for item in items if isinstance(item, Skipped)]
         notes += filter(None, [] if of_check else [check.near(measured)])
-    findings = causes_first(findings, checks, measured)
+    findings = causes_first(findings, checks, measured, so_far)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
@@ -97,7 +122,9 @@ def fails(reports: Iterable[Report], severity: str) -> bool:
     return any(finding.fails(severity) for report in reports for finding in report.findings)
 
 
-def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements) -> list[Finding]:
+def causes_first(
+    findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements, so_far: SoFar = _NOW
+) -> list[Finding]:
     """The findings, each after its cause, which it names; the most severe come first.
 
     A finding may be a cause of another if the other's check `follows` its check, directly or by way of checks between
@@ -107,7 +134,10 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
     flow = _Flow(measured, {check.id for check in checks if "grads" in check.needs})
     order = _order(checks)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
-    ordered = sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), order.get(f.check, len(order))))
+    step_of = so_far.step_of
+    ordered = sorted(
+        findings, key=lambda f: (rank.get(f.severity, len(rank)), step_of(f), order.get(f.check, len(order)))
+    )
     before = {check.id: _with_their_causes(check.follows, checks) for check in checks}
     nearest: dict[int, int | None] = {}
     for place, finding in enumerate(ordered):
@@ -116,6 +146,7 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
             for other, cause in enumerate(ordered)
             if cause.check in before.get(finding.check, ())
             and order[cause.check] < order[finding.check]  # in a circle of checks, one comes first
+            and step_of(cause) <= step_of(finding)
             and flow.leads(cause, finding)
         ]
         distances = {other: flow.distance(ordered[other], finding) for other in reversed(causes)}

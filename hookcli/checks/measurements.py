@@ -13,6 +13,7 @@ from hookcli.errors import ModelError, UsageError, shortened
 from hookcli.table import Report, Row
 from hookcli.table.compilation import Compilation
 from hookcli.table.losses import LossCourse
+from hookcli.table.training import TrainingCourse
 
 _SPEC = re.compile(
     r"(?:(?P<path>[^=]+)=)?(?P<shape>scalar|(?:\d{1,30}|\*)(?:[x,](?:\d{1,30}|\*))*)(?::(?P<dtype>\w+))?"
@@ -99,7 +100,7 @@ class Measurements:
     `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, whether the loss is computed from
     it. `crash` is the error of a model that failed; the reports then end where it failed.
     `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
-    under torch.compile.
+    under torch.compile. `training` has the recorded steps of a running program up to this one, whose number is `step`.
     """
 
     inventory: Report | None = None
@@ -117,6 +118,8 @@ class Measurements:
     expected: Sequence[Expected] | None = None
     baseline: Baseline | None = None
     losses: LossCourse | None = None
+    training: TrainingCourse | None = None
+    step: int | None = None
     compilation: Compilation | None = None
     replicas: str | None = None
     tolerance: Tolerance = Tolerance()
@@ -148,6 +151,12 @@ class ReadsLosses(Protocol):
     losses: LossCourse
 
 
+class ReadsTraining(Protocol):
+    """Measurements for a check that needs the recorded steps of a training."""
+
+    training: TrainingCourse
+
+
 class ReadsReplicas(Protocol):
     """Measurements for a check that needs how the weights of a recorded run's replicas differ; "" if they agree."""
 
@@ -155,9 +164,11 @@ class ReadsReplicas(Protocol):
 
 
 class ReadsInventory(Protocol):
-    """Measurements for a check that needs the inventory."""
+    """Measurements for a check that needs the inventory; of a recorded step also what came of those before."""
 
     inventory: Report
+    training: TrainingCourse | None
+    step: int | None
 
 
 class ReadsUnits(ReadsInventory, Protocol):
@@ -178,6 +189,7 @@ class ReadsGrads(Protocol):
 
     grads: Report
     dtype: str
+    training: TrainingCourse | None
 
 
 class ReadsWeightsAndGrads(ReadsInventory, ReadsGrads, Protocol):

@@ -36,15 +36,17 @@ class Float16Overflow(Check):
     is a quarter of 65504, since other data have other extremes; values that did overflow are infinite and are found by
     HK003. Gradients are judged without loss scaling, which makes them larger. The finding names the first module (in
     the order of the run, parts before their containers) that returns such a value, else a parameter, else a gradient;
-    the figure is the largest magnitude. Of operators only positive values count: masks of attention are far below zero.
-    bfloat16 has the range of float32, so a run in bfloat16 is not judged.
+    the figure is the largest magnitude. What programs write into masked places (-1e9, or a dtype's lowest number) does
+    not count, and of operators only positive values do: masks of attention are far below zero. bfloat16 has the range
+    of float32, so a run in bfloat16 is not judged.
     """
 
     id = "HK016"
     name = "float16-overflow"
+    over_steps = "largest"
     means = "activations without normalization, or sums over many elements, exceed the range of float16"
     advice = "keep it in float32 (autocast(enabled=False)), or use bfloat16"
-    follows = ("HK015",)
+    follows = ("HK015", "HK055")
     look = "activations --hist --sort -outside_float16"
     needs = ("activations", "inventory")
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
@@ -80,7 +82,7 @@ def _parts_first(rows: Sequence[Row]) -> list[Row]:
 
 
 def _peak(row: Row) -> float:
-    if not row.stats or not row.stats.finite:
+    if not row.stats or not row.stats.finite or row.stats.filled:
         return 0.0
     return row.stats.max if is_operator(row.fqn) else max(abs(row.stats.min), abs(row.stats.max))
 

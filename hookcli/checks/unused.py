@@ -15,6 +15,7 @@ from hookcli.table.names import around, is_within, is_within_any
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
 _FEW = 3  # names that a message has room for
+_RUN = 2  # recorded steps from which on zeros say something on the run
 
 
 class NeverRan(Check):
@@ -35,8 +36,8 @@ class NeverRan(Check):
     values = False
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        reached = {row.fqn for row in measured.grads.rows}
-        uncalled = [row for row in measured.inventory.rows if row["kind"] == "never_called" and row["trainable"]]
+        reached = _reached(measured)
+        uncalled = [row for row in _uncalled(measured) if row["trainable"]]
         used = {row.fqn for row in uncalled if any(is_within(name, row.fqn) for name in reached)}
         names = {row.fqn for row in uncalled} - used
         for row in uncalled:
@@ -63,7 +64,7 @@ class NotCalled(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        uncalled = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "never_called"}
+        uncalled = {row.fqn: row for row in _uncalled(measured)}
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in reversed(uncalled.values()):
             has_effect = row["builtin"] and not row["params"] and any(word in row["type"] for word in _LAYERS)
@@ -84,7 +85,8 @@ class NoGradient(Check):
     DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
     iteration" unless it is given `find_unused_parameters=True`. Without DDP the parameter silently keeps its initial
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
-    parameters is one finding.
+    parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
+    also where no optimizer took it (HK053).
 
     `hookcli check` follows such parameters to the loss, past any detach. Only a warning if the module ran and the loss
     is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
@@ -103,7 +105,9 @@ class NoGradient(Check):
     values = False
 
     def judge(self, measured: _ReadsReach) -> Iterator[Finding]:
-        lost = without_gradient(measured.inventory.rows, measured.grads.rows)
+        reached = _reached(measured)
+        without = without_gradient(measured.inventory.rows, measured.grads.rows)
+        lost = [name for name in without if name not in reached]
         trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
         kept = {owner for name in trainable if name not in lost for owner in around(name)}
         places: dict[tuple[str, str], list[str]] = {}
@@ -153,7 +157,8 @@ class ZeroGradient(Check):
     of detectors, if no object is near). Such a factor zeroes the gradients of everything before it, so only the module
     nearest to the loss, whose gradient arrived first, is reported, with a count of the others. Only a warning, since
     some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic
-    depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported.
+    depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported. `hookcli run
+    --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing.
     """
 
     id = "HK009"
@@ -165,7 +170,7 @@ class ZeroGradient(Check):
     needs = ("grads", "activations")
 
     def judge(self, measured: ReadsValues) -> Iterator[Finding]:
-        left_out = _left_out(measured.activations.rows)
+        left_out, course = _left_out(measured.activations.rows), measured.training
         zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
         if zero:
             owner = zero[0].rpartition(".")[0]
@@ -173,7 +178,24 @@ class ZeroGradient(Check):
             rest = len(zero) - len(names)
             more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
             message = f"the gradient of {_listed(owner, names)} is all zero{_why(measured.grads, names)}{more}"
-            yield self.finding(owner, message, len(zero))
+            finding = self.finding(owner, message, len(zero))
+            if course and course.zero == course.steps >= _RUN:
+                message = f"{message}; every gradient was zero in all {course.steps:,} recorded steps"
+                finding = replace(finding, severity=ERROR, message=message)
+            yield finding
+
+
+def _reached(measured: ReadsWeightsAndGrads) -> set[str]:
+    """The parameters that got a gradient, in a running program in any of its recorded steps."""
+    before = measured.training.reached if measured.training else set()
+    return {row.fqn for row in measured.grads.rows} | before
+
+
+def _uncalled(measured: ReadsInventory) -> list[Row]:
+    """The modules that were not called, in a running program in none of its recorded steps."""
+    idle = [row for row in measured.inventory.rows if row["kind"] == "never_called"]
+    never = measured.training.uncalled if measured.training else None
+    return [row for row in idle if never is None or row.fqn in never]
 
 
 def _why(grads: Report, zero: Sequence[str]) -> str:

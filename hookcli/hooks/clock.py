@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -44,18 +44,21 @@ class ProgramClock:
         self._own = 0.0
         self._depth = 0
         self._entered = 0.0
+        self._processor = self._processor_before = 0.0
 
     def enter(self) -> None:
         """Begin hookcli's own work, perhaps within other such work."""
         self._depth += 1
         if self._depth == 1:
             self._entered = perf_counter()
+            self._processor_before = thread_time()
 
     def leave(self) -> None:
         self._depth -= 1
         if self._depth == 0:
             seconds = perf_counter() - self._entered
             self._own += seconds
+            self._processor += max(thread_time() - self._processor_before, 0.0)  # less than 0: of another thread
             ProgramClock.total += seconds
 
     def counted(self, function: Callable[P, T]) -> Callable[P, T]:
@@ -88,6 +91,11 @@ class ProgramClock:
     @property
     def own(self) -> float:
         return self._own + (perf_counter() - self._entered if self._depth else 0.0)
+
+    @property
+    def processor(self) -> float:
+        """Seconds of processor time that hookcli's own work took, which others on the machine do not make longer."""
+        return self._processor + (max(thread_time() - self._processor_before, 0.0) if self._depth else 0.0)
 
     def wait_begins(self) -> None:
         """Begin to wait for a DataLoader, perhaps for one whose data come from another."""

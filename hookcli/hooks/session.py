@@ -6,6 +6,7 @@ groups, each in a file beside this one, and starts a group when a probe first as
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Self
@@ -19,14 +20,20 @@ from hookcli.hooks.full_backward import FullBackwardHooks
 from hookcli.hooks.gradients.parameter_grads import ParameterHooks
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call, HookedModule
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
-from hookcli.hooks.operators.calls import AtenCalls, OperatorCalls
+from hookcli.hooks.operators.calls import LOSS, AtenCalls, LossFunction, OperatorCalls
 from hookcli.hooks.operators.named import NamedFunctions
 from hookcli.hooks.outside_runs import CreatedModule, OptimizerHooks, StateDictHooks, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import HookGroup, Needs, Roots, SessionCore
-from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
+from hookcli.hooks.torch_private.dynamo import frames_compiled, not_imported_by_operators
+from hookcli.hooks.torch_private.overrides import (
+    function_modes_can_move,
+    move_function_mode_below,
+    stopped_by_backward,
+)
 
 
 class HookSession(SessionCore):
@@ -56,6 +63,7 @@ class HookSession(SessionCore):
         self._batches: int | None = 1
         self._in_backward = False
         self._operators_attached = False
+        self._losses = 0  # loss functions that were watched
         self._operators: OperatorCalls | AtenCalls | None = None
         self._named: NamedFunctions | None = None
         self._modes: list[AbstractContextManager[object]] = []
@@ -212,9 +220,28 @@ class HookSession(SessionCore):
             for mode in self._modes:
                 self._operators_on.enter_context(mode)
 
+    def watch_loss(self) -> None:
+        """Watch the operators of the loss function, too: after a forward, in this thread, until a backward pass begins.
+
+        Not where torch.compile is at work, which would compile functions again for the mode that sees operators.
+        """
+        if isinstance(self._operators, OperatorCalls) and function_modes_can_move() and not frames_compiled():
+            self.detach_operators()
+            number, self._losses = self._losses, self._losses + 1
+            self.loss_call = Call(HookedModule(LOSS, LossFunction()), number, self.calls.next_index(), again=False)
+            self._operators_on.enter_context(self._operators)
+            move_function_mode_below(self._operators)
+            self._operators_on.enter_context(stopped_by_backward(self.stop_loss))
+
+    def stop_loss(self) -> None:
+        """Watch the loss function no longer, if it is watched in this thread."""
+        if self.loss_call is not None and self.loss_call.thread == threading.get_ident():
+            self.detach_operators()
+
     def detach_operators(self) -> None:
         """Watch operators no longer. To be called in the thread that attached them."""
         self._operators_attached = False
+        self.loss_call = None
         self._operators_on.close()
 
     def forward_pre(self, callback: Callback) -> None:

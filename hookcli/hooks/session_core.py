@@ -70,6 +70,8 @@ class SessionCore:
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self.operators_too = True
+        self.loss_call: Call | None = None
+        """Stands for the loss function, while its operators are watched."""
         self.before_operators: list[Callable[[Call, object], object]] = []
         self._before_backward: list[Callable[[Roots], object]] = []
 

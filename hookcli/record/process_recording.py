@@ -88,7 +88,8 @@ class ProcessRecording:
         observer.stop()
         for note in observer.notes():
             sink.note(note)
-        if (sink.lost and not self._plan.first_bad) or (sink.found_in_module and not self._plan.ops):
+        unsearched = sink.lost and not sink.explained and not self._plan.first_bad
+        if unsearched or (sink.found_in_module and not self._plan.ops):
             sink.note(f"Next: {self._run.search()}")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):

@@ -94,6 +94,8 @@ class RecordSink:
         """Append a step. Raises OSError if the file can take no more."""
         self.open().write(replace(step, at=perf_counter() - self._began))
         self._write_others()
+        if step.phase == "train":
+            self._courses.setdefault(step.model, LossCourse()).updated(step.step, step.rows("optimizer"))
         if self.announce:
             self.announce = False
             self._say(f"recording in {self.path}")
@@ -120,6 +122,11 @@ class RecordSink:
     def lost(self) -> bool:
         """True if a loss was NaN or infinite."""
         return any(course.fault() for course in self._courses.values())
+
+    @property
+    def explained(self) -> bool:
+        """True if the loss jumped before it was lost: a search would find that again, and nothing before."""
+        return any(course.fault() and course.jumped_first for course in self._courses.values())
 
     @property
     def found_in_module(self) -> bool:

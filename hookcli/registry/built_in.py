@@ -83,6 +83,9 @@ BUILT_IN = {
         "HK050": "hookcli.checks.experts:DroppedTokens",
         "HK051": "hookcli.checks.collapse:RankCollapse",
         "HK052": "hookcli.checks.replicas:ReplicasDiffer",
+        "HK053": "hookcli.checks.training:NotInOptimizer",
+        "HK054": "hookcli.checks.training:StillWeights",
+        "HK055": "hookcli.checks.training:UpdateTooLarge",
     },
     "edits": {
         n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")

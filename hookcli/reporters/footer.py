@@ -113,11 +113,14 @@ def _verdict(totals: Mapping[str, Any]) -> str:
     faults = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
     checks = counted(totals["checks"], "check")
     of = [counted(totals["modules"], "module")] if totals["modules"] else []  # none in the verdict on a program
+    if "steps" in totals:
+        every = f"{totals['of_steps']:,}" if totals.get("of_steps", 0) > totals["steps"] else ""
+        of += [f"{totals['steps']:,} of {every} steps, and every loss" if every else counted(totals["steps"], "step")]
     notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
     if faults:
         return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"
     passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"
-    return " ".join([", ".join([passed, *notes]), *(f"({modules})" for modules in of)])
+    return " ".join([", ".join([passed, *notes]), *([f"({', '.join(of)})"] if of else [])])
 
 
 def run_line(report: Report) -> str:

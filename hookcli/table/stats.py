@@ -13,6 +13,18 @@ from hookcli.table.columns import names
 from hookcli.table.columns.statistics import HIST_COLUMNS, OUTSIDE, QUANTILES, QUARTILES, STATS_COLUMNS
 from hookcli.table.histogram import Histogram
 
+_LEAST_FILL = 1e4  # smaller ones may be anything
+_REST = 0.01  # of the fill: the rest is smaller
+_LIMITS = (65504.0, 3.3895313892515355e38, 3.4028234663852886e38, 1.7976931348623157e308)  # of float16 to float64
+_ROUNDED = 0.005  # bfloat16 has 8 bits
+
+
+def _is_written(size: float) -> bool:
+    """True for a number such as 1e9, 5e4 or 65000, and for the limit of a dtype, or half of it."""
+    digits = 2 * size / 10.0 ** math.floor(math.log10(size) + _ROUNDED)
+    near = math.isclose(digits, round(digits), rel_tol=_ROUNDED)
+    return near or any(math.isclose(size, limit / part, rel_tol=_ROUNDED) for limit in _LIMITS for part in (1, 2))
+
 
 def norm(parts: Iterable[float]) -> float:
     """The L2 norm of the concatenation of tensors with these norms; NaN if one of them is NaN, even if another is
@@ -69,6 +81,20 @@ class TensorStats:
     def masks(self) -> bool:
         """True for zeros and infinities alone, as in a mask that is added to attention scores."""
         return bool(not self.nan and self.inf and self.zeros and self.zeros == self.finite)
+
+    @property
+    def filled(self) -> bool:
+        """True if all that is large is one number that programs write into masked places: -1e9, or a dtype's lowest.
+
+        Such a number stands in some share of the elements, and the rest is near zero beside it: mean and std are then
+        those of two values.
+        """
+        n, fill = self.finite, min(self.min, self.max, key=lambda x: -abs(x))
+        if n < 2 or not _LEAST_FILL <= abs(fill) < math.inf or not _is_written(abs(fill)):
+            return False
+        share = self.mean / fill
+        std = abs(fill) * math.sqrt(max(share * (1 - share), 0.0) * n / (n - 1))
+        return share * n > 1 - _REST and self.std > 0 and math.isclose(self.std, std, rel_tol=_REST)
 
     @property
     def rms(self) -> float:

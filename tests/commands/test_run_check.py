@@ -197,7 +197,7 @@ def test_a_loss_that_another_process_of_the_run_has_lost_fails(tmp_path: Path, p
     ran = run(tmp_path, "run", "--check", *command)
     fault = "Sequential: the loss was NaN in 1 of 60 steps, the first is step 21"
     said = ran.stderr.splitlines()[-1]
-    assert ran.returncode == 1 and "All 26 checks passed" in ran.stderr
+    assert ran.returncode == 1 and "All 29 checks passed" in ran.stderr
     assert said.startswith("hookcli: exit code 1: ") and said.endswith(f".jsonl: {fault}")
 
 
@@ -241,7 +241,7 @@ def test_a_run_whose_gradients_no_parameter_holds_is_not_judged_by_them(tmp_path
     (tmp_path / "train.py").write_text(BY_HAND)
     ran = run(tmp_path, "run", "--check", "train.py", how)
     assert ran.returncode == 0 and "HK008" not in ran.stderr, ran.stderr
-    assert f"HK004 gradient-not-finite and 9 more: not judged: {why}" in ran.stderr
+    assert f"HK004 gradient-not-finite and 11 more: not judged: {why}" in ran.stderr
     assert f"0.weight and 3 more: {why}" in ran.stderr
 
 
@@ -266,6 +266,6 @@ def test_forwards_without_gradients_are_judged(tmp_path: Path, trains: str) -> N
     ran = run(tmp_path, "run", "--check", "train.py", trains, "nan")
     assert ran.returncode == 1 and "HK003  error    0: 512 of 512 values of its output are NaN" in ran.stderr
     assert "HK002  error    (model): 128 of 128 input values are NaN" in ran.stderr
-    assert ran.stderr.splitlines()[-1] == "hookcli: exit code 1: 2 errors in the last recorded steps"
+    assert ran.stderr.splitlines()[-1] == "hookcli: exit code 1: 2 errors in the recorded steps"
     healthy = run(tmp_path, "run", "--check", "train.py", trains, "1")
     assert healthy.returncode == 0 and " error " not in healthy.stderr and "checks" in healthy.stderr

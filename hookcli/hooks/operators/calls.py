@@ -47,6 +47,24 @@ def running_call(core: SessionCore) -> Call | None:
     return call if call.thread == thread else next((c for c in reversed(running) if c.thread == thread), None)
 
 
+LOSS = "(loss)"
+"""Stands for the module of operators that run after the model's forward, until backward begins."""
+
+
+class LossFunction(nn.Module):
+    """Stands for what a program computes from the model's output."""
+
+    def forward(self) -> None:
+        """Compute nothing."""
+
+
+def loss_call(core: SessionCore) -> Call | None:
+    """The call that stands for the loss function in this thread; None if it is not watched, or while hookcli works."""
+    call = core.loss_call
+    mine = call is not None and call.thread == threading.get_ident()
+    return call if mine and not core.clock.busy and torch.is_grad_enabled() else None
+
+
 class OperatorCalls(ObservingMode):
     """Operators as places: each event's `fqn` is the running module's, the function's name and its number there.
 
@@ -79,6 +97,8 @@ class OperatorCalls(ObservingMode):
         given = ArgumentTensors(given_tensors(args, kwargs))
         if any(map(is_lazy, given.tensors)):  # a layer that makes its parameters in its first call
             return run(*args, **kwargs)
+        if call is self.core.loss_call and not any(x.requires_grad for x in given.tensors):
+            return run(*args, **kwargs)  # what the program does besides
         for begin in self.core.before_operators:
             begin(call, func)
         output = self._run_whole(call, run, args, kwargs) if whole else run(*args, **kwargs)
@@ -97,7 +117,7 @@ class OperatorCalls(ObservingMode):
 
     def _owner(self) -> Call | None:
         """The module's call that a function runs in; None if the function gets no event."""
-        call = running_call(self.core)
+        call = running_call(self.core) or loss_call(self.core)
         if call is None or self._is_whole(call.hooked.module) or any(call is other for other in self._inside):
             return None
         return None if in_backward() else call

@@ -34,6 +34,11 @@ _pop: Callable[[], object] | None = private("torch._C", "_pop_torch_function_sta
 _push: Callable[[object], None] | None = private("torch._C", "_push_on_torch_function_stack", None, _ORDER)
 
 
+def function_modes_can_move() -> bool:
+    """True if a mode can be put below others, and taken from there."""
+    return _pop is not None and _push is not None
+
+
 def leave_function_mode(mode: TorchFunctionMode) -> None:
     """Take a mode off this thread's stack, also from below those that were entered since; do nothing if it is not on.
 
@@ -50,6 +55,34 @@ def leave_function_mode(mode: TorchFunctionMode) -> None:
         _pop()
     for other in above:
         _push(other)
+
+
+def move_function_mode_below(mode: TorchFunctionMode) -> None:
+    """Put this thread's innermost mode below all others: the program may leave those before it, and PyTorch takes off
+    the innermost one, whichever that is.
+    """
+    if _pop is None or _push is None:
+        return
+    others = [_mode_at(depth) for depth in range(_depth() - 1)]
+    for _ in range(len(others) + 1):
+        _pop()
+    for one in (mode, *others):
+        _push(one)
+
+
+@contextmanager
+def stopped_by_backward(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` before each `Tensor.backward` in this block: PyTorch hands it to modes, and puts these back after."""
+
+    def stopping(original: Callable[..., object]) -> Callable[..., object]:
+        def backward(*args: object, **kwargs: object) -> object:
+            stop()
+            return original(*args, **kwargs)
+
+        return backward
+
+    with replaced(Tensor, "backward", stopping, "operators of loss functions stay watched in backward"):
+        yield
 
 
 _ALL_PLAIN = "while MACs are counted, tensor subclasses are taken for plain tensors by attention and by compiled parts"

@@ -32,7 +32,7 @@ from hookcli.record.file.rule_lines import RuleFired
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
 from hookcli.table.formatting import listed as listed_text
-from hookcli.table.losses import LossCourse
+from hookcli.table.losses import EARLY, LossCourse
 from hookcli.table.validation import is_mapping, listed, require
 
 Keep = Callable[[Mapping[str, Any]], bool]
@@ -113,7 +113,16 @@ class Record:
             courses[model] = LossCourse.of(self.losses_of(model), short)
         for line in (line for line in self.losses if not line.taken):
             courses[line.model].add(line.first, line.values, taken=False)
+        self._add_updates(courses)
         return courses
+
+    def _add_updates(self, courses: Mapping[str, LossCourse]) -> None:
+        """Add the large updates of the first steps, whose reports are read only where they may say something."""
+        looked_at = {model: one.jumped for model, one in courses.items() if one.climbs or one.jumped is not None}
+        of_these = [entry for entry in self.entries if entry.phase == "train" and entry.model in looked_at]
+        entries = [entry for entry in of_these if entry.step < EARLY or entry.step + 1 == looked_at[entry.model]]
+        for step in self.steps(entries, lambda row: "optimizer" in row):
+            courses[step.model].updated(step.step, step.rows("optimizer"))
 
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:
         """The last step of each model and phase, among these entries or all.

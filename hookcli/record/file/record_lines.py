@@ -132,9 +132,9 @@ class StepEntry:
 class NonFinite(Line):
     """The first NaN or infinity of the run, with counts of both.
 
-    `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
-    one last. `cause` says what led to it, as far as known. `kept` says how to reproduce it, if that was
-    asked for.
+    `what` is "output", "gradient", "parameter gradient" or "loss", or "backward of" a call. `reports` hold the rows
+    before it, the non-finite one last. `cause` says what led to it, as far as known. `kept` says how to reproduce it,
+    if that was asked for.
     """
 
     kind: ClassVar[str] = "non_finite"
@@ -244,6 +244,8 @@ def is_spoiled(step: RecordedStep | StepEntry, non_finite: Iterable[NonFinite]) 
     return any(step.step >= first for first in lost)
 
 
+BACKWARD = "backward of"
+"""Begins the `what` of a value that a backward pass made of a finite gradient: "backward of sqrt (net.py:8)"."""
 UNSEARCHED = "where it begins was not searched"
 """The cause of a loss that is not finite in a run without a search."""
 SKIPPED = "the program skipped the optimizer's step"

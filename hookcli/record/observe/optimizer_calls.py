@@ -79,6 +79,7 @@ class OptimizerCalls:
         self._optimizer_steps.stepped(optimizer)
         if models or not self._models.narrowed:
             self.program_steps.stepped(optimizer, numbers)
+        self._look_for_stale(optimizer, observed=bool(steps or not models))
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes
@@ -89,6 +90,13 @@ class OptimizerCalls:
         for model in self._models.of(optimizer):  # perhaps one that was found just now
             self._await_hidden(model)
             model.ended = self._steps.clock.mark()
+
+    def _look_for_stale(self, optimizer: Optimizer, *, observed: bool) -> None:
+        """Note parameters that the optimizer has in no module that has run; not if only one model is observed."""
+        if observed and self._steps.plan.check and not self._models.narrowed:
+            ran = (model for model in self._models.alive() if not model.hidden)
+            modules = [module for model in ran if (module := model.module) is not None]
+            self._optimizer_steps.look_for_stale(optimizer, {id(p) for m in modules for p in m.parameters()})
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
         """A note on parameters in no model that has run, such as a loss's; none if only one model is observed."""

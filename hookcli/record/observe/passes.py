@@ -38,6 +38,8 @@ class Forwards:
         model = self._models.find(module)
         if model is None:
             return
+        for waiting in self._steps:
+            waiting.measured.stop_loss()
         grad = torch.is_grad_enabled()
         goes_on = grad and model.mid_step
         number = model.step() - goes_on
@@ -106,6 +108,8 @@ class Forwards:
             step.end_forward(args, kwargs, output)
             self._steps.search(step)
         grad = torch.is_grad_enabled()
+        if grad and step is not None and step.state is State.WAITING:
+            step.measured.watch_loss()
         if grad and model.has_optimizer:
             return
         stopwatch = model.training if grad else model.inference

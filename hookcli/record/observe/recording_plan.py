@@ -155,7 +155,8 @@ class Schedule:
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be that of the run, is recorded, too. A step is left out while hookcli has
     spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
-    not counted, as it has more to do. Ranks must choose alike, without a word to each other: they go by numbers alone.
+    not counted, as it has more to do, and of the others the processor's time, so that a busy machine records as much.
+    Ranks must choose alike, without a word to each other: they go by numbers alone.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs) -> None:
@@ -166,7 +167,7 @@ class Schedule:
         self._chosen: dict[int, bool] = {}
         self._recorded = 0
         self._spent = 0.0  # in the recorded steps after the first, which has more to do
-        self._before: float | None = None  # hookcli's time as the recorded step began that is under way
+        self._before: float | None = None  # hookcli's processor time as the recorded step began that is under way
         self._soon: range = range(0)
 
     def records(self, step: int) -> bool:
@@ -219,7 +220,7 @@ class Schedule:
         self._soon = range(step + 1 - self._plan.start, step + 1 + _AFTER - self._plan.start)
 
     def _chooses(self, number: int) -> bool:
-        own = self._clock.own
+        own = self._clock.processor
         if self._before is not None and self._recorded > 1:
             self._spent += own - self._before
         regular = number % self.interval(number + self._plan.start) == 0 and self.affordable(number)

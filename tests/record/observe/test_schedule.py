@@ -16,10 +16,10 @@ from hookcli.system.torchrun import World
 
 @dataclass
 class Clock:
-    """The program's time and hookcli's own, in seconds."""
+    """The time of the run, and of the processor in hookcli's own work, in seconds."""
 
     seconds: float = 0.0
-    own: float = 0.0
+    processor: float = 0.0
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Run:
         for number in range(first, stop):
             if self.schedule.records(number):
                 recorded.append(number)
-                self.clock.own += self.cost
+                self.clock.processor += self.cost
                 self.clock.seconds += self.cost
             self.clock.seconds += self.step
         return recorded
@@ -48,7 +48,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
     monkeypatch.setattr(module, "perf_counter", lambda: clock.seconds)
 
     def started(step: float = 0.001, cost: float = 0.0, **plan: object) -> Run:
-        clock.seconds = clock.own = 0.0
+        clock.seconds = clock.processor = 0.0
         return Run(Schedule(RecordingPlan(**plan), cast(ProgramClock, clock), Epochs()), clock, step, cost)  # type: ignore[arg-type]
 
     return cast("type[Run]", started)

@@ -153,4 +153,5 @@ def _verdict(parts: Parts) -> Report:
         findings.append(replace(worst, message=worst.message + named))
     first = next(iter(parts.values()))
     judgement = Judgement(findings, common_skipped(parts), first.meta["checks"])
-    return judgement.report(first.model, common_meta(parts), modules=first.totals["modules"])
+    steps = {"steps": first.totals["steps"]} if "steps" in first.totals else {}  # which earlier records lack
+    return judgement.report(first.model, common_meta(parts), modules=first.totals["modules"], **steps)

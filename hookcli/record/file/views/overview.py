@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +11,11 @@ from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.replicas import ReplicasDiffer
+from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
-from hookcli.table import Reason, Report, Row
+from hookcli.registry import load
+from hookcli.table import INFO, SEVERITIES, Finding, Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import with_operators
@@ -25,6 +28,7 @@ from hookcli.table.stats import norm
 from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")
+_MATERIAL = 1e-3  # of the other gradients of a module; a smaller one may be rounding
 _RECORDED = (*JOINED, "inputs", "optimizer", "time", "check")
 
 
@@ -120,15 +124,24 @@ def further(step: RecordedStep) -> list[Report]:
 
 def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:
     """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model."""
-    of_run = losses if step.phase == "train" else None
+    of_run = losses if losses and losses.known and step.phase == "train" else None
     return [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
 
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
-    of_run = judge([LossNotFinite(), LossJumped()], Measurements(losses=losses))
-    checks = [*report.meta["checks"], *of_run.checks]
-    whole = Judgement([*of_run.findings, *report.findings], report.skipped, checks)
-    return whole.report(report.model, report.meta, modules=report.totals["modules"])
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
+    found = [*of_run.findings, *(_after(of_run.findings, one) for one in report.findings)]
+    found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
+    whole = Judgement(found, report.skipped, [*report.meta["checks"], *of_run.checks])
+    judged = {"steps": report.totals["steps"], "of_steps": losses.steps} if "steps" in report.totals else {}
+    return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
+
+
+def _after(of_run: Sequence[Finding], finding: Finding) -> Finding:
+    """The finding, with one of the whole run as its cause if it may follow from that, and no other is known."""
+    follows = load("checks", finding.check).follows if of_run and not finding.cause else ()
+    cause = next((one.name for one in of_run if one.check in follows), "")
+    return replace(finding, cause=cause) if cause else finding
 
 
 def verdict_on(end: End | None, name: str, replicas: str = "") -> list[Report]:
@@ -210,6 +223,16 @@ def _in_place(ran: dict[str, _Module], late: dict[str, _Module]) -> dict[str, _M
     return {name: every[name] for name in names}
 
 
+def _still(module: _Module) -> list[str]:
+    """Words on parameters that an update left as they were beside others, which alone the row's ratio would show."""
+    moved = [row["param_grad"] or 0.0 for row in module.parameters if row.get("update") and row.get("param_grad")]
+    if not moved:
+        return []
+    still = [row for row in module.parameters if row.get("update") == 0 and row.get("param_grad")]
+    names = [row.fqn.rpartition(".")[2] for row in still if row["param_grad"] > _MATERIAL * max(moved)]
+    return [f"{', '.join(names)} did not move"] if names else []
+
+
 def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     output, grad = module.outputs.get(path), module.grads.get(path)
     tensor = output or grad
@@ -223,7 +246,7 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
         | ({"source": module.source} if module.source else {})
         | {"output_grad": grad.get("l2") if grad else None}
         | {name: figures[name] for name in ("param_grad", *UPDATE_FIGURES, *names(GRAD_FAULTS))}
-        | ({"note": ", ".join(module.tied)} if first and module.tied else {}),
+        | ({"note": note} if first and (note := ", ".join([*module.tied, *_still(module)])) else {}),
         output.stats if output else None,
         output.lacking if output else (),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hookcli.errors import shortened
-from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite
+from hookcli.record.file.record_lines import BACKWARD, SKIPPED, UNSEARCHED, End, Header, NonFinite
 from hookcli.table import formatting
 
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
@@ -65,4 +65,7 @@ def non_finite_line(value: NonFinite) -> str:
     if value.cause in (UNSEARCHED, SKIPPED):
         return f"the loss is {'NaN' if value.nan else 'Inf'} ({place}); {value.cause}"
     kept = f"; {value.kept}" if value.kept else ""
+    if value.what.startswith(BACKWARD):
+        made = f"the {value.what} turned a finite gradient into {' and '.join(counts)}"
+        return f"first non-finite value: {made} ({place}){cause}{kept}"
     return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"

@@ -188,8 +188,10 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
         return "a rule fired" if record.rules and said else "".join(rule_summaries(record.rules)[:1])
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if said else lost
-    if errors := sum(x.fails(ERROR) for step in record.last() for report in findings(step) for x in report.findings):
-        return f"{formatting.counted(errors, 'error')} in the last recorded steps"
+    courses = record.courses()
+    judged = (report for step in record.last() for report in findings(step, courses.get(step.model)))
+    if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
+        return f"{formatting.counted(errors, 'error')} in the recorded steps"
     found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)
     return next((one.message for one in found if one.fails(ERROR)), "")
 

@@ -20,6 +20,7 @@ from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
+from hookcli.record.observe.measurements.made_from import MadeFrom
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.row_norms import RowNorms
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
@@ -30,7 +31,7 @@ from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import joined_world
-from hookcli.table import Report, Skipped, columns_named
+from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.table.meta import Meta
@@ -84,6 +85,7 @@ class StepMeasurements:
         self.parameters.watchers = self._probes
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
+        self.made_from = MadeFrom()
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
@@ -106,6 +108,8 @@ class StepMeasurements:
         gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
         if self._plan.first_bad:  # after the probes, whose figures it takes
             self.evidence.attach(self.session, gradients=gradients)
+            if self._plan.ops:
+                self.made_from.attach(self.session)
         self.session.operators_too = False
         if gradients:
             self.rows.attach(self.session)
@@ -126,9 +130,19 @@ class StepMeasurements:
 
     def begin_backward(self, roots: Sequence[Tensor]) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+        self.stop_loss()
         for session in self.sessions:
             session.backward_begins(roots)
             session.modules.attach()
+
+    def watch_loss(self) -> None:
+        """Watch the operators of the loss function, which runs next in this thread, if operators are watched at all."""
+        if self._plan.ops:
+            self.sessions[-1].watch_loss()
+
+    def stop_loss(self) -> None:
+        for session in self.sessions:
+            session.stop_loss()
 
     def stop_operators(self) -> None:
         """Watch operators no longer in this thread."""
@@ -157,6 +171,7 @@ class StepMeasurements:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         self._backward = True
         self.rows.passes += 1
+        self.parameters.note_reached()
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
@@ -166,7 +181,7 @@ class StepMeasurements:
             self._times.backward_over()
 
     def take_groups(self, optimizer: Optimizer) -> None:
-        if "optimizer" in self._plan.probes:
+        if "optimizer" in self._plan.probes or self._plan.check:
             self.parameters.take_groups(optimizer)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
@@ -190,6 +205,15 @@ class StepMeasurements:
             if len(seen) > searched:
                 yield what, probe, seen, len(seen) - searched
 
+    def seen(self, what: str) -> list[Row]:
+        """All rows of outputs, or of their gradients, so far. Waits for an accelerator."""
+        probes = [
+            p for p in self._probes if isinstance(p, StatsProbe) and isinstance(p, GradsProbe) == (what == "gradient")
+        ]
+        pending = [each for p in probes if p.name in ("activations", "grads") for each in p.pending()]
+        stats = resolve([figures for _, figures in pending])
+        return [Row(values, one) for (values, _), one in zip(pending, stats, strict=True)]
+
     def finite_output(self) -> Iterator[str]:
         """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
         probes = [p for p in self._probes if p.name == "activations" and isinstance(p, StatsProbe)]
@@ -207,7 +231,7 @@ class StepMeasurements:
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         reports = [report for probe, report in by_probe.items() if probe != "inventory"]
         if "inventory" in by_probe:
-            reports.append(check_step(name, by_probe, meta, self._unread(meta)))
+            reports.append(self._judged(by_probe, meta))
         if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
@@ -219,6 +243,19 @@ class StepMeasurements:
             reports.append(replicas)
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
+
+    def _judged(self, by_probe: Mapping[str, Report], meta: Meta) -> Report:
+        """The verdict of the checks on the recorded steps up to this one."""
+        course, step, unread = self._model.course, meta["step"], self._unread(meta)
+        if self._training:
+            course.look(step, by_probe["inventory"].rows)
+        if self.scaling.skipped:
+            unread = unread or "the GradScaler skipped the optimizer's step"
+        elif self._training and not unread and "grads" in by_probe:
+            facts = self.parameters.facts(self._model.optimizers())
+            course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
+            course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
+        return check_step(self._model.name, by_probe, meta, unread, self._model.judged[meta["phase"]], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
@@ -232,7 +269,7 @@ class StepMeasurements:
         hidden = [Skipped(self.name(fqn), why) for fqn, why in self._compiled.items() if self.name(fqn) not in seen]
         if not isinstance(probe, GradsProbe):
             return replace(report, skipped=[*report.skipped, *hidden])
-        missing = self.parameters.without_gradient(self._unread(meta))
+        missing = self.parameters.without_gradient(self._unread(meta), self._model.optimizers())
         rows = [*report.rows, *self.parameters.gradient_rows()]
         return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
 

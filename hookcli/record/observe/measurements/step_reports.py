@@ -13,11 +13,13 @@ from hookcli.checks.measurements import Measurements
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
+from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, TensorStats, columns_named
 from hookcli.table.columns import place_of
 from hookcli.table.merge import merged_values, ruled, rules_of
 from hookcli.table.meta import Meta
+from hookcli.table.training import TrainingCourse
 
 
 def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Probe]:
@@ -33,7 +35,7 @@ def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Pro
     return probes
 
 
-_MEASURED = frozenset(("inventory", "activations", "grads"))
+_MEASURED = frozenset(("inventory", "activations", "grads", "training"))
 
 
 @cache
@@ -45,15 +47,19 @@ def _checks(probes: frozenset[str]) -> Sequence[Check]:
     from hookcli.checks.leftover_hooks import HooksLeft  # programs that are not judged need not import these
     from hookcli.checks.selection import asked_with, choose
 
-    chosen = choose(ignore=[HooksLeft.id], asked=[name for probe in probes for name in asked_with(probe)])
+    asked = [name for probe in (*probes, "training") for name in asked_with(probe)]
+    chosen = choose(ignore=[HooksLeft.id], asked=asked)
     return [check for check in chosen if check.needs and (_MEASURED | probes).issuperset(check.needs)]
 
 
-def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str) -> Report:
-    """The verdict on a step; `reports` by the name of their probe, "inventory" among them.
+def check_step(
+    name: str, reports: Mapping[str, Report], meta: Meta, unread: str, steps: JudgedSteps, course: TrainingCourse
+) -> Report:
+    """The verdict on the `steps` up to this one; `reports` by the name of their probe, "inventory" among them.
 
-    `unread` is the reason why no gradient of a parameter was read, if so.
+    `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
     """
+    steps.begin(meta["step"])
     grads = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
@@ -70,12 +76,14 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
+        training=course if course.steps else None,
+        step=meta["step"],
         dtype=meta.get("dtype", "float32"),
-        missing=missing,
+        missing=missing | {"training": missing["grads"]},
         probes=further,
     )
-    judged = judge(_checks(frozenset(further)), measured)
-    return judged.report(name, meta, modules=reports["inventory"].totals["modules"])
+    judged = judge(_checks(frozenset(further)), measured, so_far=steps)
+    return judged.report(name, meta, modules=reports["inventory"].totals["modules"], steps=steps.steps)
 
 
 (_CALLS,) = columns_named("calls")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections import defaultdict
 from time import perf_counter
 from types import FrameType
 
@@ -17,8 +18,10 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import submodules
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.file.record_lines import ModelRun
+from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
+from hookcli.table.training import TrainingCourse
 from hookcli.tensors.tree import type_text
 
 
@@ -82,6 +85,9 @@ class ObservedModel:
         """True if a recorded step had a backward pass although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
+        self.judged = defaultdict[str, JudgedSteps](JudgedSteps)
+        """What the checks have found so far, by phase."""
+        self.course = TrainingCourse()
         self.rebind(module)
         self._optimizer_steps = optimizer_steps
         self._version = -1
@@ -124,6 +130,16 @@ class ObservedModel:
     @property
     def has_optimizer(self) -> bool:
         return bool(self._references())
+
+    @property
+    def stale_optimizer(self) -> str:
+        """An optimizer that has stepped with parameters of no module, and without gradients; "" if none has."""
+        return self._optimizer_steps.stale
+
+    @property
+    def program_trains(self) -> bool:
+        """True if some optimizer has stepped, of this model or another."""
+        return self._optimizer_steps.any_stepped
 
     @property
     def trained(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -16,6 +16,7 @@ from hookcli.hooks.torch_private.frames import step_is_hooked
 from hookcli.record.observe.naming import PlainNames
 from hookcli.table import Row
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.formatting import counted
 from hookcli.table.stats import ratio
 from hookcli.tensors import distance, tree
 from hookcli.tensors.weak import WeakIds
@@ -28,6 +29,7 @@ class OptimizerSteps:
         self._counts: WeakIds[Optimizer, int] = WeakIds()
         self.version = 0
         """Changes when an optimizer or its parameters are added; callers cache against it."""
+        self._stale: WeakIds[Optimizer, str] = WeakIds()
 
     def find_existing(self, optimizers: Iterable[Optimizer] | None = None) -> None:
         """Add the optimizers that the program has made already; None searches for them."""
@@ -59,6 +61,22 @@ class OptimizerSteps:
     def count(self, optimizer: Optimizer) -> int:
         """Steps made so far; also the number of the next one."""
         return self._counts.get(optimizer) or 0
+
+    @property
+    def any_stepped(self) -> bool:
+        return any(count for _, count in self._counts.items())
+
+    @property
+    def stale(self) -> str:
+        """A line on an optimizer that has stepped with parameters of no module, and without gradients; "" if none."""
+        return next((line for _, line in self._stale.items() if line), "")
+
+    def look_for_stale(self, optimizer: Optimizer, known: Container[int]) -> None:
+        """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        left = sum(p.grad is None and id(p) not in known for p in held)
+        what = f"{type(optimizer).__name__} has {counted(left, 'parameter')}"
+        self._stale[optimizer] = f"{what} without gradients, in no module that runs" if left else ""
 
     def of(self, model: nn.Module) -> list[Optimizer]:
         mine = {id(p) for p in model.parameters()}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -23,6 +24,7 @@ from hookcli.table import Reason, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
 from hookcli.table.merge import gathered
+from hookcli.table.training import ParameterFacts
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, measure, resolve
@@ -44,6 +46,12 @@ class ParameterRows:
         self.updates: dict[str, Row] = {}
         """A row per parameter that an optimizer stepped, or that the program updated by hand."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
+        self._reached: set[str] = set()
+        self._stepped: set[int] = set()  # ids of the parameters of optimizers that have stepped
+
+    def note_reached(self) -> None:
+        """Note which parameters hold a gradient: their optimizer may not step, or the program may clear it before."""
+        self._reached |= {fqn for fqn, p in self._matching() if fqn not in self._reached and p.grad is not None}
 
     def take_unclipped(self, scale: Tensor | None) -> None:
         """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
@@ -61,6 +69,8 @@ class ParameterRows:
     def take_gradients(self, optimizer: Optimizer | None) -> None:
         """Measure the gradients as they are now: of all parameters, or of those in an optimizer."""
         held = parameter_ids(optimizer) if optimizer else None
+        self._stepped |= held or set()
+        self.note_reached()
         scale = getattr(optimizer, "grad_scale", None)  # for a fused optimizer, which unscales by itself
         for fqn, parameter in self._matching():
             if parameter.grad is not None and (held is None or id(parameter) in held):
@@ -100,17 +110,49 @@ class ParameterRows:
         measured = resolve([pending for _, pending in self._gradients.values()])
         return [Row(values, stats) for (values, _), stats in zip(self._gradients.values(), measured, strict=True)]
 
-    def without_gradient(self, unread: str) -> list[Skipped]:
-        """Parameters without a gradient, and why; `unread` is the reason why none was read, if so."""
-        reasons = {True: unread or "no gradient reached it", False: "frozen (requires_grad=False)"}
+    def without_gradient(self, unread: str, optimizers: Iterable[Optimizer]) -> list[Skipped]:
+        """Parameters whose gradient no optimizer took, and why; `unread` is the reason why none was read, if so."""
+        held = set[int]().union(*map(parameter_ids, optimizers))
         missing = [(fqn, p) for fqn, p in self._matching() if fqn not in self._gradients]
-        skipped = [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
+        skipped = [Skipped(self._name(fqn), self._why_not_taken(fqn, p, held, unread)) for fqn, p in missing]
         # Further names of parameters that have been measured under their first one.
         first = {id(p): self._name(fqn) for fqn, p in self._matching()}
         modules = self._model.named_modules(remove_duplicate=False)
         every = [(f"{owner}.{name}".lstrip("."), p) for owner, m in modules for name, p in part_tables(m)[0].items()]
         names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
         return skipped + [Skipped(name, f"tied to {of}", kind=Reason.TIED) for name, of in names if name != of]
+
+    def _why_not_taken(self, fqn: str, parameter: nn.Parameter, held: set[int], unread: str) -> str:
+        if not parameter.requires_grad:
+            return "frozen (requires_grad=False)"
+        if unread or fqn not in self._reached:
+            return unread or "no gradient reached it"
+        if id(parameter) not in held:
+            return "it got a gradient, but no optimizer has it"
+        if id(parameter) not in self._stepped:
+            return "it got a gradient, but its optimizer did not step"
+        return "it got a gradient, which the program cleared before the optimizer's step"
+
+    def facts(self, optimizers: Sequence[Optimizer]) -> list[ParameterFacts]:
+        """What happened to each parameter that is trained in this step. Waits for an accelerator."""
+        held = set[int]().union(*map(parameter_ids, optimizers))
+        rates = {key: _plain(group.settings.get("lr")) for group in self._groups.values() for key in group.parameters}
+        return [
+            ParameterFacts(
+                fqn=self._name(fqn),
+                reached=fqn in self._reached,
+                held=id(p) in held,
+                rate=rate if isinstance(rate := rates.get(id(p)), float) else None,
+                copied=self._rests(fqn) and any(_keeps_more_bits(optimizer, p) for optimizer in optimizers),
+            )
+            for fqn, p in self._matching()
+            if p.requires_grad
+        ]
+
+    def _rests(self, fqn: str) -> bool:
+        """True if an optimizer's step has left the parameter as it was."""
+        row = self.updates.get(self._name(fqn))
+        return row is not None and row["update"] == 0
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
         """A row per group that stepped, the first of each optimizer with its loss. Waits for an accelerator."""
@@ -145,6 +187,23 @@ class ParameterRows:
         return [(fqn, p) for fqn, p in named if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
 
 
+def _keeps_more_bits(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
+    """True if an optimizer keeps what a parameter is rounded from: a wider copy, or what rounding has left out."""
+    for name, kept in optimizer.state.get(parameter, {}).items():
+        if any(word in str(name).lower() for word in _LEFT_OUT):
+            return True
+        if isinstance(kept, Tensor) and _is_copy_in_more_bits(kept, parameter):
+            return True
+    return False
+
+
+def _is_copy_in_more_bits(kept: Tensor, parameter: nn.Parameter) -> bool:
+    if kept.shape != parameter.shape or not kept.is_floating_point() or kept.element_size() <= parameter.element_size():
+        return False
+    return bool(torch.equal(tree.local(kept).to(parameter.dtype), tree.local(parameter)))
+
+
+_LEFT_OUT = ("kahan", "compensation", "master")  # parts of names of such tensors
 _SKIPPED = "the GradScaler skipped a step: gradients overflowed"
 
 
@@ -176,9 +235,14 @@ class GradScaling:
     def step_skipped(self) -> None:
         self._skipped = True
 
+    @property
+    def skipped(self) -> bool:
+        """True if gradients overflowed, so that the optimizer did not step. Waits for an accelerator."""
+        return self._skipped or any(float(overflow) for overflow in self._overflows)
+
     def notes(self) -> list[str]:
         """Notes on skipped steps and scales. Waits for an accelerator."""
-        skipped = [_SKIPPED] if self._skipped or any(float(overflow) for overflow in self._overflows) else []
+        skipped = [_SKIPPED] if self.skipped else []
         scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
         divided = f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
         return skipped + ([divided] if scales else [])

@@ -9,24 +9,25 @@ from dataclasses import replace
 
 from torch import nn
 
+from hookcli.hooks.operators.calls import LOSS
 from hookcli.probes.base import StatsProbe
-from hookcli.record.file.record_lines import NonFinite
+from hookcli.record.file.record_lines import BACKWARD, NonFinite
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe.measurements.evidence import ReceivedKind
+from hookcli.record.observe.measurements.made_from import Maker
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import with_operators
-from hookcli.table.formatting import setting
+from hookcli.table.losses import LARGE, LargeUpdate
 from hookcli.table.names import around, is_operator, is_within, owner_of, relative
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
 _INPUT = "input"
-_LARGE = 0.1  # a healthy update is a thousandth of the weights
 
 
 class StopProgram(SystemExit):
@@ -76,13 +77,8 @@ class Search:
         if step.model.name not in self._updates:
             return
         number, row = self._updates[step.model.name]
-        ratio = row["ratio"]
-        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
-            return
-        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
-        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
-        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
-        yield f"the update at step {number:,} {did}{rate}"
+        if not (row["ratio"] <= LARGE or math.isinf(row["ratio"])):  # infinite: the weights were 0
+            yield str(LargeUpdate(number, row["ratio"], row["lr"]))
 
     def end_program(self) -> None:
         """Have `stop_if_asked` end the program, for another reason than a value."""
@@ -128,6 +124,9 @@ class Search:
                 place = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
                 value = _non_finite(step, fqn, _INPUT, received.nan, received.inf, [report])
                 return value, [*place, *received.remarks]
+        if what == "gradient" and (culprit := _culprit(step, row)):
+            value = _non_finite(step, culprit.fqn, f"{BACKWARD} {culprit}", row["nan"], row["inf"], [report])
+            return value, evidence.rows(what, row.fqn, row["index"], row["path"])
         causes = []
         if what == "output" and row.get("source"):  # of an operator
             causes.append(f"at {row['source']}")
@@ -145,9 +144,37 @@ class Search:
             if not math.isfinite(value):
                 causes = [*self._large_update(step), *step.measured.finite_output()]
                 causes += self._micro_batch(step, number)
-                loss = _non_finite(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
-                return replace(loss, cause="; ".join(causes))
+                loss = _in_loss_function(step) or _non_finite(
+                    step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), []
+                )
+                return replace(loss, cause="; ".join(filter(None, [loss.cause, *causes])))
         return None
+
+
+def _in_loss_function(step: ObservedStep) -> NonFinite | None:
+    """The operator after the model's output from which a loss that is not finite comes; None if none was seen."""
+    rows = step.measured.seen("output")
+    bad = {(row.fqn, row["call"]): row for row in rows if row.fqn.startswith(LOSS) and _is_bad(row)}
+    if not bad:
+        return None
+    place = next(reversed(bad))
+    seen = set[tuple[str, int]]()
+    while place not in seen:
+        seen.add(place)
+        makers = ((maker.fqn, maker.call) for maker in step.measured.made_from.makers(*place))
+        place = next((maker for maker in makers if maker in bad), place)
+    row = bad[place]
+    before = rows[: rows.index(row) + 1][-_BEFORE - 1 :]
+    report = Report("activations", step.model.name, with_operators(StatsProbe.columns), before, grouping="list")
+    value = _non_finite(step, row.fqn, f"output{row['path']}", row["nan"], row["inf"], [report])
+    return replace(value, cause=f"at {row['source']}" if row.get("source") else "")
+
+
+def _culprit(step: ObservedStep, row: Row) -> Maker | None:
+    """The only call whose backward can have made a gradient bad: what it got was finite; None if it can't be told."""
+    users = step.measured.made_from.users(row.fqn, row["call"])
+    grads = {(one.fqn, one["call"]): not _is_bad(one) for one in step.measured.seen("gradient")} if users else {}
+    return users[0] if len(users) == 1 and grads.get((users[0].fqn, users[0].call)) else None
 
 
 def _is_bad(row: Row) -> bool:

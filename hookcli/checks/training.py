@@ -1,0 +1,119 @@
+"""HK053 to HK055: parameters that no optimizer has, weights that never move, and an update that ruined the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.measurements import ReadsLosses, ReadsTraining
+from hookcli.table import Finding
+from hookcli.table.formatting import counted, number, setting
+from hookcli.table.names import owner_of
+from hookcli.table.training import ParameterCourse
+
+_NAMED = 3  # parameters
+_NARROW = ("bfloat16", "float16")
+
+
+def _place(names: Sequence[str]) -> tuple[str, str]:
+    """The module that has all of these parameters, "" for the model, and their names within it."""
+    owners = {owner_of(name) for name in names}
+    owner = owners.pop() if len(owners) == 1 else ""
+    short = [name.removeprefix(f"{owner}.") for name in names]
+    more = f" and {counted(len(short) - _NAMED, 'more parameter')}" if short[_NAMED:] else ""
+    return owner, ", ".join(short[:_NAMED]) + more
+
+
+class NotInOptimizer(Check):
+    """A parameter gets gradients, and no optimizer has it: it keeps its value for the whole run.
+
+    `hookcli run --check` says so after three recorded steps, if nothing else has moved such a parameter either: the
+    program itself may update them by hand, or from copies in more bits. It is a warning, since an optimizer is often
+    given a part of a model on purpose; to freeze the rest (`requires_grad_(False)`) then saves its gradients. It is an
+    error if an optimizer has parameters without gradients that no module has: those of a layer that was replaced, or of
+    a model that was copied, after the optimizer was made.
+    """
+
+    id = "HK053"
+    name = "not-in-optimizer"
+    means = "a layer that was replaced or added, or a model that was copied, after the optimizer was made"
+    advice = "make the optimizer after the model, or freeze them"
+    needs = ("training", "grads")
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
+        course = measured.training
+        if names := course.unheld():
+            owner, listed = _place(names)
+            stale = f"; {course.stale}" if course.stale else ""
+            message = f"no optimizer has {listed}: gradients come, and nothing moves{stale}"
+            found = self.finding(owner, message, len(names))
+            yield replace(found, severity=ERROR) if stale else found
+
+
+class StillWeights(Check):
+    """A parameter did not change at all in any recorded step, though an optimizer was to move it.
+
+    In bfloat16 and float16 an update below half of the distance to the next number is lost: near 1, bfloat16 numbers
+    are 0.0078 apart. `hookcli run --check` judges parameters whose optimizer stepped in at least five recorded steps,
+    over nine steps or more, with a gradient that was more than rounding, at half of the highest learning rate or above;
+    not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
+    all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them.
+    """
+
+    id = "HK054"
+    name = "still-weights"
+    severity: ClassVar[str] = ERROR
+    means = "updates that are lost as the weights are rounded, or a learning rate that is 0 or far too small"
+    advice = "keep weights in float32 (autocast), or raise the learning rate"
+    needs = ("training", "grads")
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
+        course = measured.training
+        if course.rests:
+            steps = f"in each of the {course.stepped:,} recorded steps"
+            message = f"the learning rate was 0 {steps}: nothing was trained"
+            remedy = "look at the scheduler, and at the learning rate that the optimizer was given"
+            yield replace(self.finding("", message), remedy=remedy, hint=f"{self.means}; {remedy}")
+        still = course.still()
+        for dtype in dict.fromkeys(one.dtype for one in still.values()):
+            names = [fqn for fqn, one in still.items() if one.dtype == dtype]
+            owner, listed = _place(names)
+            first = still[names[0]]
+            steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}"
+            yield self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
+
+
+def _why(course: ParameterCourse) -> str:
+    """Why a parameter does not move: the numbers around its values, or what its optimizer does."""
+    rate = f"(learning rate {setting(course.pushed[-1][1])})"
+    if not course.rounds_away:
+        return f": its optimizer leaves it as it is {rate}"
+    near = f"{course.dtype} numbers near {number(course.rms)} are {number(course.spacing)} apart"
+    return f": {near}, and an update of less than half of that is lost {rate}"
+
+
+class UpdateTooLarge(Check):
+    """After an update larger than the weights themselves, the loss was more than ten times as high as before.
+
+    A healthy update is a thousandth of the weights. `hookcli run --check` looks at the first 64 losses, and at recorded
+    steps whose update was at least as large as all weights of a parameter group together; the figure is how many times
+    as large. It is an error if the loss did not come back to where it was, else a warning.
+    """
+
+    id = "HK055"
+    name = "update-too-large"
+    means = "a learning rate that is too high"
+    advice = "use a lower learning rate, warm it up, or clip gradients"
+    needs = ("losses",)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
+        course = measured.losses
+        if found := course.blow_up():
+            finding = self.finding("", f"the loss {course.jumps()}", found.update.ratio)
+            recovered = course.last is not None and course.last <= found.before
+            yield finding if recovered else replace(finding, severity=ERROR)

@@ -1,0 +1,45 @@
+"""What the checks have found in the recorded steps of a model so far. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hookcli.checks.base import Check
+from hookcli.checks.judgement import SoFar
+from hookcli.table import Finding
+
+
+class JudgedSteps(SoFar):
+    """The recorded steps of one model and phase, as the checks see them: findings stay, with their step.
+
+    A check says whether its first finding counts, or its largest (`Check.over_steps`); of any other, what holds now.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._step = 0
+        self._kept: dict[str, tuple[int, list[Finding]]] = {}
+
+    def begin(self, step: int) -> None:
+        """The checks now judge this step."""
+        self.steps += 1
+        self._step = step
+
+    def add(self, check: Check, found: list[Finding]) -> list[Finding]:
+        if not check.over_steps:
+            return found
+        at, kept = self._kept.get(check.id, (self._step, []))
+        worse = check.over_steps == "largest" and _largest(found) > _largest(kept)
+        if found and (worse or not kept):
+            self._kept[check.id] = self._step, found
+            return found
+        return [replace(one, message=f"{one.message} (step {at:,})") for one in kept]
+
+    def step_of(self, finding: Finding) -> int:
+        at, kept = self._kept.get(finding.check, (self._step, []))
+        return at if kept else self._step
+
+
+def _largest(findings: Sequence[Finding]) -> float:
+    return max((one.value or 0.0 for one in findings), default=0.0)

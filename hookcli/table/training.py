@@ -1,0 +1,170 @@
+"""What became of a model's parameters over the recorded steps of a training. Free of torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hookcli.table.names import owner_of
+from hookcli.table.row import Row
+
+_MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
+_LEAST, _SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
+_LEAST_UNHELD = 3
+_MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterFacts:
+    """What happened to a parameter in one step.
+
+    `reached`: a backward pass left a gradient in it. `held`: an optimizer has it. `rate` is the learning rate with
+    which one stepped it, None if none did or that is unknown. `copied`: its optimizer keeps a copy in more bits.
+    """
+
+    fqn: str
+    reached: bool
+    held: bool
+    rate: float | None = None
+    copied: bool = False
+
+
+@dataclass(slots=True)
+class ParameterCourse:
+    """A parameter over the recorded steps.
+
+    `pushed` are the steps in which an optimizer was to move it, each with the learning rate.
+    """
+
+    dtype: str = ""
+    numel: int = 0
+    held: bool = False
+    copied: bool = False
+    reached: int = 0
+    moved: bool = False
+    pushed: list[tuple[int, float]] = field(default_factory=list)
+    gradient: float = 0.0
+    """The L2 norm of its gradient in the last of these steps."""
+    rms: float = 0.0
+    """The root mean square of its values."""
+    _values: tuple[float, ...] = ()
+
+    def look(self, row: Row) -> None:
+        """Compare its values, as a recorded step began, with those of the recorded step before."""
+        assert row.stats is not None
+        values = row.stats.floats()
+        self.moved = self.moved or bool(self._values and self._values != values)
+        self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
+
+    @property
+    def still(self) -> bool:
+        """True if an optimizer was to move it often enough to tell, and never did."""
+        if self.moved or not self.held or self.copied:
+            return False
+        rates = [rate for _, rate in self.pushed]
+        rises = len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])  # a warm-up that is not over
+        full = [step for step, rate in self.pushed if rate >= max(rates) / 2]
+        return not rises and len(full) >= _LEAST and full[-1] - full[0] + 1 >= _SPAN
+
+    @property
+    def rounds_away(self) -> bool:
+        """True if updates are lost as its values are rounded, by what a step of this rate usually is."""
+        rate = self.pushed[-1][1]
+        return 0 < rate * min(1.0, self.gradient / math.sqrt(self.numel)) < self.spacing
+
+    @property
+    def spacing(self) -> float:
+        """The distance between two numbers of its dtype near its values; 0 if that is unknown."""
+        bits = _MANTISSA.get(self.dtype)
+        if bits is None or not 0 < self.rms < math.inf:
+            return 0.0
+        return 2.0 ** (math.floor(math.log2(self.rms)) - bits)
+
+
+@dataclass(slots=True)
+class TrainingCourse:
+    """The recorded steps of one model's training, as far as their gradients are known."""
+
+    steps: int = 0
+    uncalled: set[str] | None = None
+    """The modules that ran in no step; None before the first."""
+    parameters: dict[str, ParameterCourse] = field(default_factory=dict)
+    zero: int = 0
+    """The number of steps in which every gradient was zero."""
+    resting: int = 0
+    """The number of steps that optimizers made with a learning rate of 0 alone."""
+    stepped: int = 0
+    """The number of steps that optimizers made."""
+    has_optimizers: bool = False
+    """True if any optimizer has stepped in the program."""
+    stale: str = ""
+    """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
+    finite_at: dict[str, int] = field(default_factory=dict)
+    """By parameter and buffer, the last recorded step that began with finite values of it."""
+
+    @property
+    def reached(self) -> set[str]:
+        """The parameters in which some backward pass left a gradient."""
+        return {fqn for fqn, course in self.parameters.items() if course.reached}
+
+    def look(self, step: int, inventory: Sequence[Row]) -> None:
+        """Take the inventory of a recorded step: the values of parameters as it began, and which modules ran."""
+        idle = {row.fqn for row in inventory if row["kind"] == "never_called"}
+        self.uncalled = idle if self.uncalled is None else self.uncalled & idle
+        for row in inventory:
+            if row["kind"] in ("parameter", "buffer") and row.stats and row.stats.finite == row.stats.numel:
+                self.finite_at[row.fqn] = step
+            if row["kind"] == "parameter" and row.stats:
+                self.parameters.setdefault(row.fqn, ParameterCourse()).look(row)
+
+    def add(self, step: int, facts: Iterable[ParameterFacts], gradients: Iterable[Row], updates: Iterable[Row]) -> None:
+        """Take the gradients of a finished step, and the updates that optimizers made."""
+        self.steps += 1
+        grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
+        changes = {row.fqn: row["update"] for row in updates}
+        material = _material(grads)
+        self.zero += bool(grads) and all(row["zeros"] == row["numel"] for row in grads.values())
+        rates = []
+        for fact in facts:
+            course = self.parameters.setdefault(fact.fqn, ParameterCourse())
+            course.reached += fact.reached
+            course.held, course.copied = fact.held, course.copied or fact.copied
+            if fact.fqn not in changes:
+                continue
+            rates.append(fact.rate)
+            course.moved = course.moved or changes[fact.fqn] != 0
+            if fact.fqn in material and fact.rate != 0:
+                course.pushed.append((step, 1.0 if fact.rate is None else fact.rate))
+                course.gradient = grads[fact.fqn]["l2"]
+        self.stepped += bool(rates)
+        self.resting += bool(rates) and not any(rate != 0 for rate in rates)
+
+    def still(self) -> dict[str, ParameterCourse]:
+        """The parameters that optimizers never moved, though they were to."""
+        return {fqn: course for fqn, course in self.parameters.items() if course.still}
+
+    def unheld(self) -> list[str]:
+        """The parameters that get gradients, that no optimizer has, and that nothing else moves.
+
+        None where the program itself moves some, perhaps from copies in more bits, or has no optimizer at all.
+        """
+        without = {fqn: course for fqn, course in self.parameters.items() if course.reached and not course.held}
+        if not self.has_optimizers or self.steps < _LEAST_UNHELD or any(course.moved for course in without.values()):
+            return []
+        return list(without)
+
+    @property
+    def rests(self) -> bool:
+        """True if the learning rate was 0 in every step that an optimizer made."""
+        return self.stepped >= _LEAST and self.resting == self.stepped
+
+
+def _material(grads: Mapping[str, Row]) -> set[str]:
+    """The parameters whose gradient is more than rounding, next to the others of their module."""
+    sizes = {fqn: row.stats.rms if row.stats else 0.0 for fqn, row in grads.items()}
+    largest: dict[str, float] = {}
+    for fqn, size in sizes.items():
+        owner = owner_of(fqn)
+        largest[owner] = max(largest.get(owner, 0.0), size)
+    return {fqn for fqn, size in sizes.items() if size > _MATERIAL * largest[owner_of(fqn)]}
