@@ -284,6 +284,7 @@ def _agree(row: Row, beside: Row, names: Sequence[str] = _STEADY) -> bool:
 
     Each statistic is judged by how much it moves if the elements do: a mean near zero is noise of their rms.
     """
+    assert row.stats and beside.stats
     rtol = _ROUNDING * eps(row["dtype"])
     pairs = (excess(name, row.stats, beside.stats, rtol, 0.0) for name in names)
     return row.fqn == beside.fqn and all(times <= 1 for times in pairs)
