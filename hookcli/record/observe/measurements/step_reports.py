@@ -54,7 +54,7 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
 
     `unread` is the reason why no gradient of a parameter was read, if so.
     """
-    grads = reports.get("grads")
+    grads = outputs = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
         # which the gradients of their modules' outputs arrived.
@@ -70,6 +70,7 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
+        output_grads=outputs,
         dtype=meta.get("dtype", "float32"),
         missing=missing,
         probes=further,
