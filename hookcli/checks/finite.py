@@ -10,6 +10,7 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.table import Finding, Row
+from hookcli.table.marks import MASK
 from hookcli.table.names import is_operator, is_within
 
 
@@ -35,8 +36,11 @@ class _NotFinite(Check):
             number = row.stats.nan + row.stats.inf
             kinds = " and ".join(k for k, n in (("NaN", row.stats.nan), ("infinite", row.stats.inf)) if n)
             after = f", and in {rest} {others}{'s' * (rest > 1)} after it" if rest else ""
+            cause = f": {row['scores']}" if row.get("scores") else ""
             first = f" (first in batch {row['bad_batch']})" if row.get("bad_batch") else ""
-            yield self.finding(row.fqn, f"{number:,} of {row.stats.numel:,} {what} are {kinds}{first}{after}", number)
+            message = f"{number:,} of {row.stats.numel:,} {what} are {kinds}{cause}{first}{after}"
+            finding = self.finding(row.fqn, message, number)
+            yield replace(finding, hint=_SEE_A_KEY, remedy=_SEE_A_KEY) if cause else finding
 
 
 class InputNotFinite(_NotFinite):
@@ -94,6 +98,9 @@ class ActivationNotFinite(_NotFinite):
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
         bad = _from_its_operator(_innermost(activations), activations, inventory)
         for finding in self.of_rows(bad, "values of its output", "module"):
+            if bad[0].get("scores"):  # the cause is known
+                yield finding
+                continue
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
             yield _blaming_the_code(finding, place, received) if place else finding
@@ -141,7 +148,7 @@ _Call = tuple[str, int | None]
 
 
 def _is_bad(row: Row) -> bool:
-    return bool(row.stats and (row.stats.nan or row.stats.inf))
+    return bool(row.stats and (row.stats.nan or row.stats.inf) and row.get("scores") != MASK)
 
 
 def _innermost(rows: Sequence[Row]) -> list[Row]:

@@ -9,11 +9,13 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
 from hookcli.table import Finding, Report, Row
+from hookcli.table.formatting import number
 from hookcli.table.names import around, is_within, is_within_any
 
 # Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
+_AROUND = 3  # modules, from the inside, among which two factors of one product lie
 _FEW = 3  # names that a message has room for
 _RUN = 2  # recorded steps from which on zeros say something on the run
 
@@ -149,6 +151,11 @@ def without_gradient(inventory: Iterable[Row], grads: Iterable[Row]) -> list[str
     return [name for name in trainable if name not in arrived]
 
 
+class _ReadsZeros(ReadsValues, Protocol):
+    inventory: Report | None
+    output_grads: Report | None
+
+
 class ZeroGradient(Check):
     """The gradient of a parameter is exactly zero everywhere: it arrived, but carries no information.
 
@@ -168,8 +175,9 @@ class ZeroGradient(Check):
     follows = ("HK010", "HK011", "HK012", "HK014")
     look = "grads --of outputs"
     needs = ("grads", "activations")
+    takes = ("inventory", "output_grads")
 
-    def judge(self, measured: ReadsValues) -> Iterator[Finding]:
+    def judge(self, measured: _ReadsZeros) -> Iterator[Finding]:
         left_out, course = _left_out(measured.activations.rows), measured.training
         zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
         if zero:
@@ -177,10 +185,12 @@ class ZeroGradient(Check):
             names = [name for name in zero if name.rpartition(".")[0] == owner]
             rest = len(zero) - len(names)
             more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
-            message = f"the gradient of {_listed(owner, names)} is all zero{_why(measured.grads, names)}{more}"
-            finding = self.finding(owner, message, len(zero))
+            why, remedy = _why(measured, zero, names)
+            told = f"{why}{more}" if why.startswith(" (") else f"{more}{why}"
+            finding = self.finding(owner, f"the gradient of {_listed(owner, names)} is all zero{told}", len(zero))
+            finding = replace(finding, hint=remedy, remedy=remedy) if remedy else finding
             if course and course.zero == course.steps >= _RUN:
-                message = f"{message}; every gradient was zero in all {course.steps:,} recorded steps"
+                message = f"{finding.message}; every gradient was zero in all {course.steps:,} recorded steps"
                 finding = replace(finding, severity=ERROR, message=message)
             yield finding
 
@@ -198,16 +208,52 @@ def _uncalled(measured: ReadsInventory) -> list[Row]:
     return [row for row in idle if never is None or row.fqn in never]
 
 
-def _why(grads: Report, zero: Sequence[str]) -> str:
-    """The side that the zero factor is on, as far as the layer's own gradients tell.
+def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
+    """Where the zero factor is, as far as is known, and what to try if not the usual; `names` are the parameters of one
+    module among all `zero` ones.
 
-    The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input.
+    The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input. Two
+    factors that are zero both, as of an adapter, each make the other's gradient zero.
     """
-    owner = zero[0].rpartition(".")[0]
-    reached = [row.fqn for row in grads.rows if row.fqn.rpartition(".")[0] == owner and row.fqn not in zero]
+    owner = names[0].rpartition(".")[0]
+    of_owner = [row.fqn for row in measured.grads.rows if row.fqn.rpartition(".")[0] == owner]
+    reached = [name for name in of_owner if name not in zero]
     if f"{owner}.bias".lstrip(".") in reached:
-        return " (the layer's input is zero)"
-    return "" if reached else " (zero flows back to it)"
+        return " (the layer's input is zero)", ""
+    arrived = _arrived(measured.output_grads, owner)
+    factors = _zero_factors(measured, zero, owner) if arrived != 0 else []
+    outside = f"; the gradient of its output is {number(arrived)}" if arrived else ""
+    if factors:
+        both = "both" if len(factors) == 2 else "all"
+        return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
+    if arrived and len(zero) == len(measured.grads.rows):
+        return f"{outside}: zeroed after backward, as clipping by an infinite norm does", _CLIPPING
+    if arrived:
+        return f"{outside}: a factor inside it is zero", ""
+    return ("" if reached else " (zero flows back to it)"), ""
+
+
+_FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
+_CLIPPING = "look at the norm that clip_grad_norm_ returns, and at the gradients before it; error_if_nonfinite=True"
+
+
+def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> list[str]:
+    """Parameters that are zero as their gradients are, in the module or in one just around it; none of one alone."""
+    rows = measured.inventory.rows if measured.inventory else ()
+    empty = [row.fqn for row in rows if row["kind"] == "parameter" and row.fqn in zero and _is_zero(row)]
+    if any(name.rpartition(".")[0] == owner for name in empty):
+        for place in (owner, *around(owner))[:_AROUND]:
+            factors = [name for name in empty if is_within(name, place)]
+            if len(factors) > 1:
+                return _short(place, factors) if len(factors) <= _FEW else []
+    return []
+
+
+def _arrived(output_grads: Report | None, fqn: str) -> float | None:
+    """The largest value in the gradients of a module's outputs; None if none is known."""
+    rows = output_grads.rows if output_grads else ()
+    stats = [row.stats for row in rows if row.fqn == fqn and row["kind"] == "output" and row.stats]
+    return max((max(abs(one.min), abs(one.max)) for one in stats if one.finite), default=None)
 
 
 def _is_zero(row: Row) -> bool:
@@ -233,5 +279,9 @@ def _is_random(row: Row) -> bool:
 
 def _listed(owner: str, names: Sequence[str]) -> str:
     """The names of parameters within their module, or how many there are."""
-    short = [name.removeprefix(f"{owner}.") for name in names]
+    short = _short(owner, names)
     return ", ".join(short) if len(short) <= _FEW else f"any of {len(short)} parameters"
+
+
+def _short(owner: str, names: Sequence[str]) -> list[str]:
+    return [name.removeprefix(f"{owner}.") for name in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -31,7 +31,7 @@ from hookcli.engine.probing import (
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
-from hookcli.errors import ModelError, UsageError, message_of, unknown
+from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import Select, has_compiled, uncompiled
@@ -39,6 +39,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.compilations import silent_compiler
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.programs import as_written, emulated_casts, own_programs
+from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, put_back, states, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
@@ -203,7 +204,8 @@ def capture_run(
     fresh = None if step.backward else states(probes)
     with silent_compiler(), emulated_casts(hooking.emulate_casts):
         try:
-            return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
+            reports = with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
+            return _with_masks(reports, run, hooking, restore)
         except ModelError as error:
             if fresh is None or not need_gradients(error, step):
                 raise
@@ -211,7 +213,27 @@ def capture_run(
         put_back(probes, fresh)
         info: Meta = {**run.info}
         run = replace(run, step=with_gradients(step, info), info=info)
-        return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
+        reports = with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
+        return _with_masks(reports, run, hooking, restore)
+
+
+def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, restore: bool) -> list[Report]:
+    """The reports, in which infinities that a softmax takes up at once are remarked; another run with operators tells.
+
+    It is made only where a module returned infinities and no NaN.
+    """
+    rows = [row for report in reports if report.probe == ActivationsProbe.name for row in report.rows]
+    infinite = [row.stats for row in rows if row.stats and row.stats.inf and not row.stats.nan]
+    if hooking.ops or hooking.edits or all(stats.masks for stats in infinite):
+        return reports
+    run.feedback.stage(f"running {run.name} with operators, for its infinities")
+    with suppress(HookcliError):
+        again = _attempt(run, replace(hooking, ops="functions", time=False), restore, [ActivationsProbe()])[0]
+        remarks = {(row.fqn, row["call"], row["path"]): row["scores"] for row in again.rows if row.get("scores")}
+        for row in rows:
+            if remark := remarks.get((row.fqn, row.get("call"), row.get("path"))):
+                row.values["scores"] = remark
+    return reports
 
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:

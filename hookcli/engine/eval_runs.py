@@ -31,6 +31,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
 from hookcli.table import STATS_COLUMNS, Row
+from hookcli.table.marks import MASK
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 from hookcli.tensors.stats import measure, resolve
@@ -126,7 +127,7 @@ def _eval_outputs(model: nn.Module, inputs: Arguments, outputs: Sequence[Output]
 
 
 def _any_bad(rows: Sequence[Row]) -> bool:
-    return any(row.stats and row.stats.finite < row.stats.numel for row in rows)
+    return any(row.stats and row.stats.finite < row.stats.numel and row.get("scores") != MASK for row in rows)
 
 
 def batch_size(inputs: Arguments) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from hookcli.engine.lost_gradients import used_by_loss
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, make_probe
 from hookcli.engine.setting import compile_settings
-from hookcli.errors import ModelError, NoGradientsError
+from hookcli.errors import HookcliError, ModelError, NoGradientsError
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.torch_private.programs import backends_of, compiled_in_place
 from hookcli.probes.activations import ActivationsProbe
@@ -84,7 +85,9 @@ class Examiner:
             absent["probes"] = {name: report for name, report in measured.probes.items() if report.rows}
             measured = replace(measured, **absent, crash=self.error)
         else:
-            measured = replace(measured, used_by_loss=self._used_by_loss(measured))
+            measured = replace(
+                measured, used_by_loss=self._used_by_loss(measured), output_grads=self._output_grads(measured)
+            )
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
             measured = self._inside(self._with_compilation(measured))
         if self.in_full:
@@ -129,6 +132,17 @@ class Examiner:
             return None
         lost = without_gradient(measured.inventory.rows, measured.grads.rows)
         return used_by_loss(replace(self.run, data=None), lost) if lost else None
+
+    def _output_grads(self, measured: Measurements) -> Report | None:
+        """The gradients of modules' outputs, if a check asks for them and a parameter's is all zero."""
+        gradients = [row.stats for row in (measured.grads.rows if measured.grads else ()) if row.stats]
+        zero = any(stats.zeros == stats.numel for stats in gradients)
+        if "output_grads" not in self.needs or not zero:
+            return None
+        run = replace(self.run, data=None, step=replace(self.run.step, otherwise="randn"))
+        with suppress(HookcliError):
+            return capture_run(run, [GradsProbe("outputs")], replace(self._hooking, ops=None))[0]
+        return None
 
     def _of_names(self) -> list[Probe]:
         """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""

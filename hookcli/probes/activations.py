@@ -5,6 +5,7 @@ from __future__ import annotations
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
+from hookcli.probes.shared.masked_scores import MaskedScores
 from hookcli.table import Row
 from hookcli.tensors.containers import kind_of
 
@@ -27,9 +28,25 @@ class ActivationsProbe(_CallStatsProbe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
+        self._scores = MaskedScores() if session.ops else None
         session.forward(self._see)
 
+    def rows(self) -> list[Row]:
+        """Return a row per tensor of a call; where operators are watched, with remarks on scores of attention."""
+        rows, remarks = super().rows(), self._scores.remarks() if self._scores else {}
+        for row in rows:
+            if remark := remarks.get((row.fqn, row["call"], row["path"])):
+                row.values["scores"] = remark
+        return rows
+
+    def batch_ended(self) -> None:
+        super().batch_ended()
+        if self._scores:
+            self._scores.batch_ended()
+
     def _see(self, event: HookEvent) -> None:
+        if self._scores:
+            self._scores.see(event)
         nothing = f"returned no tensor that can be seen ({kind_of(event.output)})"
         self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
 

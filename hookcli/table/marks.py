@@ -18,6 +18,8 @@ _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
 _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", "softplus")  # types of operators
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
+MASK = "mask"
+"""The remark, under `scores`, on infinities that a softmax takes up."""
 SIGN = "▲"  # of a fault
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
 _SLOPES = {"vanishes": (VANISHES, "HK012"), "explodes": (EXPLODES, "HK013")}
@@ -33,9 +35,17 @@ def mark(row: Row) -> str:
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     words += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    words += [text for text in (_not_finite(row), _all_zero(row), *map(row.get, _SLOPES)) if text and text not in note]
+    states = (row.get("scores"), _not_finite(row), _all_zero(row), *map(row.get, _SLOPES))
+    words += [text for text in states if text and text not in note]
     words += ["empty"] if row.stats and not row.stats.numel else []
     return ", ".join(words)
+
+
+def _not_meant(row: Row) -> str:
+    """NaN and infinities that are a fault, unlike those of masked scores; of a softmax, with its cause."""
+    if row.get("scores") == MASK or not (words := _not_finite(row)):
+        return ""
+    return f"{words}: {row['scores']}" if row.get("scores") else words
 
 
 def _not_finite(row: Row) -> str:
@@ -69,7 +79,7 @@ class Rule:
 
 _ERROR, _WARNING = SEVERITIES
 RULES = (
-    Rule(_ERROR, _not_finite, {"activations": "HK003", "inputs": "HK003", "grads": "HK004"}),
+    Rule(_ERROR, _not_meant, {"activations": "HK003", "inputs": "HK003", "grads": "HK004"}),
     Rule(_WARNING, _all_zero, {"activations": "HK010", "grads": "HK009"}, carries=True),
     Rule(_WARNING, _constant, {}, carries=True),
     *(Rule(_WARNING, methodcaller("get", word), {"grads": check}) for word, (_, check) in _SLOPES.items()),

@@ -50,6 +50,7 @@ PLACES = (
     Column("note", "Note", kind=Kind.TEXT, merge=Merge.LISTED, shown=Shown.BELOW, compared=False),
     # Keys of rows that no report declares as columns
     Column("edited", "Edited", kind=Kind.TEXT, merge=Merge.LISTED, compared=False),
+    Column("scores", "Scores", kind=Kind.TEXT, merge=Merge.LISTED, compared=False),
     Column("change", "Change", kind=Kind.TEXT, merge=Merge.LISTED, judged=True),
     Column("reset", "Settings", kind=Kind.TEXT),
     Column("handed_on", "Handed on", compared=False),

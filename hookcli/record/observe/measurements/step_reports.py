@@ -60,7 +60,7 @@ def check_step(
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
     """
     steps.begin(meta["step"])
-    grads = reports.get("grads")
+    grads = outputs = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
         # which the gradients of their modules' outputs arrived.
@@ -76,6 +76,7 @@ def check_step(
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
+        output_grads=outputs,
         training=course if course.steps else None,
         step=meta["step"],
         dtype=meta.get("dtype", "float32"),

@@ -1,0 +1,94 @@
+"""Infinities that a mask makes and a softmax takes up are no fault; a query that sees no key is one, of the softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support import untouched
+from torch import Tensor, nn
+
+from hookcli import capture, check
+from hookcli.table.marks import with_verdict
+
+
+class Fill(nn.Module):
+    """Masks scores: each query sees those before it, and the `hidden` queries nothing."""
+
+    def __init__(self, value: float, hidden: tuple[int, ...], how: str) -> None:
+        super().__init__()
+        self.value, self.hidden, self.how = value, hidden, how
+
+    def forward(self, scores: Tensor) -> Tensor:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        for query in self.hidden:
+            mask[query] = True
+        if self.how == "in place":
+            return scores.masked_fill_(mask, self.value)
+        if self.how == "where":
+            return torch.where(mask, self.value, scores).contiguous().view(scores.shape)
+        if self.how == "added":
+            return scores + torch.zeros(mask.shape).masked_fill(mask, self.value)
+        return scores.masked_fill(mask, self.value)
+
+
+class Attention(nn.Module):
+    """Attention whose mask is a module, and whose softmax is one or a function."""
+
+    def __init__(self, value: float, hidden: tuple[int, ...] = (), how: str = "", softmax: Any = None) -> None:
+        super().__init__()
+        self.qkv, self.fill = nn.Linear(8, 24), Fill(value, hidden, how)
+        self.softmax = softmax or (lambda x: torch.softmax(x, -1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        y: Tensor = self.softmax(self.fill(q @ k.mT)) @ v
+        return y
+
+
+SOFTMAX: list[Callable[[], Any]] = [lambda: None, lambda: nn.Softmax(-1), lambda: lambda x: x.log_softmax(-1).exp()]
+
+
+@pytest.mark.parametrize("ops", [None, "functions"])
+@pytest.mark.parametrize("how", ["", "in place", "where", "added"])
+@pytest.mark.parametrize("softmax", SOFTMAX)
+def test_infinities_that_are_meant(ops: str | None, how: str, softmax: Callable[[], Any]) -> None:
+    model, x = Attention(-math.inf, how=how, softmax=softmax()), torch.randn(4, 5, 8)
+    assert model(x).isfinite().all(), "the case is wrong"
+    with untouched(model):
+        report = check(model, x, ops=ops)
+    found = [one for one in report.findings if one.check == "HK003"]
+    if softmax is SOFTMAX[2]:  # what log_softmax returns there is -inf, too
+        found = [one for one in found if "log_softmax" not in one.fqn]
+    assert not found
+    if softmax is not SOFTMAX[2]:
+        table = with_verdict(capture(model, x, probes="activations", ops=ops))
+        assert "Inf" not in str(table.totals.get("verdict"))
+
+
+@pytest.mark.parametrize(("hidden", "says"), [((2,), "query 2 sees no key"), ((1, 3), "queries 1, 3 see no key")])
+@pytest.mark.parametrize("how", ["", "where", "added"])
+def test_queries_that_see_no_key(hidden: tuple[int, ...], says: str, how: str) -> None:
+    model, x = Attention(-math.inf, hidden, how), torch.randn(4, 5, 8)
+    one = next(one for one in check(model, x, ops="functions").findings if one.check == "HK003")
+    assert one.fqn == ":softmax_1" and one.file == "tests/checks/test_masked_scores.py"
+    assert one.message.startswith(f"{4 * 5 * len(hidden)} of 100 values of its output are NaN: {says}")
+    assert "key" in one.remedy
+    verdict = with_verdict(capture(model, x, probes="activations", ops="functions")).totals["verdict"]
+    assert str(verdict).startswith(f":softmax_1: {4 * 5 * len(hidden)} NaN: {says}")
+
+
+@pytest.mark.parametrize("ops", [None, "functions"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_other_values_are_the_fault_of_what_makes_them(ops: str | None, value: float) -> None:
+    one = next(one for one in check(Attention(value), torch.randn(4, 5, 8), ops=ops).findings if one.check == "HK003")
+    assert one.fqn == ("fill:masked_fill_1" if ops else "fill")
+
+
+@pytest.mark.parametrize("ops", [None, "functions"])
+def test_infinities_that_no_softmax_takes_up(ops: str | None) -> None:
+    model = nn.Sequential(nn.Linear(8, 5), Fill(-math.inf, (), ""), nn.Sigmoid())
+    assert any(one.check == "HK003" for one in check(model, torch.randn(5, 8), ops=ops).findings)

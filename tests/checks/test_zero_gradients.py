@@ -1,0 +1,103 @@
+"""HK009 names the factor that is zero, and does not say that zero flows back where another gradient does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support import untouched
+from torch import Tensor, nn
+
+from hookcli import check
+from hookcli.checks.measurements import Measurements
+from hookcli.checks.unused import ZeroGradient
+from hookcli.table import Report, Row, TensorStats
+from hookcli.table.columns.layouts import GRADS
+
+
+class Product(nn.Module):
+    """Two parameters that meet in a product, each of which may be zero."""
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.full((4, 16), a)), nn.Parameter(torch.full((16, 4), b))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x @ self.a.T @ self.b.T
+
+
+class Adapter(nn.Module):
+    """The same as two layers."""
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.a, self.b = nn.ModuleDict({"x": nn.Linear(16, 4, bias=False)}), nn.Linear(4, 16, bias=False)
+        nn.init.constant_(self.a["x"].weight, a)
+        nn.init.constant_(self.b.weight, b)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.b(self.a["x"](x))
+
+
+class Gated(nn.Module):
+    """A scale, and a shift of it, before which nothing is left."""
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.scale, self.gate = nn.Parameter(torch.full((16,), a)), nn.Parameter(torch.full((), b))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x * self.scale * self.gate
+
+
+NAMES: dict[type[nn.Module], str] = {
+    Product: "a and b are both zero",
+    Adapter: "a.x.weight and b.weight are both zero",
+    Gated: "scale and gate are both zero",
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("zeros", [2, 1, 0])
+def test_two_factors_that_are_zero(kind: Callable[..., nn.Module], zeros: int) -> None:
+    model = nn.Sequential(kind(0.1 if zeros < 2 else 0.0, 0.0 if zeros else 0.1), nn.Tanh(), nn.Linear(16, 4))
+    x = torch.randn(16, 16)
+    with untouched(model):
+        found = check(model, x, loss="sum", select="HK009").findings
+    if zeros == 0:
+        assert not found
+        return
+    (one,) = found
+    if zeros == 2:
+        assert f"{NAMES[kind]}, so each gets a zero gradient" in one.message and "flows back" not in one.message  # type: ignore[index]
+    else:
+        assert "both zero" not in one.message
+
+
+def test_zero_flows_back_from_a_last_layer_of_zeros() -> None:
+    model = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4))
+    nn.init.zeros_(model[1].weight)
+    (one,) = check(model, torch.randn(16, 16), select="HK009").findings
+    assert one.fqn == "0" and one.message.endswith("is all zero (zero flows back to it)")
+
+
+def stats(value: float) -> TensorStats:
+    return TensorStats(4, value, 0.0, value, value, 2 * value, zeros=0 if value else 4)
+
+
+@pytest.mark.parametrize(("arrived", "says"), [(1.0, "clipping by an infinite norm"), (0.0, "zero flows back")])
+def test_gradients_that_were_zeroed_after_backward(arrived: float, says: str) -> None:
+    def report(*rows: Row) -> Report:
+        return Report("grads", "m", GRADS, rows)
+
+    place: dict[str, Any] = {"type": "Linear", "path": "", "shape": [4], "dtype": "float32"}
+    grads = report(
+        *(Row({"fqn": f"l.{name}", "kind": "parameter", **place}, stats(0.0)) for name in ("weight", "bias"))
+    )
+    outputs = report(Row({"fqn": "l", "kind": "output", **place}, stats(arrived)))
+    empty = Report("activations", "m", GRADS, ())
+    measured = Measurements(activations=empty, inventory=empty, grads=grads, output_grads=outputs)
+    (one,) = ZeroGradient().judge(measured)  # type: ignore[arg-type]
+    assert says in one.message and ("its output is 1.000" in one.message) == bool(arrived)
