@@ -101,6 +101,8 @@ class Verdict:
         """The figure before and after: 3.100 → -0.4000, or relative l2 0.7000."""
         if self.key not in figures:
             return "another shape"
+        if math.isinf(figures[self.key]) and self.key == "output_change":
+            return "NaN or Inf comes out"
         before = "relative l2" if self.key == "output_change" else f"{number(self.base[self.key])} →"
         return f"{before} {number(figures[self.key])}"
 
