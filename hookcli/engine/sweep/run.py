@@ -195,7 +195,7 @@ class SweepRun:
         if 0 < self._verdict.noise < math.inf:
             yield f"noise: run again as it is, {self._verdict.what} changes by {number(self._verdict.noise)}"
         if any(trial.bottleneck for trial, _ in self._rows):
-            yield "bottleneck: all passes through it on the way to the output, so nothing is left of the input; ranked last"
+            yield "bottleneck: all passes through it to the outputs that change, so nothing is left of the input; last"
 
     def _copies(self, ranked: Sequence[Ranked]) -> dict[str, Skipped]:
         """The modules whose change has the effect of that of a module around them: nothing else in it counts.
