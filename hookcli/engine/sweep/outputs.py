@@ -29,11 +29,14 @@ class Outputs:
 
     @classmethod
     def of(cls, output: object) -> Outputs:
-        found = floating_leaves(output)
-        names = {path: _beside_results(path) for path in found}
-        results = {path: x for path, x in found.items() if not names[path]}
-        aside = [name for name in dict.fromkeys(names.values()) if name] if results else []
-        return cls({path: x.detach().clone() for path, x in (results or found).items()}, aside)
+        found, results, aside = floating_leaves(output), dict[str, Tensor](), dict[str, None]()
+        for path, x in found.items():
+            if name := next((name for name in dotted(path).split(".") if name.endswith(_NOT_RESULTS)), ""):
+                aside[name] = None
+            else:
+                results[path] = x
+        first = {path: x.detach().clone() for path, x in (results or found).items()}
+        return cls(first, [*aside] if results else [])
 
     def distances(self, output: object) -> dict[str, float] | None:
         """The relative l2 distance of each output, infinite where NaN or Inf came; None if one has another shape."""
@@ -72,8 +75,3 @@ def floating_leaves(output: object) -> dict[str, Tensor]:
 def short(path: str) -> str:
     """The path of an output as one would write it: logits, [0], boxes[1]."""
     return _KEY.sub(r".\1", path).lstrip(".")
-
-
-def _beside_results(path: str) -> str:
-    """The name at this path of what is no result of the model, such as its cache; "" if there is none."""
-    return next((name for name in dotted(path).split(".") if name.endswith(_NOT_RESULTS)), "")

@@ -21,7 +21,7 @@ from hookcli.engine.run_info import finished
 from hookcli.engine.sweep.outputs import Outputs, floating_leaves, short
 from hookcli.engine.sweep.parts import changed
 from hookcli.engine.sweep.trials import SeenModules, Sweep, Trial, trials
-from hookcli.engine.sweep.verdict import Figures, Ranked, Verdict
+from hookcli.engine.sweep.verdict import Figures, Ranked, Verdict, same
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.parts import Select, uncompiled
@@ -36,7 +36,6 @@ from hookcli.table.names import Levels, around, in_words
 from hookcli.tensors import tree
 
 _BAR = 16  # characters
-_ROUNDING = 1e-6
 _LOOKED_FOR = {
     "heads": "none was found among classes named after attention, with num_heads or the like and an output projection",
     "experts": "none was found in a list, or a weight of three dimensions, of a module that is called experts",
@@ -195,7 +194,7 @@ class SweepRun:
         if 0 < self._verdict.noise < math.inf:
             yield f"noise: run again as it is, {self._verdict.what} changes by {number(self._verdict.noise)}"
         if any(trial.bottleneck for trial, _ in self._rows):
-            yield "bottleneck: all passes through it, so nothing is left of the input then; ranked last"
+            yield "bottleneck: all passes through it to the outputs that change, so nothing is left of the input; last"
 
     def _copies(self, ranked: Sequence[Ranked]) -> dict[str, Skipped]:
         """The modules whose change has the effect of that of a module around them: nothing else in it counts.
@@ -208,15 +207,8 @@ class SweepRun:
         effective = {fqn: figures for fqn, figures in ways if self._verdict.effect(figures) > self._verdict.noise}
         copies = {}
         for fqn, figures in effective.items():
-            alike = (o for o in around(fqn) if o in effective and o != fqn and _same(figures, effective[o]))
+            alike = (o for o in around(fqn) if o in effective and o != fqn and same(figures, effective[o]))
             if outermost := [*alike][-1:]:
                 reason = f"{self.sweep.done}, it has the effect of {in_words(outermost[0])}, which it is a part of"
                 copies[fqn] = Skipped(fqn, reason)
         return copies
-
-
-def _same(figures: Figures, others: Figures) -> bool:
-    """True for figures that are equal but for rounding."""
-    keys = ("output_change", "loss", "logit")
-    pairs = [(figures.get(key, math.nan), others.get(key, math.nan)) for key in keys if key in figures or key in others]
-    return all(math.isclose(a, b, rel_tol=_ROUNDING) for a, b in pairs)

@@ -100,19 +100,27 @@ class SeenModules:
         return found | {fqn: Skipped(fqn, why[bool(self.makers[fqn])]) for fqn in left}
 
 
-def _cuts(calls: Sequence[FlowCall], paths: Collection[str]) -> set[int | None]:
-    """The calls that no way from the first input to one of these outputs goes around: no edge leads past one."""
-    source = next((n for n, call in enumerate(calls) if call.kind == "input"), -1)
-    sinks = {n for n, call in enumerate(calls) if call.kind == "output" and call.what in paths}
-    reached, needed = {source}, set(sinks)
-    for n, call in enumerate(calls):
-        reached |= set() if reached.isdisjoint(call.inputs) else {n}
-    for n in range(len(calls) - 1, -1, -1):
-        needed |= {*calls[n].inputs} if n in needed else set()
-    ways = sorted(reached & needed)
-    last = {n: m for m in ways for n in calls[m].inputs} | dict.fromkeys(sinks, len(calls))  # where all ways end
-    farthest = accumulate((last.get(n, n) for n in ways), max, initial=source)
-    return {n for n, far in zip(ways, farthest, strict=False) if far <= n}
+class _Ways:
+    """The calls on the ways from the first input to one output, and the `cuts`: those that no way goes around."""
+
+    def __init__(self, calls: Sequence[FlowCall], path: str) -> None:
+        source = next((n for n, call in enumerate(calls) if call.kind == "input"), -1)
+        sink = next((n for n, call in enumerate(calls) if call.kind == "output" and call.what == path), -1)
+        reached, self.needed = {source}, {sink}
+        for n, call in enumerate(calls):
+            reached |= set() if reached.isdisjoint(call.inputs) else {n}
+        for n in range(sink, -1, -1):
+            self.needed |= {*calls[n].inputs} if n in self.needed else set()
+        ways = sorted(reached & self.needed)
+        last = {n: m for m in ways for n in calls[m].inputs}
+        farthest = accumulate((last.get(n, n) for n in ways), max, initial=source)
+        self.cuts = {n for n, far in zip(ways, farthest, strict=False) if far <= n}  # no edge leads past one
+
+
+def _is_bottleneck(made: Collection[int | None], ways: Sequence[_Ways]) -> bool:
+    """True if each output that depends on what a module made depends on nothing else of the input."""
+    depend = [each for each in ways if not each.needed.isdisjoint(made)]
+    return bool(depend) and not any(each.cuts.isdisjoint(made) for each in depend)
 
 
 Found = tuple[list[Trial], list[Skipped]]
@@ -136,9 +144,10 @@ def trials(
     few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
     depth = sweep.depth or next(few, 1)
     deeper = f"deeper than {depth:g}; --depth all sweeps {len(depths)} modules"
-    cuts = _cuts(seen.flow.calls, paths) if sweep.done in _DONE.values() else set()
+    ways = [_Ways(seen.flow.calls, path) for path in paths if sweep.done in _DONE.values()]
     swept = [n for n in depths if depths[n] <= depth]
-    found = [Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=bool(seen.makers[n] & cuts)) for n in swept]
+    cuts = {n for n in swept if _is_bottleneck(seen.makers[n], ways)}
+    found = [Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=n in cuts) for n in swept]
     return found, [*unswept.values(), *(Skipped(n, deeper) for n in depths if depths[n] > depth)]
 
 

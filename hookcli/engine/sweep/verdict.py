@@ -13,13 +13,20 @@ from hookcli.table.formatting import counted, number
 from hookcli.table.names import is_within
 
 _DECIDES = 2.0  # times the effect of the next: a change alone decides, if it is at least half of the figure
-_TIE = 1 - 1e-6
+_ROUNDING = 1e-6
 _LITTLE = 0.05  # of the figure: what changes it by less says nothing of where it comes from
 
 Figures = dict[str, Any]
 """`logit` and `loss`, if the run has them; if the shapes are the same `output_change`, with the path of the `output`
 that changes so much, and of several `outputs` the names of those that change."""
 Ranked = tuple[Trial, Figures]
+
+
+def same(figures: Figures, others: Figures) -> bool:
+    """True for figures that are equal but for rounding."""
+    keys = ("output_change", "loss", "logit")
+    pairs = [(figures.get(key, math.nan), others.get(key, math.nan)) for key in keys if key in figures or key in others]
+    return all(math.isclose(a, b, rel_tol=_ROUNDING) for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Verdict:
         if not rivals:
             more = f" by more than another run as it is: {number(self.noise)}" if self.noise else ""
             return f"None of {counted(len(ranked), one)} changes {self.what} {done}{more}"
-        tied = [row for row in rivals if self.effect(row[1]) >= _TIE * self.effect(rivals[0][1])]
+        tied = [row for row in rivals if self.effect(row[1]) >= (1 - _ROUNDING) * self.effect(rivals[0][1])]
         first, figures = next((r for r in tied if any(is_within(o.fqn, r[0].fqn) for o, _ in tied)), rivals[0])
         name = first.name + " (bottleneck)" * (first.bottleneck and len(effective) < len(ranked))
         if self._is_little(figures) and not self.sweep.quantize:
@@ -101,6 +108,8 @@ class Verdict:
         """The figure before and after: 3.100 → -0.4000, or relative l2 0.7000."""
         if self.key not in figures:
             return "another shape"
+        if math.isinf(figures[self.key]) and self.key == "output_change":
+            return "NaN or Inf comes out"
         before = "relative l2" if self.key == "output_change" else f"{number(self.base[self.key])} →"
         return f"{before} {number(figures[self.key])}"
 

@@ -49,7 +49,7 @@ def test_every_output_counts(kind: str) -> None:
     report = swept(model, x)
     rows = rows_of(report)
     assert {fqn: row["outputs"] for fqn, row in rows.items()} == {"box": [box], "cls": [cls], "trunk": [box, cls]}
-    assert [fqn for fqn, row in rows.items() if row["bottleneck"]] == ["trunk"]
+    assert all(row["bottleneck"] for row in rows.values())  # no output has another way
     h = model.trunk(x).relu()
     even = relative(model.cls(h).softmax(-1).detach(), torch.full((3, 2), 0.5).double())
     assert rows["box"]["output_change"] == 1 and rows["cls"]["output_change"] == pytest.approx(even, rel=1e-9)
@@ -106,6 +106,40 @@ def test_bottlenecks_count_where_nothing_else_does() -> None:
     assert logit.startswith("No module changes [1][0,2] much, except 1 bottleneck: ") and " → " in logit
 
 
+class Pooled(nn.Module):
+    """Blocks with shortcuts, and a pooler beside, as BERT has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.block, self.pooler = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        h = self.embed(x)
+        h = h + self.block(h)
+        return {"last": h, "pooled": self.pooler(h[:1]).tanh()}
+
+
+def test_the_last_layer_of_an_output_is_its_bottleneck() -> None:
+    torch.manual_seed(0)
+    report = swept(Pooled(), torch.randn(3, 4))
+    assert {row.fqn for row in report.rows if row["bottleneck"]} == {"embed", "pooler"}
+    assert report.totals["verdict"].startswith("block changes output ")
+
+
+def test_an_output_that_is_no_number_is_said_in_words() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.lin(x)
+            return x / x.norm(dim=1, keepdim=True)
+
+    verdict = swept(Normed(), torch.randn(3, 4)).totals["verdict"]
+    assert verdict == "lin changes the output most: NaN or Inf comes out when zeroed"
+
+
 def test_one_output_with_nan_is_named() -> None:
     class Broken(Two):
         def forward(self, x: Tensor) -> Any:
@@ -120,4 +154,4 @@ def test_a_logit_is_of_one_output_whose_bottlenecks_count() -> None:
     """All ways to the boxes pass `box`; none of the other output's does."""
     rows = rows_of(swept(Two(KINDS["dict"][0]), torch.randn(3, 4), logit="box[0,1]"))
     assert {fqn for fqn, row in rows.items() if row["bottleneck"]} == {"trunk", "box"}
-    assert rows["cls"]["logit_change"] == 0
+    assert rows["cls"]["logit_change"] == 0 and not rows["cls"]["bottleneck"]
