@@ -61,7 +61,7 @@ def finding(report: Report, which: str = "HK003") -> Finding:
 CASES = {
     "divided by a temperature of 0": (lambda h: torch.tanh(h) / torch.zeros(()), "24 of 24", "NaN"),
     "the logarithm of a ReLU": (lambda h: h.relu().log(), "24 of 24", "NaN"),
-    "the root of a negative number": (lambda h: -h.abs().sqrt() ** 3 + (-h.abs() - 1).sqrt(), "24 of 24", "NaN"),
+    "the root of a negative number": (lambda h: -(h.abs().sqrt() ** 3) + (-h.abs() - 1).sqrt(), "24 of 24", "NaN"),
     "an overflow": (lambda h: h.abs().add(1).mul(1e30).pow(2), "24 of 24", None),
 }
 

@@ -41,7 +41,9 @@ def test_the_verdict_is_the_first_line(width: int, net: Path) -> None:
     assert lines("Forgets")[0] == "HK007  warning  drop: Dropout was never called"
     first, *others = lines("Both")
     assert first.startswith("1 error, 2 warnings; worst: extra: Linear with ")
-    assert "was never called; then no gradient reached weight, bias HK006" in " ".join(" ".join((first, *others)).split())
+    assert "was never called; then no gradient reached weight, bias HK006" in " ".join(
+        " ".join((first, *others)).split()
+    )
     assert [line[:5] for line in others if line.startswith("HK")] == ["HK006", "HK008", "HK007"]
     assert (
         sum("· float32 · train" in " ".join(" ".join(lines(model)).split()) for model in ("Net", "Forgets", "Both"))
