@@ -14,7 +14,6 @@ from hookcli.table.names import owner_of
 from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
-_NARROW = ("bfloat16", "float16")
 
 
 def _place(names: Sequence[str]) -> tuple[str, str]:

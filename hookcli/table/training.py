@@ -12,6 +12,7 @@ from hookcli.table.row import Row
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
 LEAST_UNHELD = 3
+_KEPT = 512  # steps of a parameter that has not moved
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
 
 
@@ -56,6 +57,15 @@ class ParameterCourse:
         values = row.stats.floats()
         self.moved = self.moved or bool(self._values and self._values != values)
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
+
+    def push(self, step: int, rate: float, gradient: float) -> None:
+        """An optimizer was to move it in this step. What is kept of long runs does not grow."""
+        self.pushed.append((step, rate))
+        self.gradient = gradient
+        if self.moved:
+            self.pushed.clear()
+        elif len(self.pushed) > _KEPT:
+            del self.pushed[1 : _KEPT // 2]
 
     @property
     def still(self) -> bool:
@@ -138,8 +148,7 @@ class TrainingCourse:
             rates.append(fact.rate)
             course.moved = course.moved or changes[fact.fqn] != 0
             if fact.fqn in material and fact.rate != 0:
-                course.pushed.append((step, 1.0 if fact.rate is None else fact.rate))
-                course.gradient = grads[fact.fqn]["l2"]
+                course.push(step, 1.0 if fact.rate is None else fact.rate, grads[fact.fqn]["l2"])
         self.stepped += bool(rates)
         self._first = step if self._first is None and rates else self._first
         self.span = step + 1 - self._first if self._first is not None else 0
