@@ -74,6 +74,10 @@ class Check(ABC):
         fields that it reads (`ReadsActivations` and the like), so that mypy finds one that it does not need.
         """
 
+    def too_little(self, measured: Any) -> str:
+        """Why what was measured is too little for a word, though all that the check needs is there; "" if it is not."""
+        return ""
+
     def near(self, measured: Any) -> str:
         """A remark on what comes near to a finding, where there is none; "" if nothing does."""
         return ""

@@ -10,6 +10,7 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.table import Finding, Row
+from hookcli.table.losses import KNOWN
 from hookcli.table.marks import MASK
 from hookcli.table.names import is_operator, is_within
 
@@ -261,6 +262,10 @@ class LossJumped(Check):
     advice = "look at the batch of that step, or clip gradients"
     needs = ("losses",)
     asked_by = "hookcli run --check"
+
+    def too_little(self, measured: ReadsLosses) -> str:
+        known = measured.losses.steps
+        return "" if known > KNOWN else f"it needs {KNOWN} losses before one; {known} are known"
 
     def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
         course = measured.losses

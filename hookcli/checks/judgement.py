@@ -106,7 +106,9 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
     if check.whole and measured.crash:
         return _CRASHED
     lacking = [name for name in check.needs if measured.lacks(name)]
-    return measured.missing.get(lacking[0], f"{lacking[0]} was not measured") if lacking else None
+    if lacking:
+        return measured.missing.get(lacking[0], f"{lacking[0]} was not measured")
+    return check.too_little(measured) or None
 
 
 def with_advice(report: Report, change: Callable[[str], str]) -> Report:

@@ -11,10 +11,9 @@ from hookcli.checks.measurements import ReadsLosses, ReadsTraining
 from hookcli.table import Finding
 from hookcli.table.formatting import counted, number, setting
 from hookcli.table.names import owner_of
-from hookcli.table.training import ParameterCourse
+from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
-_NARROW = ("bfloat16", "float16")
 
 
 def _place(names: Sequence[str]) -> tuple[str, str]:
@@ -43,6 +42,10 @@ class NotInOptimizer(Check):
     needs = ("training", "grads")
     asked_by = "hookcli run --check"
 
+    def too_little(self, measured: ReadsTraining) -> str:
+        steps = measured.training.steps
+        return "" if steps >= LEAST_UNHELD else f"it needs {LEAST_UNHELD} recorded steps; {steps} were recorded"
+
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training
         if names := course.unheld():
@@ -70,6 +73,12 @@ class StillWeights(Check):
     advice = "keep weights in float32 (autocast), or raise the learning rate"
     needs = ("training", "grads")
     asked_by = "hookcli run --check"
+
+    def too_little(self, measured: ReadsTraining) -> str:
+        course = measured.training
+        if course.stepped >= LEAST and course.span >= SPAN:
+            return ""
+        return f"it needs {LEAST} recorded steps of optimizers over {SPAN}; {course.stepped} over {course.span} were"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training

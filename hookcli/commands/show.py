@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -183,8 +183,20 @@ def _show(record: Record, query: Query, output: Output, progress: Progress, whic
         remark(text, output.options)
     if isinstance(record, RankedRecord) and output.options.ranks == "merged":
         remark(further(record), output.options)
-    output.write(reports)
+    output.write(reports if output.name == "table" else _with_verdict(reports, record))
     return 0
+
+
+def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
+    """The reports, of which the first has the verdict on the run in its totals; beside a table it is a remark."""
+    if not reports or reports[0].probe != "run":
+        return reports
+    lost = faults(courses := record.courses())
+    bad = (one for one in record.non_finite[:1] if not (lost and one.cause in (UNSEARCHED, SKIPPED)))
+    wrong = [*rule_summaries(record.rules), *wrong_lines(record), lost or jumps(courses), *map(non_finite_line, bad)]
+    ran = ran_line(record.header, record.end, record.path) if record.header else ""
+    verdict = "; ".join(filter(None, wrong)) or ran
+    return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
 
 
 def _selected(record: Record, query: Query, ranks: str) -> list[Report]:

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.operators.calls import LOSS
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_meters import SavedMemory, on_other_devices
@@ -101,6 +102,8 @@ class InventoryProbe(Probe):
                 self._taken.append((values, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
+        if event.fqn.startswith(LOSS):  # computed from what the model returned
+            return
         for part in self._parts:
             part.leave(event)
         if event.fqn == "" and event.call == 0 and not self.session.batch_number:

@@ -116,6 +116,8 @@ class LossCourse:
         ratio, rate = max(known, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0], default=(0.0, None))
         if not ratio <= LARGE:
             self.updates.setdefault(step, LargeUpdate(step, ratio, rate))
+            if len(self.updates) > 2 * EARLY:
+                del self.updates[next(each for each in self.updates if each >= EARLY)]
 
     @property
     def known(self) -> bool:

@@ -21,7 +21,7 @@ _ROUNDED = 0.005  # bfloat16 has 8 bits
 
 def _is_written(size: float) -> bool:
     """True for a number such as 1e9, 5e4 or 65000, and for the limit of a dtype, or half of it."""
-    digits = 2 * size / 10.0 ** math.floor(math.log10(size) + _ROUNDED)
+    digits = 2 * (size / 10.0 ** math.floor(math.log10(size) + _ROUNDED))
     near = math.isclose(digits, round(digits), rel_tol=_ROUNDED)
     return near or any(math.isclose(size, limit / part, rel_tol=_ROUNDED) for limit in _LIMITS for part in (1, 2))
 

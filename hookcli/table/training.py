@@ -10,8 +10,9 @@ from hookcli.table.names import owner_of
 from hookcli.table.row import Row
 
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
-_LEAST, _SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
-_LEAST_UNHELD = 3
+LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
+LEAST_UNHELD = 3
+_KEPT = 512  # steps of a parameter that has not moved
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
 
 
@@ -57,6 +58,15 @@ class ParameterCourse:
         self.moved = self.moved or bool(self._values and self._values != values)
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
 
+    def push(self, step: int, rate: float, gradient: float) -> None:
+        """An optimizer was to move it in this step. What is kept of long runs does not grow."""
+        self.pushed.append((step, rate))
+        self.gradient = gradient
+        if self.moved:
+            self.pushed.clear()
+        elif len(self.pushed) > _KEPT:
+            del self.pushed[1 : _KEPT // 2]
+
     @property
     def still(self) -> bool:
         """True if an optimizer was to move it often enough to tell, and never did."""
@@ -65,7 +75,7 @@ class ParameterCourse:
         rates = [rate for _, rate in self.pushed]
         rises = len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])  # a warm-up that is not over
         full = [step for step, rate in self.pushed if rate >= max(rates) / 2]
-        return not rises and len(full) >= _LEAST and full[-1] - full[0] + 1 >= _SPAN
+        return not rises and len(full) >= LEAST and full[-1] - full[0] + 1 >= SPAN
 
     @property
     def rounds_away(self) -> bool:
@@ -96,6 +106,9 @@ class TrainingCourse:
     """The number of steps that optimizers made with a learning rate of 0 alone."""
     stepped: int = 0
     """The number of steps that optimizers made."""
+    span: int = 0
+    """The number of steps from the first to the last of these, recorded or not."""
+    _first: int | None = None
     has_optimizers: bool = False
     """True if any optimizer has stepped in the program."""
     stale: str = ""
@@ -135,9 +148,10 @@ class TrainingCourse:
             rates.append(fact.rate)
             course.moved = course.moved or changes[fact.fqn] != 0
             if fact.fqn in material and fact.rate != 0:
-                course.pushed.append((step, 1.0 if fact.rate is None else fact.rate))
-                course.gradient = grads[fact.fqn]["l2"]
+                course.push(step, 1.0 if fact.rate is None else fact.rate, grads[fact.fqn]["l2"])
         self.stepped += bool(rates)
+        self._first = step if self._first is None and rates else self._first
+        self.span = step + 1 - self._first if self._first is not None else 0
         self.resting += bool(rates) and not any(rate != 0 for rate in rates)
 
     def still(self) -> dict[str, ParameterCourse]:
@@ -150,14 +164,14 @@ class TrainingCourse:
         None where the program itself moves some, perhaps from copies in more bits, or has no optimizer at all.
         """
         without = {fqn: course for fqn, course in self.parameters.items() if course.reached and not course.held}
-        if not self.has_optimizers or self.steps < _LEAST_UNHELD or any(course.moved for course in without.values()):
+        if not self.has_optimizers or self.steps < LEAST_UNHELD or any(course.moved for course in without.values()):
             return []
         return list(without)
 
     @property
     def rests(self) -> bool:
         """True if the learning rate was 0 in every step that an optimizer made."""
-        return self.stepped >= _LEAST and self.resting == self.stepped
+        return self.stepped >= LEAST and self.resting == self.stepped
 
 
 def _material(grads: Mapping[str, Row]) -> set[str]:

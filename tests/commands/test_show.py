@@ -157,6 +157,15 @@ def test_a_saved_report(cli: Cli, record: Path) -> None:
     assert cli("show", "saved.json", "--step", "3").err.endswith("; --step is for records of hookcli run\n")
 
 
+def test_the_verdict_on_a_run_is_in_what_is_not_a_table(cli: Cli, record: Path) -> None:
+    (first, *_) = reports(cli("show", record.name, "-f", "json").out)
+    assert first["totals"]["verdict"].startswith("train.py: 300 steps of 1 model in 41.2 s, exit code 0; ")
+    save(record, (HEADER, StepLosses("Net", 0, [1.0, math.nan, math.nan]), *RUN[1:]))
+    (first, *_) = reports(cli("show", record.name, "-f", "json").out)
+    assert first["totals"]["verdict"] == "Net: the loss was NaN from step 1 on (2 of 3 steps)"
+    assert "verdict" not in cli("show", record.name).out
+
+
 def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
     found = cli("show", record.name, "--phase", "train", "--columns", "fqn,ratio,param_grad", "--sort", "-param_grad")
     assert [line.split()[0] for line in found.out.splitlines()[3:5]] == ["head", "body.0"]

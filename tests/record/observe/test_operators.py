@@ -72,9 +72,9 @@ def trained(model: nn.Module, steps: int = 4, **settings: Any) -> list[Tensor]:
     def train() -> None:
         for _ in range(steps):
             output = model(torch.randn(8, 4))
-            assert [read() for read in STATE] == before
             optimizer.zero_grad()
             (output[:, 0] ** 2).sum().backward()
+            assert [read() for read in STATE] == before
             kept.extend(p.grad.clone() for p in model.parameters() if p.grad is not None)
             optimizer.step()
 
@@ -105,7 +105,8 @@ def test_a_training_is_bit_identical_and_its_recorded_steps_have_operators(tmp_p
     assert {entry.step for entry in recorded(file).entries} == {0, 2}
     rows = rows_of(file, 0)
     inner = [f"block:{name}_1" for name in ("relu", "add", "add_", "cat", "getitem", "mul")]
-    assert list(rows) == ["", "block", "block.layer", *inner, ":add_1", "drop", "last", ":softmax_1"]
+    of_loss = [f"(loss):{name}_1" for name in ("getitem", "pow", "sum")]
+    assert list(rows) == ["", "block", "block.layer", *inner, ":add_1", "drop", "last", ":softmax_1", *of_loss]
     model = Net().double()
     torch.manual_seed(1)
     x = torch.randn(8, 4).double()

@@ -132,7 +132,8 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
     found = [*of_run.findings, *(_after(of_run.findings, one) for one in report.findings)]
     found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
-    whole = Judgement(found, report.skipped, [*report.meta["checks"], *of_run.checks])
+    skipped = [*report.skipped, *of_run.skipped]
+    whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
     judged = {"steps": report.totals["steps"], "of_steps": losses.steps} if "steps" in report.totals else {}
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hookcli.checks.base import ERROR
 from hookcli.checks.judgement import fails, with_advice
+from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
@@ -58,6 +59,8 @@ def summary(
     `record`: what has been written by now, by all ranks, for what one process does not know.
     Of the tables of modules it has what leaves the first line on the screen.
     """
+    if isinstance(record, RankedRecord):
+        latest, courses = _of_all_ranks(record, latest), record.courses()
     made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, rules, record)
     text = ""
     for rows, facts in _SIZES:
@@ -194,6 +197,15 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
         return f"{formatting.counted(errors, 'error')} in the recorded steps"
     found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)
     return next((one.message for one in found if one.fails(ERROR)), "")
+
+
+def _of_all_ranks(
+    record: RankedRecord, latest: Mapping[tuple[str, str], RecordedStep]
+) -> Mapping[tuple[str, str], RecordedStep]:
+    """The last steps that every rank has written by now, as one; this rank's own where there is none."""
+    whole = [entry for entry in record.entries if len(record.held(entry)) == record.ranks]
+    merged = {(step.model, step.phase): step for step in record.last(whole)}
+    return {key: merged.get(key, step) for key, step in latest.items()}
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:

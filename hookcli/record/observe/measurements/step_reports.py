@@ -10,6 +10,7 @@ from hookcli import registry
 from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
+from hookcli.hooks.operators.calls import LOSS
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
@@ -60,6 +61,9 @@ def check_step(
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
     """
     steps.begin(meta["step"])
+    if activations := reports.get("activations"):  # of the model: what a loss function computes is not judged
+        rows = [row for row in activations.rows if not row.fqn.startswith(LOSS)]
+        reports = {**reports, "activations": replace(activations, rows=rows)}
     grads = outputs = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in

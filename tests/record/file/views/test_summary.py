@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from records import HEADER, activation, bad, end, ran, recorded_step
 
+from hookcli.checks.measurements import Measurements
+from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, RecordedStep
 from hookcli.record.file.views.run_lines import non_finite_line, ran_line
 from hookcli.record.file.views.summary import summary
 from hookcli.table import Column, Report, TensorStats
-from hookcli.table.losses import LossCourse, jumps
+from hookcli.table.losses import LossCourse, faults, jumps
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 COURSES = {"Net": LossCourse(steps=201, first=2.0, last=2 / 201)}
@@ -192,6 +194,47 @@ def test_lines() -> None:
 def test_a_loss_jumps_if_it_is_ten_times_the_highest_of_ten(losses: list[float], said: str) -> None:
     course = LossCourse.of(dict(enumerate(losses)))
     assert course.jumps() == said and jumps({"Net": course}) == (said and f"Net: the loss {said}")
+
+
+def course_of(losses: Sequence[float], updates: Mapping[int, tuple[float, float]]) -> LossCourse:
+    """The course of losses, and of updates by step: their size in units of the weights, and the learning rate."""
+    course = LossCourse.of(dict(enumerate(losses)))
+    for step, (ratio, rate) in updates.items():
+        course.updated(step, [{"ratio": 1e-3, "lr": 1e-3}, {"ratio": ratio, "lr": rate}])
+    return course
+
+
+@pytest.mark.parametrize(
+    ("losses", "updates", "said"),
+    [
+        ([1.5, 5292.0, 9.0], {0: (82.0, 10.0)}, "from 1.500 to 5292 at step 1: the update at step 0 was 82 times"),
+        (
+            [1.5, 4.0, 16.0, 64.0],
+            {0: (0.4, 1.0), 1: (1.5, 1.0)},
+            "from 4.000 to 64.00 at step 3: the update at step 1 was 1.5 times",
+        ),
+        ([1e-9, 0.5, 0.4], {0: (1e-3, 1e-3)}, ""),  # a loss that begins at zero, as that of a policy
+        ([1.5, 5292.0], {0: (0.5, 1.0)}, ""),  # a batch that is far out
+        ([1.5, 5292.0], {0: (math.inf, 1.0)}, ""),  # weights that were zero
+        ([1.5, 4.0, 1.0], {0: (3.0, 1.0)}, ""),
+    ],
+)
+def test_an_update_larger_than_the_weights_that_ruins_the_loss(
+    losses: Sequence[float], updates: Mapping[int, tuple[float, float]], said: str
+) -> None:
+    course = course_of(losses, updates)
+    rate = f"{max(updates.values())[1]:g}"
+    assert course.jumps() == (said and f"went {said} the weights, by a learning rate of {rate}")
+    findings = list(UpdateTooLarge().judge(Measurements(losses=course)))  # type: ignore[arg-type]
+    assert [(one.check, one.severity) for one in findings] == ([("HK055", "error")] if said else [])
+
+
+def test_a_loss_that_comes_back_is_a_warning_and_one_that_is_lost_names_what_came_before() -> None:
+    (finding,) = UpdateTooLarge().judge(Measurements(losses=course_of([1.5, 99.0, 1.0], {0: (2.0, 1.0)})))  # type: ignore[arg-type]
+    assert finding.severity == "warning"
+    lost = course_of([1.5, 99.0, math.nan], {0: (2.0, 1.0)})
+    before = "before, it went from 1.500 to 99.00 at step 1: the update at step 0 was 2 times the weights"
+    assert f"the loss was NaN from step 2 on (1 of 3 steps); {before}" in faults({"Net": lost})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,366 @@
+"""What the checks say of the recorded steps together: weights that never move, and parameters that nothing updates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from observing import observed, skipped
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hookcli.table import Finding
+
+Program = Callable[[], Any]
+
+
+def found(program: Program, **plan: Any) -> dict[str, Finding]:
+    """The findings of the last recorded training step, by check."""
+    seen = observed(program, check=True, **plan)
+    step = next(one for one in reversed(seen.recorded) if one.phase == "train" and one.forwards)
+    return {finding.check: finding for report in step.reports for finding in report.findings}
+
+
+def net(*, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3)).to(dtype)
+
+
+def steps(model: nn.Module, number: int = 10) -> Iterator[Tensor]:
+    """The loss of each step, which has gone backward."""
+    dtype = next(model.parameters()).dtype
+    for _ in range(number):
+        model.zero_grad()
+        loss = functional.cross_entropy(model(torch.randn(32, 8, dtype=dtype)).float(), torch.randint(3, (32,)))
+        loss.backward()
+        yield loss
+
+
+def trained(model: nn.Module, optimizer: Any, number: int = 10, scheduler: Any = None) -> nn.Module:
+    for _ in steps(model, number):
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+    return model
+
+
+# Parameters that no optimizer has.
+
+
+def a_replaced_layer() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model[3] = nn.Linear(16, 3)
+    return trained(model, optimizer)
+
+
+def a_replaced_weight() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    model[3].weight = nn.Parameter(torch.randn(3, 16))
+    return trained(model, optimizer)
+
+
+def a_copied_model() -> nn.Module:
+    model = net()
+    return trained(copy.deepcopy(model), torch.optim.SGD(model.parameters(), 0.1))
+
+
+def part_of_a_model() -> nn.Module:
+    model = net()
+    return trained(model, torch.optim.SGD(model[3].parameters(), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("program", "severity", "place", "names"),
+    [
+        (a_replaced_layer, "error", "3", "weight, bias"),
+        (a_replaced_weight, "error", "3", "weight"),
+        (a_copied_model, "error", "", "0.weight, 0.bias, 1.weight and 3 more parameters"),
+        (part_of_a_model, "warning", "", "0.weight, 0.bias, 1.weight and 1 more parameter"),
+    ],
+)
+def test_parameters_that_no_optimizer_has_are_named(program: Program, severity: str, place: str, names: str) -> None:
+    """Their gradients came: nothing is said of a missing one."""
+    findings = found(program)
+    assert findings.keys() == {"HK053"}
+    assert (findings["HK053"].severity, findings["HK053"].fqn) == (severity, place)
+    assert findings["HK053"].message.startswith(f"no optimizer has {names}: gradients come, and nothing moves")
+    assert ("without gradients, in no module that runs" in findings["HK053"].message) == (severity == "error")
+
+
+def test_the_reason_why_a_gradient_was_not_taken_is_the_true_one() -> None:
+    seen = observed(a_replaced_layer)
+    assert skipped(seen.recorded[0], "grads")["3.weight"] == "it got a gradient, but no optimizer has it"
+
+
+def two_optimizers_in_turns() -> nn.Module:
+    model = net()
+    often = torch.optim.Adam(model[3].parameters(), 1e-3)
+    seldom = torch.optim.Adam([*model[0].parameters(), *model[1].parameters()], 1e-3)
+    for number, _ in enumerate(steps(model, 9)):
+        often.step()
+        if number % 5 == 0:
+            seldom.step()
+    return model
+
+
+def gradients_that_the_program_clears() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in steps(model):
+        for parameter in model[3].parameters():
+            parameter.grad = None
+        optimizer.step()
+    return model
+
+
+def updates_by_hand() -> nn.Module:
+    model = net()
+    for _ in steps(model):
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+    return model
+
+
+def float32_masters() -> nn.Module:
+    """The optimizer has copies in more bits, which the program rounds into the model."""
+    model = net(dtype=torch.bfloat16)
+    masters = [p.detach().float().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.Adam(masters, 1e-4)
+    for _ in steps(model, 20):
+        for master, parameter in zip(masters, model.parameters(), strict=True):
+            assert parameter.grad is not None
+            master.grad = parameter.grad.float()
+        optimizer.step()
+        with torch.no_grad():
+            for master, parameter in zip(masters, model.parameters(), strict=True):
+                parameter.copy_(master)
+    return model
+
+
+def gradients_for_inputs_alone() -> nn.Module:
+    model = net()
+    list(steps(model))
+    return model
+
+
+def a_frozen_part() -> nn.Module:
+    model = net()
+    model[0].requires_grad_(False)
+    return trained(model, torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1))
+
+
+def a_layer_that_is_drawn() -> nn.Module:
+    """Another branch in each step, as a mixture of experts has: each gets a gradient in some steps."""
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branches, self.count = nn.ModuleList(nn.Linear(8, 3) for _ in range(2)), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count += 1
+            y: Tensor = self.branches[self.count % 2](x)
+            return y
+
+    model = Branches()
+    return trained(model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        two_optimizers_in_turns,
+        gradients_that_the_program_clears,
+        updates_by_hand,
+        float32_masters,
+        gradients_for_inputs_alone,
+        a_frozen_part,
+        a_layer_that_is_drawn,
+    ],
+)
+def test_programs_that_work_are_not_accused(program: Program) -> None:
+    assert found(program) == {}
+
+
+# Weights that never move.
+
+
+def gains_of_one_in_bfloat16(rate: float = 6e-4) -> nn.Module:
+    model = net(dtype=torch.bfloat16)
+    return trained(model, torch.optim.Adam(model.parameters(), rate), 12)
+
+
+def everything_at_a_tiny_rate() -> nn.Module:
+    model = net(dtype=torch.bfloat16)
+    return trained(model, torch.optim.SGD(model.parameters(), 1e-9), 12)
+
+
+class Forgets(torch.optim.Optimizer):
+    """Computes new weights, and leaves the old ones."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            _ = [parameter - group["lr"] * parameter.grad for parameter in group["params"]]
+
+
+def an_optimizer_that_forgets() -> nn.Module:
+    model = net()
+    return trained(model, Forgets(model.parameters()), 12)
+
+
+@pytest.mark.parametrize(
+    ("program", "place", "said"),
+    [
+        (gains_of_one_in_bfloat16, "1", ("weight did not move", "bfloat16 numbers near 1.000 are 0.007812 apart")),
+        (everything_at_a_tiny_rate, "", ("0.weight, 0.bias, 1.weight and ", "(learning rate 1e-09)")),
+        (an_optimizer_that_forgets, "", ("3 more parameters did not move", "its optimizer leaves it as it is")),
+    ],
+)
+def test_weights_that_never_move_are_named_with_the_cause(program: Program, place: str, said: tuple[str, ...]) -> None:
+    finding = found(program)["HK054"]
+    assert (finding.severity, finding.fqn) == ("error", place)
+    assert all(words in finding.message for words in said), finding.message
+
+
+def test_a_rate_of_zero_in_every_step_is_said() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        return trained(model, optimizer, 12, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0))
+
+    assert found(program)["HK054"].message.startswith("the learning rate was 0 in each of the 12 recorded steps")
+
+
+def a_rate_of_zero_at_first() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return trained(model, optimizer, 12, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step > 8)))
+
+
+def a_warm_up_that_goes_on() -> nn.Module:
+    model = net(dtype=torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters(), 1.0)
+    return trained(model, optimizer, 12, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 1e5))
+
+
+def a_group_with_a_rate_of_zero() -> nn.Module:
+    model = net()
+    groups: list[dict[str, Any]] = [{"params": [*model[0].parameters()], "lr": 0.0}]
+    return trained(model, torch.optim.SGD([*groups, {"params": [*model[3].parameters()]}], 0.1), 12)
+
+
+def a_bias_before_a_norm() -> nn.Module:
+    """Its gradient is rounding alone."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    return trained(model, torch.optim.SGD(model.parameters(), 1e-2), 12)
+
+
+class KeepsMore(torch.optim.Optimizer):
+    """Keeps copies of the weights in float32."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 1e-4})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                copied = self.state[parameter].setdefault("copy", parameter.detach().float())
+                parameter.copy_(copied.sub_(parameter.grad.sign(), alpha=group["lr"]))
+
+
+def copies_in_the_optimizer() -> nn.Module:
+    model = net(dtype=torch.bfloat16)
+    return trained(model, KeepsMore(model.parameters()), 12)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        a_rate_of_zero_at_first,
+        a_warm_up_that_goes_on,
+        a_bias_before_a_norm,
+        copies_in_the_optimizer,
+    ],
+)
+def test_weights_that_rest_for_a_reason_are_not_accused(program: Program) -> None:
+    assert "HK054" not in found(program)
+
+
+def test_a_group_that_a_rate_of_zero_freezes_is_not_accused() -> None:
+    assert "HK054" not in found(a_group_with_a_rate_of_zero)
+
+
+# Gradients that are zero.
+
+
+@pytest.mark.parametrize("zero_in", [range(6), range(3, 6)])
+def test_a_run_in_which_every_gradient_is_zero_is_an_error(zero_in: range) -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(6):
+            optimizer.zero_grad()
+            (model(torch.randn(32, 8)).square().mean() * float(step not in zero_in)).backward()
+            optimizer.step()
+        return model
+
+    finding = found(program)["HK009"]
+    assert finding.severity == ("error" if zero_in == range(6) else "warning")
+    assert ("every gradient was zero in all 6 recorded steps" in finding.message) == (zero_in == range(6))
+
+
+# Findings that stay, with their step.
+
+
+def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come_before() -> None:
+    """Large outputs in step 2 alone, and in step 4 a gradient whose update leaves NaN in a weight."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.a(x), self.b(x)
+
+    def program() -> nn.Module:
+        model = Two()
+        optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+        for step in range(7):
+            first, second = model(torch.randn(32, 8) * (1e6 if step == 2 else 1.0))
+            optimizer.zero_grad()
+            (first.square().mean() + second.nan_to_num().square().mean()).backward()
+            if step == 4:
+                model.b.weight.grad[0, 0] = torch.nan
+            optimizer.step()
+        return model
+
+    findings = found(program)
+    assert findings["HK016"].message.endswith("65504 (step 2)")
+    assert findings["HK004"].message == "1 of 32 values of its gradient are NaN (step 4)"
+    assert findings["HK004"].cause == ""
+    made = "they were finite as step 4 began: its update made them so (step 5)"
+    assert findings["HK005"].message == f"1 of 32 values are NaN; {made}" and "--first-bad" in findings["HK005"].remedy
+    assert findings["HK003"].cause == "HK005 b.weight"
+
+
+def test_weights_that_a_run_begins_with_are_the_checkpoints() -> None:
+    def program() -> nn.Module:
+        model = net()
+        with torch.no_grad():
+            model[3].bias[0] = torch.nan
+        return trained(model, torch.optim.SGD(model.parameters(), 0.1), 2)
+
+    finding = found(program)["HK005"]
+    assert finding.message.startswith("1 of 3 values are NaN") and "made them so" not in finding.message
+    assert "checkpoint" in finding.remedy
