@@ -145,7 +145,7 @@ def diff(
 def _require_sides(a: str, b: str) -> None:
     """Raise UsageError for a script, or a folder of Transformers without hf:, in place of a side."""
     for label, text in (("A", a), ("B", b)):
-        if not (is_record(text) or holds_tensors(text)) and (wrong := meant_by(text)):
+        if not (is_record(text) or holds_tensors(text) or is_onnx(text)) and (wrong := meant_by(text)):
             raise UsageError(f"{label}: {wrong}")
 
 

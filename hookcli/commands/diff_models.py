@@ -182,8 +182,8 @@ class ModelRuns:
             info={
                 **describe_run(model, inputs),
                 "seed": built.setting.seed,
-                "weights": built.setting.weights,
                 **built.recipe.meta,
+                "weights": built.prepared.info.get("weights", built.setting.weights),
             },
         )
 

@@ -41,9 +41,9 @@ def built_model(
     recipe = find_recipe(spec, options)
     progress.stage(f"building {recipe.name}")
     setting = Setting(seed=options.seed, weights=options.weights, strict=options.strict)
-    model, problem = build(recipe, replace(setting, device=META) if meta else setting, original=original)
+    model, problem, weights = build(recipe, replace(setting, device=META) if meta else setting, original=original)
     remark(problem, options)
-    info: Meta = {"torch": torch.__version__, "seed": options.seed, **recipe.meta, **torchvision_version()}
+    info: Meta = {"torch": torch.__version__, "seed": options.seed, **recipe.meta, **weights, **torchvision_version()}
     return recipe.name, model, info
 
 

@@ -20,6 +20,7 @@ from hookcli.table import Report
 from hookcli.table.columns import find_column
 from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.meta import Meta, with_notes
+from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors
 
 EXAMPLES = (
@@ -98,6 +99,8 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
     """The report of a file, folder or model before its tensors are measured."""
     if not holds_tensors(text):
         if exists(text):
+            if kind := kind_of(text):
+                raise UsageError(f"{text} is {kind}")
             suffixes = ", ".join(SUFFIXES)
             raise UsageError(f"{text}: holds no tensors ({suffixes}); a model of a file is FILE.py:CALLABLE")
         progress.stage("importing torch")

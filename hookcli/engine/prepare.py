@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -52,7 +52,7 @@ def prepare_run(
 ) -> PreparedRun:
     """Build a model and input; a step with backward gets the recipe's loss if it has none. Raises ModelError."""
     feedback.stage(f"building {recipe.name} on {setting.device}")
-    model, remark = build(recipe, setting)
+    model, remark, weights = build(recipe, setting)
     if remark:
         feedback.remark(remark)
     with UserCode(lambda e: ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(e)}")):
@@ -62,7 +62,7 @@ def prepare_run(
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data, described)}
+    info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data, described), **weights}
     if data:
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
@@ -97,8 +97,6 @@ def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, descr
     if not recipe.batched:
         meta["batch"] = described.count(",") + 1  # each input is one item of the batch
     meta |= {"data": data.said, **data.how} if data else {"fill": setting.fill}
-    if setting.weights and is_file(setting.weights):
-        meta["weights"] = setting.weights
     if setting.backend:
         meta["backend"] = setting.backend
     if setting.parallel:
@@ -108,27 +106,35 @@ def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, descr
     return meta
 
 
-def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:
-    """The model with its weights, and a remark on weights that did not fit. Raises ModelError where its code fails.
+class Built(NamedTuple):
+    """A model with its weights, a remark on those that did not fit, and their entry of `meta` if a file had them."""
+
+    model: nn.Module
+    remark: str | None
+    weights: Meta
+
+
+def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> Built:
+    """The model with its weights. Raises ModelError where its code fails.
 
     `original`: with the very parameters that its code made, and the module itself where it exists already, since hooks
     on parameters are lost in copies.
     """
     torch.manual_seed(setting.seed)
-    published = bool(setting.weights) and not is_file(str(setting.weights))
+    file = setting.weights if setting.weights and is_file(setting.weights) else None
+    published = bool(setting.weights) and not file
     if published and recipe.build_filled is None:
         none = "this model has no published weights; give a file (.pt, .safetensors)"
         raise UsageError(f"--weights {setting.weights}: {none}", option="weights")
     if published and setting.device != META:
         assert recipe.build_filled is not None
-        model, remark = _call(partial(recipe.build_filled, setting.strict), recipe.name)
-    else:  # for shapes published weights need not be on disk
-        model = recipe.ready if original and recipe.ready is not None else _built(recipe, setting.device, original)
-        file = None if published else setting.weights
-        state, taken = read_state(file) if file else ({}, None)
-        remarks = [taken, fill(model, state, setting.strict, file) if file else None]
-        remark = "\n".join(filter(None, remarks)) or None
-    return model, remark
+        return Built(*_call(partial(recipe.build_filled, setting.strict), recipe.name), {})
+    # For shapes, published weights need not be on disk.
+    model = recipe.ready if original and recipe.ready is not None else _built(recipe, setting.device, original)
+    if not file:
+        return Built(model, None, {})
+    filled = fill(model, read_state(file), setting.strict, file)
+    return Built(model, filled.remark, {"weights": f"{file}{filled.share}"})
 
 
 def runs_only_for_real(error: BaseException) -> bool:

@@ -29,6 +29,7 @@ from hookcli.sources.base import Arguments, Recipe, Request
 from hookcli.sources.plain_program import PROGRAM, NotPlainError, write_plain
 from hookcli.system.files import is_file, member, opened, regular
 from hookcli.system.streams import logged_from
+from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.weak import WeakIds
 
 
@@ -58,7 +59,8 @@ def _version(file: str) -> str:
     if not isinstance(program, dict) or "graph_module" not in program:
         compiled = any("aotinductor" in name for name in names)
         what = "an AOTInductor package, which holds compiled code" if compiled else "torch.export.save did not write it"
-        raise UsageError(f"{file}: not an exported program: {what}")
+        kind = kind_of(file)
+        raise UsageError(f"{file} is {kind}" if kind else f"{file}: not an exported program: {what}")
     return str(program.get("torch_version") or "before 2.8")
 
 

@@ -9,6 +9,8 @@ from typing import TypeGuard
 
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import content, is_file, is_folder
+from hookcli.tensors.files.file_kinds import kind_of
+from hookcli.tensors.files.opening import holds_tensors
 
 _SHOWN = 6  # names of a file
 _TRAINS = b".backward("
@@ -19,14 +21,22 @@ def meant_by(spec: str) -> str:
     """The error for a path that is no model, with what to type; "" for any other text."""
     path = Path(spec)
     if is_folder(path):
-        return f"{spec!r} is a folder of Transformers; did you mean hf:{spec}?" if is_file(path / "config.json") else ""
+        if is_file(path / "config.json"):
+            return f"{spec!r} is a folder of Transformers; did you mean hf:{spec}?"
+        return f"{spec!r} is {kind}" if (kind := kind_of(path)) else ""
     if not is_file(path):
         return ""
     if path.name == "config.json":
         return f"{spec!r} is the configuration of a folder of Transformers; did you mean hf:{path.parent}?"
     if path.suffix == ".jsonl":
         return f"{spec!r} is a record, not a model; `hookcli show {shell_path(path)}` shows it"
-    return _of_code(path) if path.suffix == ".py" else ""
+    if path.suffix == ".py":
+        return _of_code(path)
+    if kind := kind_of(path):
+        return f"{spec!r} is {kind}"
+    if holds_tensors(spec):
+        return f"{spec!r} is a file of weights, not a model: give the model, and --weights {shell_path(spec)}"
+    return ""
 
 
 def _of_code(path: Path) -> str:

@@ -11,6 +11,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.system.files import content, is_file, is_folder, regular
 from hookcli.table.formatting import counted, listed
 from hookcli.tensors.files import gguf, safetensors
+from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered, read_some
 
 INDEX = ".index.json"
@@ -44,6 +45,8 @@ def open_tensors(text: str) -> TensorFile:
         if len(indexes) > 1:
             raise UsageError(f"{path}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
         if not (indexes or files):
+            if error := _other(path):
+                raise error
             raise UsageError(f"{path}: holds no file of tensors ({', '.join(SUFFIXES)})")
         whole = _indexed(_inner(indexes[0])) if indexes else _joined([_opened(_inner(file)) for file in files])
         return replace(whole, name=text)
@@ -57,12 +60,21 @@ def _opened(file: Path) -> TensorFile:
     if magic == gguf.MAGIC:
         return gguf.read(file)
     if file.suffix == ".gguf":
-        raise damaged(file, "not a GGUF file: it does not begin with the letters GGUF")
+        raise _other(file) or damaged(file, "not a GGUF file: it does not begin with the letters GGUF")
     if file.suffix == ".safetensors":
-        return safetensors.read(file)
+        try:
+            return safetensors.read(file)
+        except UsageError as error:
+            raise (_other(file) or error) from error
     from hookcli.tensors.files import pytorch
 
     return pytorch.read(file)
+
+
+def _other(file: Path) -> UsageError | None:
+    """The error for a file that is of another kind than its name says; None for one of no known kind."""
+    kind = kind_of(file)
+    return UsageError(f"{file} is {kind}") if kind else None
 
 
 def _inner(file: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.system.files import opened, regular
-from hookcli.table.formatting import counted
 from hookcli.tensors.chunks import dequantized, unnested
+from hookcli.tensors.files.checkpoints import content
+from hookcli.tensors.files.file_kinds import kind_of
+from hookcli.tensors.files.plain_objects import with_stand_ins
 from hookcli.tensors.files.stored import CODINGS, Array, StoredTensor, TensorFile
 from hookcli.tensors.tree import dtype_text
 
@@ -57,27 +59,19 @@ def _blocks(tensor: Tensor, coding: str, size: int) -> Iterator[Array]:
             yield block.contiguous().numpy()  # a vector may be one column of a matrix
 
 
-STATE_DICTS = ("state_dict", "model_state_dict", "model")
-"""Keys under which checkpoints keep the state dict of the model."""
-_DEEPEST = 20  # levels of dicts and lists
-
-
 def read(file: Path) -> TensorFile:
-    """The tensors of a checkpoint: those of its state dict if it has one under a known key, else all of them.
+    """The tensors of the model in a checkpoint (see `checkpoints.content`).
 
     Raises UsageError for a file that torch.save did not write, or that holds no tensor.
     """
     whole = load(file)
-    key, state = _state_dict(whole)
-    tensors = list(_named(state))
-    if not tensors:
+    found = content(whole)
+    if not found.tensors:
         raise UsageError(f"{file}: holds no tensors, but an object of type {class_name(whole)}")
-    others = sum(1 for _ in _named(whole)) - len(tensors)
-    beside = f"; {counted(others, 'other tensor')} in the file" if others else ""
-    notes = [f"{file.name}: the state dict under {key!r}{beside}"] if key else []
+    notes = [f"{file.name}: {found.remark}"] if found.remark else []
     first: dict[object, str] = {}
     stored_tensors = []
-    for name, tensor in tensors:  # one that is the same memory as another before is marked as tied to it
+    for name, tensor in found.tensors.items():  # one in the same memory as another before is marked as tied to it
         plain = tensor.layout is torch.strided and tensor.numel() and tensor.device.type == "cpu"
         owner = first.setdefault((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if plain else name, name)
         stored_tensors.append(stored(name, tensor, file=file.name, tied=owner if owner != name else ""))
@@ -89,10 +83,10 @@ def load(file: Path) -> object:
 
     Files of PyTorch before 1.6 can't be memory-mapped, and are read whole.
     """
+    if kind := kind_of(file):  # PyTorch would take a TorchScript archive for a reason to warn
+        raise UsageError(f"{file} is {kind}")
     try:
-        with opened(file) as begin:
-            mapped = begin.read(4) == b"PK\x03\x04"
-        return torch.load(regular(file), map_location="cpu", weights_only=True, mmap=mapped)
+        return _load(file)
     except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
         unpickling = isinstance(error, pickle.UnpicklingError)  # PyTorch adds the advice to trust the file
         if unpickling and "global" in str(error).lower():
@@ -102,22 +96,16 @@ def load(file: Path) -> object:
         raise UsageError(f"{file}: was not written by torch.save, or is damaged{why}") from error
 
 
-def _state_dict(whole: Any) -> tuple[str, object]:
-    """The key under which a checkpoint has a state dict, and that; "" and the whole where it has none."""
-    for key in STATE_DICTS if isinstance(whole, Mapping) else ():
-        if isinstance(whole.get(key), Mapping) and any(isinstance(item, Tensor) for item in whole[key].values()):
-            return key, whole[key]
-    return "", whole
-
-
-def _named(value: object, name: str | None = None, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in nested dicts and lists, by their keys joined with dots."""
-    if isinstance(value, Tensor):
-        yield "tensor" if name is None else name, value
-    if depth == _DEEPEST:
-        return
-    items: Any = value.items() if isinstance(value, Mapping) else ()
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        items = enumerate(value)
-    for key, item in items:
-        yield from _named(item, str(key) if name is None else f"{name}.{key}", depth + 1)
+def _load(file: Path) -> object:
+    with opened(file) as begin:
+        mapped = begin.read(4) == b"PK\x03\x04"
+    load_plain = partial(torch.load, regular(file), map_location="cpu", weights_only=True, mmap=mapped)
+    try:
+        return load_plain()
+    except pickle.UnpicklingError:
+        if not mapped:
+            raise
+        with with_stand_ins(regular(file)) as any_refused:
+            if not any_refused:
+                raise
+            return load_plain()

@@ -1,0 +1,91 @@
+"""Says what a file or folder is that holds no tensors that hookcli reads, and what can be done with it.
+
+The first bytes or the names of members tell; nothing is unpacked or run.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+from hookcli.system.escaping import shell_path
+from hookcli.system.files import is_file, is_folder, opened
+
+_BEGIN = 64  # bytes that tell a format
+_SAVE = "save model.state_dict() of the PyTorch model instead"
+_UNPACK = "unpack it first"
+_PAGE = "a web page, not a model: the download failed"
+_STARTS = (  # where the bytes lie, in lower case, and what they begin
+    (0, b"version https://git-lfs", "a pointer of Git LFS, not the file itself: `git lfs pull` fetches it"),
+    (0, b"\x89hdf\r\n\x1a\n", "an HDF5 file, as Keras writes them: save its arrays as .safetensors or .npz"),
+    (0, b"\x93numpy", "an array of NumPy: --input-file takes it as input"),
+    (0, b"gguf", "a GGUF file: rename it to end in .gguf"),
+    (0, b"\x1f\x8b", f"compressed by gzip: {_UNPACK}"),
+    (0, b"bzh", f"compressed by bzip2: {_UNPACK}"),
+    (0, b"\xfd7zxz\x00", f"compressed by xz: {_UNPACK}"),
+    (0, b"(\xb5/\xfd", f"compressed by Zstandard: {_UNPACK}"),
+    (0, b"<!doctype html", _PAGE),
+    (0, b"<html", _PAGE),
+    (4, b"tfl3", f"a model of TensorFlow Lite: {_SAVE}"),
+    (4, b"et1", f"a program of ExecuTorch: {_SAVE}"),
+)
+_OWN = (".safetensors", ".gguf")
+_IR_VERSIONS = range(1, 32)  # of ONNX; the next field is one of these
+_ONNX_FIELDS = {number << 3 | 2 for number in (2, 3, 4, 6, 7, 8, 14, 20, 25)} | {5 << 3}
+
+
+def kind_of(path: str | Path) -> str:
+    """What a file or folder is, and what to do: "a TorchScript archive: ..."; "" for one of no such kind."""
+    path = Path(path)
+    if is_folder(path):
+        return _of_folder(path)
+    begin = b""
+    with suppress(OSError), opened(path) as file:
+        begin = file.read(_BEGIN)
+    if begin[:2] == b"PK":
+        return _of_archive(path)
+    if path.suffix == ".onnx" or _is_onnx(begin):
+        return f"an ONNX model: `hookcli diff MODEL {shell_path(path)}` compares a PyTorch model with it"
+    if begin[8:10] == b'{"' and int.from_bytes(begin[:8], "little") < path.stat().st_size:
+        return "" if path.suffix in _OWN else "a safetensors file: rename it to end in .safetensors"
+    kind = next((kind for at, word, kind in _STARTS if begin[at:].lower().startswith(word)), "")
+    return "" if path.suffix in _OWN and kind.endswith(path.suffix) else kind
+
+
+def _is_onnx(begin: bytes) -> bool:
+    """True for the beginning of ONNX's ModelProto: the version of its format, then another of its fields."""
+    return len(begin) > 2 and begin[0] == 1 << 3 and begin[1] in _IR_VERSIONS and begin[2] in _ONNX_FIELDS
+
+
+def _of_folder(folder: Path) -> str:
+    if is_file(folder / ".metadata") and any(folder.glob("*.distcp")):
+        convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+        return f"a distributed checkpoint: `{convert} {shell_path(folder)} FILE.pt` converts it"
+    return f"a SavedModel of TensorFlow: {_SAVE}" if is_file(folder / "saved_model.pb") else ""
+
+
+def _of_archive(path: Path) -> str:
+    """The kind of a zip file; "" for one that torch.save wrote."""
+    names: list[str] = []
+    with suppress(Exception), opened(path) as file, zipfile.ZipFile(file) as archive:  # zipfile fails in many ways
+        names = archive.namelist()
+    inner = {name.partition("/")[2] for name in names}
+    if "constants.pkl" in inner:
+        advice = f"write a function that returns torch.jit.load({str(path)!r}), and give file.py:function as the model"
+        return f"a TorchScript archive (torch.jit.save wrote it): {advice}"
+    if ".data/extern_modules" in inner:
+        spec = f"package:{shell_path(path)} --arg trust=true"
+        return f"a torch.package: if you trust its origin, give {spec} as the model"
+    if "data.pkl" in inner:
+        return "a file of torch.save: rename it to end in .pt" if path.suffix in _OWN else ""
+    if any(name.startswith("models/") or name == "serialized_exported_program.json" for name in {*inner, *names}):
+        advice = "rename it to end in .pt2, and give it as the model"
+        return "" if path.suffix == ".pt2" else f"an exported program (torch.export.save wrote it): {advice}"
+    if "model.weights.h5" in names:
+        return "a model of Keras: save its arrays as .safetensors or .npz"
+    if "MAR-INF/MANIFEST.json" in names:
+        return f"an archive of TorchServe: {_UNPACK}"
+    if names and all(name.endswith(".npy") for name in names):
+        return "arrays of NumPy (.npz): --input-file takes them as input"
+    return f"a zip archive that torch.save did not write: {_UNPACK}" if names else ""

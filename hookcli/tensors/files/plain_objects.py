@@ -1,0 +1,58 @@
+"""Lets `torch.load(weights_only=True)` pass over objects beside a state dict, such as an argparse.Namespace.
+
+Each class that PyTorch refuses is replaced by an inert class of hookcli's: no code of the file is run, and no class
+that it names is imported.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+_MADE_BY_CALLS = ("numpy", "pathlib", "datetime", "uuid", "decimal", "fractions")
+"""Packages whose objects are pickled as a call: the numbers, paths and dates beside a state dict."""
+_OF_TORCH = ("torch.torch_version.TorchVersion",)  # a text; whatever else is torch's, PyTorch knows whether it is plain
+
+
+class _Inert(type):
+    """The class of inert classes: they can't be called, unless their objects are pickled so."""
+
+    def __call__(cls, *args: object) -> object:
+        if cls.__module__.partition(".")[0] not in _MADE_BY_CALLS:
+            raise pickle.UnpicklingError(f"a call of the global {cls.__module__}.{cls.__qualname__}")
+        return super().__call__(*args)
+
+
+class StandIn(metaclass=_Inert):
+    """An object that was not made; `attributes` is its pickled state, if that is a dict."""
+
+    attributes: dict[object, object]
+
+    def __new__(cls, *args: object) -> StandIn:
+        made = super().__new__(cls)
+        made.attributes = {}
+        return made
+
+    def __setstate__(self, state: object) -> None:
+        self.attributes = state if isinstance(state, dict) else {}
+
+
+@contextmanager
+def with_stand_ins(file: Path) -> Iterator[bool]:
+    """Let PyTorch make stand-ins for what it would refuse in this file; yields whether there is any such class."""
+    names = get_unsafe_globals_in_checkpoint(str(file))
+    refused = [name for name in names if not name.startswith("torch.") or name in _OF_TORCH]
+    with safe_globals([(_stand_in(name), name) for name in refused]):
+        yield bool(refused)
+
+
+def _stand_in(name: str) -> type[StandIn]:
+    class Inert(StandIn):
+        """The stand-in for one class."""
+
+    Inert.__module__, _, Inert.__qualname__ = name.rpartition(".")
+    return Inert
