@@ -28,7 +28,8 @@ class _Units(Check):
         assert self.limit is not None
         for row in self._rows(measured):
             if not self._enough(row):
-                few = f"{self.name}: too few values per channel (< {_LEAST}); use a larger --batch-size"
+                enough = f"< {_LEAST}" if row["positions"] < _LEAST else f"of {row.get('items')} inputs"
+                few = f"{self.name}: too few values per channel ({enough}); use a larger --batch-size"
                 yield Skipped(row.fqn, few)
             elif row[self.counted] and self._share(row) >= self.limit:
                 yield self.finding(row.fqn, self._counts(row) + self._received(measured, row), self._share(row))
@@ -99,7 +100,8 @@ class SaturatedUnits(_Units):
     For Sigmoid, Tanh, Softsign, Hardsigmoid and Hardtanh both bounds count, for ReLU6 the upper one. A channel counts
     if it is always within 1 % of the range from a bound: there the derivative of a sigmoid is below 0.01, a 25th of its
     maximum, and that of the hard activations is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a
-    channel needs at least 8 values.
+    channel needs at least 8 values, of as many inputs unless there are 64. The sigmoid that the model returns is
+    not judged: sure answers of a classifier with several labels are at a bound.
     """
 
     id = "HK011"
@@ -110,3 +112,12 @@ class SaturatedUnits(_Units):
     follows = ("HK015", "HK055")
     look = "activations"
     threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)
+
+    def _rows(self, measured: ReadsUnits) -> list[Row]:
+        """The rows to judge, without a sigmoid that is the model's own answer: a sure one is at a bound."""
+        rows = super()._rows(measured)
+        return [row for row in rows if not (row.get("returned") and "sigmoid" in row["type"].lower())]
+
+    def _enough(self, row: Row) -> bool:
+        """True for enough values, of several inputs or of many places: those of one input are much alike."""
+        return super()._enough(row) and (row.get("items", _LEAST) >= _LEAST or row["positions"] >= _LEAST**2)

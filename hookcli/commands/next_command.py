@@ -25,6 +25,7 @@ _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
 _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device", *DATA)}
 """Options that a command does not have."""
+_BY_OPERATOR = ("activations", "inputs", "grads", "check")
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 _COMMAND = re.compile(r"`hookcli (\w+) MODEL([^`]*)`")
 _JUDGED = ("activations", "inputs", "grads")
@@ -61,6 +62,8 @@ def _on_model(
     names = BUILDING if command == "hooks" else _RUN
     typed = [word for name in names if name not in _LACKS.get(command, ()) for word in as_typed(options, name)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in as_typed(step, name)]
+    if options.ops and command in _BY_OPERATOR and not ops and "--ops" not in more:
+        typed += ["--ops"] if options.ops == "functions" else as_typed(options, "ops")
     typed += memory if command == "memory" else ()
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *ops, *trains, *more])

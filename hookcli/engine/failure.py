@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.utils import checkpoint
 from torch.utils.hooks import BackwardHook
 
 from hookcli import errors
@@ -61,8 +62,17 @@ def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelErr
     if not failed:
         in_backward = any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
         failed = _Failed("", "backward" if in_backward and not isinstance(error, OverdueError) else "the run", "")
+    elif _recomputed(error):
+        failed = failed._replace(given=f"{failed.given} in backward, where its activation checkpoint runs it again")
     verb = "hangs" if isinstance(error, OverdueError) else "failed"
     return ModelError(f"{place}{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
+
+
+def _recomputed(error: BaseException) -> bool:
+    """True for an error in a forward that activation checkpointing repeats in backward."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    began = next((number for number, code in enumerate(codes) if code in _BACKWARD), len(codes))
+    return any(code.co_filename == checkpoint.__file__ for code in codes[began:])
 
 
 def crashed(model: nn.Module, info: Meta, error: BaseException, *, place: str = "") -> ModelError:

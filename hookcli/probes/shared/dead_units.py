@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import TensorOrigins
 from hookcli.hooks.torch_private.autograd import saved_result
 from hookcli.hooks.torch_private.modules import Convolution, Norm
 from hookcli.probes.shared.inventory_part import InventoryPart, numbers_of
@@ -64,6 +65,9 @@ class DeadUnits(InventoryPart):
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
         self._relus: set[object] = set()  # nodes whose result was looked at
         self._features_last = False
+        self._origins = TensorOrigins(())
+        self._made: list[tuple[object, ...]] = []  # the keys of activations, by the numbers of their origins
+        self._outputs: set[tuple[object, ...]] = set()
         self._units: dict[tuple[object, ...], tuple[dict[str, Any], list[Tensor]]] = {}
 
     def enter(self, event: HookEvent) -> None:
@@ -95,6 +99,9 @@ class DeadUnits(InventoryPart):
             return
         module = event.module
         assert module is not None
+        if not event.fqn:
+            numbers = [self._origins.of(x) for _, x in tree.leaves(event.output)]
+            self._outputs.update(self._made[number] for number in numbers if number is not None)
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             self._features_last = isinstance(module, FEATURES_LAST)
         for path, x in tree.leaves(event.output):
@@ -131,25 +138,32 @@ class DeadUnits(InventoryPart):
             "path": path,
             "channels": x.size(channel),
             "positions": x.numel() // x.size(channel),
+            "items": x.size(0),
             "received": received,
         }
         marks += [] if saturated is None else [saturated]
         key = event.fqn, event.call, path, received, x.size(channel)
+        self._origins.made(x, len(self._made))
+        self._made.append(key)
         if key in self._units:  # in an earlier batch: dead is what is dead in all
             before, in_all = self._units[key]
             values["positions"] += before["positions"]
+            values["items"] += before["items"]
             marks = [a & b for a, b in zip(in_all, marks, strict=True)]
         self._units[key] = values, marks
 
     def batch_ended(self) -> None:
         """Let the batch's graph go, which its nodes hold."""
         self._relus.clear()
+        self._origins = TensorOrigins(())
+        self._made.clear()
 
     def rows(self) -> list[dict[str, object]]:
         numbers = iter(numbers_of([mark.sum() for _, marks in self._units.values() for mark in marks]))
         rows = []
-        for values, marks in self._units.values():
+        for key, (values, marks) in self._units.items():
             dead = next(numbers)
+            values["returned"] = key in self._outputs
             rows.append(values | {"dead": dead, "saturated": next(numbers) if marks[1:] else None})
         return rows
 

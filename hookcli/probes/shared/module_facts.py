@@ -20,6 +20,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import TensorOrigins, version_of
 from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm, unpacked
 from hookcli.probes.shared.inventory_part import InventoryPart
+from hookcli.table.names import around
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 from hookcli.tensors.non_finite import Kinds, kinds_of
@@ -49,11 +50,18 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
     *path, name = fqn.split(".")
     owners: list[object] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
     drops = "Drop" in type(model.get_submodule(fqn)).__name__
-    for names, keywords in (method for owner in owners for method in _words(owner)):
-        fused = _FUSED in names and (not drops or "dropout_p" in keywords)
-        if name in names and (fused or (drops and "p" in names)):
+    for owner in owners:
+        methods = _words(owner)
+        fused = any(_FUSED in names and (not drops or "dropout_p" in keywords) for names, keywords in methods)
+        if any(name in names and (fused or (drops and "p" in names)) for names, _ in methods):
             return True
-    return False
+    return _in_fused_layer(fqn, model)
+
+
+def _in_fused_layer(fqn: str, model: nn.Module) -> bool:
+    """True in a TransformerEncoderLayer in eval mode, whose fused path calls none of its parts."""
+    layers = (model.get_submodule(place) for place in around(fqn))
+    return any(isinstance(layer, nn.TransformerEncoderLayer) and not layer.training for layer in layers)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import NoneType
 from typing import Any
@@ -50,8 +50,18 @@ def unregistered(session: HookSession) -> list[Unregistered]:
     """Everything that this model has not registered, and that the session's hooks can't see."""
     parts = _parts_of.get(session)  # each probe asks
     if parts is None:
-        parts = _parts_of[session] = [*(_described(*each) for each in _unregistered(session.model)), *_made(session)]
+        parts = _parts_of[session] = [*_left_out(session.model), *_made(session)]
     return parts
+
+
+def _left_out(model: nn.Module) -> Iterator[Unregistered]:
+    """What is not registered; a skeleton without values, which functional_call runs with others, is so on purpose."""
+    real = not any(p.is_meta for p in model.parameters())
+    for fqn, name, value, items in _unregistered(model):
+        tensors = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else [item])]
+        skeleton = real and bool(tensors) and all(x.is_meta for x in tensors)
+        found = _described(fqn, name, value, items)
+        yield replace(found, deliberate=True) if skeleton else found
 
 
 _parts_of: WeakIds[HookSession, list[Unregistered]] = WeakIds()
