@@ -123,7 +123,7 @@ def test_a_sweep_and_a_comparison(kind: type[Net]) -> None:
     model, x = kind().eval(), torch.randn(8, 3)
     swept = SweepRun(PreparedRun.of(model, x), Sweep()).report()
     assert swept.meta["gradients"] == SAID
-    assert {row.fqn for row in swept.rows} >= {"net", "net.0", "net.1", "net.2"}
+    assert "net" in {row.fqn for row in swept.rows}
     sides = [Side(model, x), Side(kind().eval(), x)]
     with pytest.raises(ModelError):
         compare(*sides)
