@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 import hookcli
 from hookcli.commands.options import Options
@@ -23,7 +24,14 @@ def short_warnings(options: Options) -> Iterator[None]:
     """
     seen = set[tuple[object, ...]]()
 
-    def show(message: object, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         text = f"warning: {category.__name__}: {str(message).strip().partition(chr(10))[0]}"
         own = not filename.startswith(_HOOKCLI) and not _is_torchs(filename)
         place = f"{Path(filename).name}:{lineno}" if own else _line_that_led_here(sys._getframe(1))

@@ -42,6 +42,7 @@ from hookcli.hooks.torch_private.programs import as_written, emulated_casts, own
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, put_back, states, with_fallbacks
+from hookcli.probes.shared.masked_scores import with_remarks
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.reporters.report_page import ReportList
 from hookcli.sources.base import Loss, Recipe
@@ -230,9 +231,11 @@ def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, resto
     with suppress(HookcliError):
         again = _attempt(run, replace(hooking, ops="functions", time=False), restore, [ActivationsProbe()])[0]
         remarks = {(row.fqn, row["call"], row["path"]): row["scores"] for row in again.rows if row.get("scores")}
-        for row in rows:
-            if remark := remarks.get((row.fqn, row.get("call"), row.get("path"))):
-                row.values["scores"] = remark
+        ours = [report.probe == ActivationsProbe.name for report in reports]
+        return [
+            replace(report, rows=with_remarks(report.rows, remarks)) if here else report
+            for report, here in zip(reports, ours, strict=True)
+        ]
     return reports
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
-from hookcli.probes.shared.masked_scores import MaskedScores
+from hookcli.probes.shared.masked_scores import MaskedScores, with_remarks
 from hookcli.table import Row
 from hookcli.tensors.containers import kind_of
 
@@ -34,10 +34,7 @@ class ActivationsProbe(_CallStatsProbe):
     def rows(self) -> list[Row]:
         """Return a row per tensor of a call; where operators are watched, with remarks on scores of attention."""
         rows, remarks = super().rows(), self._scores.remarks() if self._scores else {}
-        for row in rows:
-            if remark := remarks.get((row.fqn, row["call"], row["path"])):
-                row.values["scores"] = remark
-        return rows
+        return with_remarks(rows, remarks)
 
     def batch_ended(self) -> None:
         super().batch_ended()

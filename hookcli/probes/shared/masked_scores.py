@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.tensor_origins import memory_of
+from hookcli.table import Row
 from hookcli.table.marks import MASK
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched, on_cpu
@@ -78,6 +79,15 @@ class MaskedScores:
                 if hidden := _queries(call.hidden):
                     remarks[call.place] = hidden
         return remarks
+
+
+def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]:
+    """The rows of activations, with the remarks on their places as `scores`."""
+    remarked = []
+    for row in rows:
+        remark = remarks.get((row.fqn, row.get("call") or 0, row.get("path") or ""))
+        remarked.append(replace(row, values={**row.values, "scores": remark}) if remark else row)
+    return remarked
 
 
 def _queries(hidden: Tensor | None) -> str:
