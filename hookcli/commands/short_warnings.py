@@ -47,7 +47,7 @@ def short_warnings(options: Options) -> Iterator[None]:
 
 
 _HOOKCLI = str(Path(hookcli.__file__).parent) + os.sep
-_WATCHING = tuple(str(Path(_HOOKCLI, "hooks", name)) for name in ("operators", "observing_mode.py", "torch_private"))
+_WATCHING = str(Path(_HOOKCLI, "hooks")) + os.sep  # what is called there is the model's call
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")  # folders of packages, which may be in the standard library's
 
