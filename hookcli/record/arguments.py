@@ -47,7 +47,7 @@ def check_arguments(
 
 
 def _called(function: Any) -> Any:
-    return function.__init__ if isinstance(function, type) else function
+    return vars(function)["__init__"] if isinstance(function, type) else function
 
 
 def _kinds(hint: object) -> Sequence[object]:

@@ -211,3 +211,10 @@ def test_memory_is_bounded_and_torch_not_imported(gib: float, tmp_path: Path) ->
     code, torch_is_there, kib = ran.stderr.split()
     assert (code, torch_is_there) == ("0", "False") and int(kib) * 1024 < 200e6
     assert ran.stdout.count("67,108,864   100%") == gib * 8
+
+
+def test_grouped_rows_keep_the_spectral_columns(cli: Cli, folder: Path) -> None:
+    each = rows(cli, "a.safetensors", "--spectral")
+    norms = [row["spectral_norm"] for name, row in each.items() if name.startswith("layers.")]
+    shown = cli("weights", "a.safetensors", "--spectral", "--depth", "1", "--columns", "fqn,spectral_norm,stable_rank")
+    assert "Spectral norm" in shown.out and "Stable rank" in shown.out and f"{max(norms):.4g}"[:4] in shown.out

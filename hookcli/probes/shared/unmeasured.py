@@ -48,7 +48,8 @@ class _Reasons(dict[str, str]):
         super().__init__()
         plain = f"never called in {'train' if model.training else 'eval'} mode"
         fused = "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
-        modules, of_parts = {}, {}
+        modules: dict[str, nn.Module] = {}
+        of_parts: dict[str, str] = {}
         for fqn, module in model.named_modules(remove_duplicate=False):
             owner = fqn.rpartition(".")[0]
             is_fused = isinstance(module, nn.TransformerEncoderLayer) and not model.training
