@@ -59,6 +59,7 @@ def _run(arguments: list[str]) -> int:
     if not world().writes and (not arguments or arguments[0] in _BY_RANK_0):  # of the processes that torchrun starts
         return 0
     try:
+        _check_completion()
         return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
     except BaseException as error:
         if interrupts.came(error) or isinstance(error, SystemExit):
@@ -74,6 +75,16 @@ def _run(arguments: list[str]) -> int:
         if interrupts.came():
             raise
         return _report_error(error, arguments)
+
+
+def _check_completion() -> None:
+    """Raise UsageError where a shell's completion is asked for without the words to complete."""
+    place = os.environ.get("COMP_CWORD", "")
+    if os.environ.get("_HOOKCLI_COMPLETE") != "complete_bash" or ("COMP_WORDS" in os.environ and place.isdecimal()):
+        return
+    raise UsageError(
+        "_HOOKCLI_COMPLETE is set without COMP_WORDS and COMP_CWORD: unset it, the shell's completion sets all three"
+    )
 
 
 def _failed(error: BaseException, arguments: Sequence[str]) -> int:

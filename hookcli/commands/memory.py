@@ -37,7 +37,7 @@ EXAMPLES = (
 )
 COLUMNS = MEMORY
 FIRST = "device optimizer inference fits checkpoint timeline input batch_size ops format output"
-_SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"weights", "strict", "device"}
+_SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
 
 

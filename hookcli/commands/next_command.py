@@ -23,7 +23,7 @@ from hookcli.table.names import is_operator
 
 _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
-_LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device", *DATA)}
+_LACKS = {"shapes": ("batches",), "memory": ("device", *DATA)}
 """Options that a command does not have."""
 _BY_OPERATOR = ("activations", "inputs", "grads", "check")
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise

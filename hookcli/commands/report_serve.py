@@ -11,7 +11,7 @@ from contextlib import closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -29,6 +29,8 @@ from hookcli.system.streams import say
 
 _HOST = "127.0.0.1"
 _SECONDS = 2  # between two looks of the page
+_MOST_THREADS = 32  # connections that are answered at the same time
+_PATIENCE = 10  # seconds without a word from a browser, after which its connection is closed
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})+")
 
 
@@ -105,6 +107,21 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
     live: LivePage
+    _room = BoundedSemaphore(_MOST_THREADS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, or close the connection where too many are open."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer in this thread, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def __init__(self, port: int | None, option: str = "--port") -> None:
         try:
@@ -129,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
     """
 
     server: PageServer
+    timeout = _PATIENCE
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")}:

@@ -19,6 +19,7 @@ from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.data.base import AllInput
 from hookcli.table.meta import Meta
 from hookcli.tensors import tree
+from hookcli.tensors.containers import hidden_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +119,14 @@ class DataBatches:
         setting = self._setting
         dtype = self._dtype or model_dtype(self._model)
         inputs = tree.replace(_tensors(inputs, dtype), tree.once(lambda path, x: x.detach()))
-        if not any(tree.leaves(inputs)):
+        if not any(tree.leaves(inputs)) and next(hidden_tensors(inputs), None) is None:
             held = "" if isinstance(given, AllInput) else f", but {class_name(given)}"
             raise UsageError(f"has no tensor for the model{held}")
         inputs = cast_to(part_of(inputs, setting), setting.device, self._dtype)
         (target,) = cast_to(part_of((_tensors(target, dtype),), setting), setting.device, self._dtype)
-        return Batch(inputs, target, ", ".join(tree.shape_text(x) for _, x in tree.leaves(inputs)))
+        shapes = [tree.shape_text(x) for _, x in tree.leaves(inputs)]
+        classes = map(class_name, inputs if isinstance(inputs, tuple) else inputs.values())
+        return Batch(inputs, target, ", ".join(shapes or classes))
 
 
 def _tensors(value: object, dtype: torch.dtype | None) -> object:

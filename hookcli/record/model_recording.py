@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.distributed import group_name
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
+from hookcli.record.arguments import check_arguments
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.writer import RecordWriter
@@ -71,6 +72,9 @@ class ModelRecording:
         rules: str | Sequence[str] = (),
         then: str = "",
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        check_arguments(ModelRecording, given)
+        every = None if every is None else int(every)  # NumPy's integers can't be written as JSON
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
         kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None

@@ -18,6 +18,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.looked_programs import own_programs_within
 from hookcli.hooks.torch_private.programs import backends_of, inside_wrapper
 from hookcli.probes.base import Probe
+from hookcli.record.arguments import check_arguments
 from hookcli.record.model_recording import ModelRecording
 from hookcli.reporters.report_page import ReportList
 from hookcli.table.meta import Meta
@@ -83,8 +84,13 @@ def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **s
     Around a whole training, with `every=100`: every 100th step goes into a record, as with `hookcli run`. See
     ModelRecording for `output` and the other settings.
     """
+    given = {"model": model, **settings}
     if every is None:
+        of_training = "is for the record of a whole training; add every=100"
+        check_arguments(_around_step, given, ModelRecording, of_training)
         return _around_step(model, ("activations",) if probes is None else probes, **settings)
+    given["every"] = every
+    check_arguments(ModelRecording, given, _around_step, "is for a single step; leave out every")
     return ModelRecording(model, every=every, **settings, **({} if probes is None else {"probes": probes}))
 
 

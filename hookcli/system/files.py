@@ -113,6 +113,8 @@ def content(path: str | Path, most: int = LARGEST, within: str | Path | None = N
     if within is None and is_pipe(path):
         return b"".join(_bounded(_piped(path), most))
     with opened(path, within, buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise too_large(most)
         return b"".join(_bounded(iter(lambda: file.read(_BLOCK), b""), most))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import lru_cache
 
 from hookcli.table import Report, Row
 from hookcli.table.marks import mark
-from hookcli.table.names import is_operator, owner_of, prefixes, relative
+from hookcli.table.names import operator_owner, prefixes
 
 _INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
 
@@ -24,7 +25,7 @@ def folded(report: Report) -> Report:
     """
     names = [row.fqn for row in report.rows]
     containers = [str(name) for name in report.meta.get("containers", ())]
-    deepest = max((len(prefixes(name)) for name in names), default=0)
+    deepest = max((len(_ends(name)) for name in names), default=0)
     numbers: dict[str, int] = {}
     alike = [column.name for column in report.known_columns() if column.alike]
     signatures = [numbers.setdefault(_signature(row, alike), len(numbers)) for row in report.rows]
@@ -80,13 +81,14 @@ def _renamings(names: Sequence[str], signatures: Sequence[int], level: int) -> I
     """Old and new names of blocks whose last name is at this level, counted from 0."""
     families: dict[tuple[str, str], dict[int, _Block]] = defaultdict(lambda: defaultdict(_Block))
     for place, (name, signature) in enumerate(zip(names, signatures, strict=True)):
-        block_name = next(islice(prefixes(name), level, None), "")
-        if not block_name or is_operator(block_name):  # add_1 and add_2 do not repeat each other
+        ends = _ends(name)
+        if level >= len(ends):
             continue
-        owner = owner_of(block_name)
-        if match := _INDEXED.fullmatch(relative(block_name, owner)):
-            block = families[owner, match[1]][int(match[2])]
-            block.rows.append((name[len(block_name) :], signature))
+        before = ends[level - 1] if level else 0
+        # An operator's own name begins with a colon: add_1 and add_2 do not repeat each other.
+        if match := _INDEXED.fullmatch(name[before : ends[level]].removeprefix(".")):
+            block = families[name[:before], match[1]][int(match[2])]
+            block.rows.append((name[ends[level] :], signature))
             block.places.append(place)
     for (owner, stem), blocks in families.items():
         start = f"{owner}.{stem}" if owner else stem
@@ -105,10 +107,24 @@ def _runs(blocks: dict[int, _Block], anywhere: bool) -> Iterator[list[int]]:
     yield from [run] if run[1:] else []
 
 
-def _renamed(names: Iterable[str], new: Mapping[str, str], level: int) -> list[str]:
+def _renamed(names: Sequence[str], new: Mapping[str, str], level: int) -> list[str]:
     """The names with their first parts, down to this level, replaced."""
-    split = ((name, next(islice(prefixes(name), level, None), name)) for name in names)
+    ends = (_ends(name) for name in names)
+    split = ((name, name[: end[level]] if level < len(end) else name) for name, end in zip(names, ends, strict=True))
     return [new[old] + name[len(old) :] if old in new else name for name, old in split]
+
+
+@lru_cache(maxsize=1 << 14)
+def _ends(name: str) -> array[int]:
+    """Where the names of the modules around a place end in its own, the outermost first, and its own end.
+
+    The names themselves would take memory that grows with the cube of a chain's length.
+    """
+    owner = operator_owner(name)
+    around = name if owner is None else owner
+    ends = array("q", (match.start() for match in re.finditer(r"\.", around)))
+    ends.extend(len(part) for part in dict.fromkeys((around, name)) if part)
+    return ends
 
 
 def times(row: Row) -> str:

@@ -66,7 +66,8 @@ class Row:
         if lacking:
             stats = dict.fromkeys(FIGURES, math.nan) | stats
         hist = Histogram.from_dict(values["hist"]) if "hist" in values else None
-        rest = {k: v for k, v in values.items() if k not in stats and k != "hist"}
+        derived = {"hist", *HIST_KEYS} if hist else {"hist"}  # of the histogram, which `__getitem__` computes again
+        rest = {k: v for k, v in values.items() if k not in stats and k not in derived}
         return cls(rest, TensorStats(**stats, hist=hist), lacking)
 
 

@@ -15,6 +15,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 
+from hookcli.engine.onnx.graph import operators
+
 Cli = Any
 MODEL = """
 import torch
@@ -229,3 +231,11 @@ def test_wrong_sides(cli: Cli, folder: Path) -> None:
     ):
         ran = cli("diff", *argv)
         assert (ran.code, ran.out) == (2, "") and said in ran.err, ran.err
+
+
+def test_names_of_very_many_segments_name_no_module() -> None:
+    for name in ("/" + "a/" * 100_000 + "Conv", "/" + "a/" * 2 + "Conv"):
+        node = helper.make_node("Conv", ["x"], ["y"], name=name)
+        graph = helper.make_graph([node], "g", [], [])
+        [operator] = operators(graph, {"a", "a.a"}, [])
+        assert operator.scope == (None if len(name) > 100 else "a.a")

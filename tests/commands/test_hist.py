@@ -16,7 +16,9 @@ from observing import observed, rows
 from record.observe.figures import net
 from torch import Tensor, nn
 
+from hookcli.table.files import read_reports
 from hookcli.table.histogram import Histogram
+from hookcli.table.stats import HIST_KEYS
 from hookcli.tensors.stats import measure, resolve
 
 Cli = Callable[..., Any]
@@ -35,11 +37,22 @@ def test_a_command_with_histograms(command: str, cli: Cli, net: Path) -> None:
         hist = row["hist"]
         assert sum(hist["negative"]) + row["zeros"] + sum(hist["positive"]) == row["numel"]
     without = json.loads(cli(command, "net.py:Net", "-i", "2x3x4x4", "-f", "json").out)["reports"][0]
-    assert [{k: v for k, v in row.items() if k != "hist"} for row in found["rows"]] == without["rows"]
+    of_histogram = {"hist", *HIST_KEYS}
+    assert [{k: v for k, v in row.items() if k not in of_histogram} for row in found["rows"]] == without["rows"]
     table = list(csv.DictReader(io.StringIO(cli(command, "net.py:Net", "-i", "2x3x4x4", "--hist", "-f", "csv").out)))
     for row, line in zip(found["rows"], table, strict=True):
+        assert [row[key] for key in HIST_KEYS] == [float(line[key]) for key in HIST_KEYS]
         assert row["min"] <= float(line["p1"]) <= float(line["p50"]) <= float(line["p99"]) <= row["max"]
         assert 0 == int(line["outside_float16"]) <= int(line["outside_float8_e4m3"]) <= row["numel"]
+
+
+def test_quantiles_alone_in_json_and_read_again(cli: Cli, net: Path) -> None:
+    words = ("activations", "net.py:Net", "-i", "2x3x4x4", "--hist")
+    chosen = json.loads(cli(*words, "--columns", "fqn,p50,outside_float16", "-f", "json").out)["reports"][0]["rows"]
+    assert cli(*words, "-o", "a.json").code == 0
+    [report] = read_reports("a.json")
+    assert [row["p50"] for row in report.rows] == [row["p50"] for row in chosen] and None not in chosen[0].values()
+    assert not any(key in row.values for row in report.rows for key in HIST_KEYS)  # computed again where rows merge
 
 
 def test_several_processes_merge_their_histograms(cli: Cli, net: Path) -> None:

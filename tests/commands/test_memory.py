@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +53,17 @@ def report(cli: Cli, *arguments: str) -> Any:
         assert ran.code == 0, ran.err
         [_found[arguments]] = json.loads(ran.out)["reports"]
     return _found[arguments]
+
+
+def test_weights_must_fit_and_change_nothing(cli: Cli) -> None:
+    model: torch.nn.Module = runpy.run_path("net.py")["Net"]()
+    torch.save({"net": model.state_dict()}, "w.pt")
+    found = report(cli, "--weights", "w.pt")
+    assert found["rows"] == report(cli)["rows"] and found["meta"]["weights"] == "w.pt"
+    torch.save({"net": {"head.bias": torch.ones(4)}}, "w.pt")
+    ran = cli("memory", *INPUT, "--weights", "w.pt")
+    assert ran.code == 2 and "--weights w.pt does not fit the model: missing 5" in ran.err
+    assert cli("memory", *INPUT, "--weights", "w.pt", "--no-strict").code == 0
 
 
 def test_rows_add_up_to_the_peak(cli: Cli) -> None:

@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import paged
 import pytest
 from records import HEADER, bad, end, recorded_step
 
+from hookcli.commands import report_serve
 from hookcli.record.file.writer import RecordWriter
 
 
@@ -134,3 +137,22 @@ def test_a_port_in_use_is_an_error(path: Path) -> None:
         ran = forks.run(command, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and len(ran.stderr.splitlines()) == 1
     assert f"--port {port}: is in use by another program; name another one, or leave it out" in ran.stderr
+
+
+def test_half_open_connections_are_bounded_and_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_serve.PageServer, "_room", threading.BoundedSemaphore(2))
+    with closing(report_serve.LivePage(path)) as live, report_serve.PageServer(None) as server:
+        server.live = live
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            clients = [socket.create_connection(server.server_address) for _ in range(5)]
+            for refused in clients[2:]:
+                refused.settimeout(60)
+                assert refused.recv(1) == b""
+            for client in clients:
+                client.close()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert report_serve._Handler.timeout is not None  # then a connection without a word is closed

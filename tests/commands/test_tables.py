@@ -171,6 +171,14 @@ def test_verbose_alone_says_what_it_goes_with(cli: Cli) -> None:
         assert ran.err == "hookcli: error: --verbose goes with --version: hookcli --version --verbose\n"
 
 
+@pytest.mark.parametrize("words", [{}, {"COMP_WORDS": "hookcli sh"}, {"COMP_WORDS": "hookcli sh", "COMP_CWORD": "x"}])
+def test_completion_without_words(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: dict[str, str]) -> None:
+    for name, value in ({"_HOOKCLI_COMPLETE": "complete_bash"} | words).items():
+        monkeypatch.setenv(name, value)
+    ran = cli("shapes")
+    assert ran.code == 2 and ran.err.startswith("hookcli: error: _HOOKCLI_COMPLETE is set without COMP_WORDS"), ran.err
+
+
 def test_completion_knows_the_models() -> None:
     asked = {"COMP_WORDS": "hookcli shapes resnet1", "COMP_CWORD": "2", "_HOOKCLI_COMPLETE": "complete_bash"}
     code = "from hookcli.__main__ import entry; entry()"

@@ -211,3 +211,11 @@ def test_memory_is_bounded_and_torch_not_imported(gib: float, tmp_path: Path) ->
     code, torch_is_there, kib = ran.stderr.split()
     assert (code, torch_is_there) == ("0", "False") and int(kib) * 1024 < 200e6
     assert ran.stdout.count("67,108,864   100%") == gib * 8
+
+
+def test_grouped_rows_keep_the_spectral_columns(cli: Cli, folder: Path) -> None:
+    matrices = {"enc.x.weight": torch.diag(torch.tensor([3.0, 3.0])), "enc.y.weight": torch.tensor([[5.0, 0], [0, 0]])}
+    save_file(matrices, "two.safetensors")
+    words = ("--spectral", "--depth", "1", "--columns", "fqn,spectral_norm,stable_rank")
+    [line] = [line.split() for line in cli("weights", "two.safetensors", *words).out.splitlines() if "enc" in line]
+    assert line == ["enc", "(2)", "5.000", "1.000"]

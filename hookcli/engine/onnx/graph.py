@@ -15,6 +15,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"  # of torch.onnx.export(dynamo=True): "['
 _QUOTED = re.compile(r"'([^'\\]*)'")
 _PATH = re.compile(r"/(?:(.+)/)?[^/]+")  # of TorchScript's exporter: /layer1/layer1.0/conv1/Conv
 _CALL = re.compile(r"_\d+$")
+_DEEPEST = 1000  # modules within each other: Python's calls go no deeper
 _PASSED_ON = {"Add", "Cast", "DequantizeLinear", "Mul", "QuantizeLinear"}  # quantizers put these after an operator
 
 
@@ -101,8 +102,10 @@ def _named(node: Any, value: str, modules: Collection[str]) -> str | None:
         return None
     scopes = next((_QUOTED.findall(prop.value) for prop in node.metadata_props if prop.key == _SCOPES), [])
     if len(scopes) > 1:
-        return str(scopes[-2])
+        return str(scopes[-2]) if scopes[-2].count(".") < _DEEPEST else None
     path = next(filter(None, map(_PATH.fullmatch, (value, node.name))), None)
+    if path and path[0].count("/") > _DEEPEST:
+        return None
     parts: list[str] = []
     for segment in filter(None, (path[1] or "").split("/") if path else []):
         above = parts[:-1] if parts and segment.startswith(f"{parts[-1]}.") else parts  # layer1/layer1.0

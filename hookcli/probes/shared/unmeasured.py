@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Reason, Skipped
-from hookcli.table.names import around
 from hookcli.tensors import tree
 from hookcli.tensors.containers import Walked, hidden_tensors
 from hookcli.tensors.tree import Unseen
@@ -36,20 +35,29 @@ def _without_return(session: HookSession) -> Iterator[Skipped]:
 
 def never_called(session: HookSession) -> list[Skipped]:
     """Every module that could run and did not, or takes no hooks, with the reason as far as it is known."""
-    return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
-        Skipped(fqn, _why_never_called(fqn, session.model), kind=Reason.NEVER_CALLED)
-        for fqn, module in session.never_called().items()
-        if type(module).forward is not nn.Module.forward
-    ]
+    skipped = [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()]
+    never = [fqn for fqn, one in session.never_called().items() if type(one).forward is not nn.Module.forward]
+    reasons = _Reasons(session.model) if never else {}
+    return skipped + [Skipped(fqn, reasons[fqn], kind=Reason.NEVER_CALLED) for fqn in never]
 
 
-def _why_never_called(fqn: str, model: nn.Module) -> str:
-    owners = [model.get_submodule(name) for name in around(fqn)]
-    if owners and isinstance(owners[0], nn.MultiheadAttention):
-        return "never called: MultiheadAttention uses its weights without calling it"
-    if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
-        return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
-    return f"never called in {'train' if model.training else 'eval'} mode"
+class _Reasons(dict[str, str]):
+    """Why modules were never called, by name. Each module is visited once, after the one around it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        plain = f"never called in {'train' if model.training else 'eval'} mode"
+        fused = "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
+        modules: dict[str, nn.Module] = {}
+        of_parts: dict[str, str] = {}
+        for fqn, module in model.named_modules(remove_duplicate=False):
+            owner = fqn.rpartition(".")[0]
+            is_fused = isinstance(module, nn.TransformerEncoderLayer) and not model.training
+            self[fqn] = of_parts.get(owner, plain)
+            of_parts[fqn] = fused if is_fused else self[fqn]
+            if fqn and isinstance(modules[owner], nn.MultiheadAttention):
+                self[fqn] = "never called: MultiheadAttention uses its weights without calling it"
+            modules[fqn] = module
 
 
 class UnreachableTensors:

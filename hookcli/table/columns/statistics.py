@@ -98,8 +98,8 @@ STATISTICS = (
     Column("out_shape", "Gradient out", kind=Kind.SHAPE, drop=41),
     Column("dtype", "Dtype", kind=Kind.TEXT, usual="float32", alike=True, drop=15),
     Column("requires_grad", "Requires grad", kind=Kind.FLAG, aside=("parameters",)),
-    Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE),
-    Column("stable_rank", "Stable rank", kind=Kind.FIGURE),
+    Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE, merge=Merge.MOST),
+    Column("stable_rank", "Stable rank", kind=Kind.FIGURE, merge=Merge.LEAST),
     # Keys of rows that no report declares as columns
     *(Column(name, name.capitalize(), kind=Kind.SHAPES, required=True) for name in ("shapes", "input_shapes")),
     Column("output_shapes", "Outputs", kind=Kind.SHAPES, required=True),

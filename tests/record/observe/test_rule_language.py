@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 
 import pytest
@@ -113,6 +114,15 @@ def test_anything_else_is_refused_with_what_would_be_right(text: str, said: str)
         parse_rules([f"x: {text}"])
     message = str(refused.value)
     assert message.startswith("--rule ") and said in message and "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["1or loss", "loss > 5or lr > 1", "0x1for loss > 1", "std('\\d') > 1", "loss > 1e5if"])
+def test_python_warns_of_no_rule(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UsageError, match=r"--rule .*(put a space between a number and a word|a backslash)"):
+            parse_rules([text])
+        assert parse_rules(["loss > 1e-3 and lr < .5 or std(0.weight) > 1_000", "max_abs(layers.3e) > 2.5E+3"])
 
 
 def test_the_plan_refuses_what_can_not_be_done() -> None:

@@ -98,7 +98,9 @@ def _parsed(text: str) -> Rule:
     try:
         if len(condition) > _LETTERS:
             raise UsageError(f"a condition has at most {_LETTERS} characters")
-        tree = ast.parse(_CALL.sub(_quoted, condition), mode="eval").body
+        text = _CALL.sub(_quoted, condition)
+        _refuse_what_python_warns_of(text)
+        tree = ast.parse(text, mode="eval").body
         _holds(tree, lambda node, within: nodes.update({node: _term(node, within)}))
         if not nodes:
             raise UsageError(_EXAMPLE)
@@ -106,6 +108,15 @@ def _parsed(text: str) -> Rule:
         why = str(error) if isinstance(error, UsageError) else f"{getattr(error, 'msg', error)}; {_EXAMPLE}"
         raise UsageError(f"--rule {shortened(text, 80)!r}: {why}") from None
     return Rule(name.strip() or condition, tree, nodes)
+
+
+def _refuse_what_python_warns_of(text: str) -> None:
+    r"""Raise UsageError for `5or` and for `'\d'`: Python reads them with a warning, on the terminal of the user."""
+    if "\\" in text:
+        raise UsageError(f"a backslash has no meaning; {_EXAMPLE}")
+    for word in re.findall(r"(?<![\w.])\d[\w.]*", re.sub(r"'[^']*'", "", text)):
+        if not re.fullmatch(r"[\d_]+\.?\d*(?:[eE]\d*)?|0[xXbBoO][\da-fA-F]+", word):
+            raise UsageError(f"{word!r} is no number; put a space between a number and a word")
 
 
 def _quoted(call: re.Match[str]) -> str:
