@@ -13,6 +13,11 @@ def test_processor_time_leaves_out_what_others_on_the_machine_took(monkeypatch: 
     monkeypatch.setattr(clock, "perf_counter", lambda: passed)
     monkeypatch.setattr(clock, "thread_time", lambda: worked)
     own = clock.ProgramClock()
+    own.enter()
+    worked = 1.0
+    own.leave()
+    assert own.processor == 0.0  # unless it is asked for
+    own.count_processor(True)
     passed, worked = 5.0, 3.0
     own.enter()
     own.enter()
