@@ -78,7 +78,8 @@ class StillWeights(Check):
         course = measured.training
         if course.stepped >= LEAST and course.span >= SPAN:
             return ""
-        return f"it needs {LEAST} recorded steps of optimizers over {SPAN}; {course.stepped} over {course.span} were"
+        recorded = f"{course.stepped} within {course.span} were recorded"
+        return f"it needs {LEAST} recorded steps within {SPAN} or more; {recorded}"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training

@@ -44,6 +44,7 @@ class ProgramClock:
         self._own = 0.0
         self._depth = 0
         self._entered = 0.0
+        self._counts_processor = False
         self._processor = self._processor_before = 0.0
 
     def enter(self) -> None:
@@ -51,14 +52,15 @@ class ProgramClock:
         self._depth += 1
         if self._depth == 1:
             self._entered = perf_counter()
-            self._processor_before = thread_time()
+            if self._counts_processor:
+                self._processor_before = thread_time()
 
     def leave(self) -> None:
         self._depth -= 1
         if self._depth == 0:
             seconds = perf_counter() - self._entered
             self._own += seconds
-            self._processor += max(thread_time() - self._processor_before, 0.0)  # less than 0: of another thread
+            self._processor += self._processor_now()
             ProgramClock.total += seconds
 
     def counted(self, function: Callable[P, T]) -> Callable[P, T]:
@@ -92,10 +94,20 @@ class ProgramClock:
     def own(self) -> float:
         return self._own + (perf_counter() - self._entered if self._depth else 0.0)
 
+    def count_processor(self, counts: bool) -> None:
+        """Count the processor time of hookcli's own work from now on, or no longer: reading it takes a microsecond."""
+        self._processor = self.processor
+        self._counts_processor = counts
+        self._processor_before = thread_time() if counts else 0.0
+
     @property
     def processor(self) -> float:
         """Seconds of processor time that hookcli's own work took, which others on the machine do not make longer."""
-        return self._processor + (max(thread_time() - self._processor_before, 0.0) if self._depth else 0.0)
+        return self._processor + (self._processor_now() if self._depth else 0.0)
+
+    def _processor_now(self) -> float:
+        """What of it the work under way has taken; less than 0 if it began in another thread, which then is 0."""
+        return max(thread_time() - self._processor_before, 0.0) if self._counts_processor else 0.0
 
     def wait_begins(self) -> None:
         """Begin to wait for a DataLoader, perhaps for one whose data come from another."""

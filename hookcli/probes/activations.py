@@ -25,6 +25,7 @@ class ActivationsProbe(_CallStatsProbe):
     tensors = "output"
     operators = True
     inside_compiled = True
+    _scores: MaskedScores | None = None  # also of a model whose forward no hook sees
 
     def attach(self, session: HookSession) -> None:
         self.session = session

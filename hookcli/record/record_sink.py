@@ -95,7 +95,9 @@ class RecordSink:
         self.open().write(replace(step, at=perf_counter() - self._began))
         self._write_others()
         if step.phase == "train":
-            self._courses.setdefault(step.model, LossCourse()).updated(step.step, step.rows("optimizer"))
+            self._courses.setdefault(step.model, LossCourse()).updated(
+                step.step, [row.values for row in step.rows("optimizer")]
+            )
         if self.announce:
             self.announce = False
             self._say(f"recording in {self.path}")

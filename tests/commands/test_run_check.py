@@ -87,6 +87,15 @@ def test_a_step_whose_loss_jumped_unrecorded_is_recorded_by_the_next_command(tmp
     assert [entry.step for entry in entries] == list(range(17, 39))
 
 
+def test_a_loss_that_is_lost_after_a_jump_needs_no_search(tmp_path: Path) -> None:
+    jump = 'x.abs().sum() * 1e4 if step == 30 else float("nan") if'
+    (tmp_path / "train.py").write_text(LOST.replace('float("nan") if', jump))
+    ran = run(tmp_path, "run", "train.py", "33", "60", "0")
+    lost = "the loss was NaN from step 33 on (27 of 60 steps); before, it jumped to "
+    assert f"hookcli: Sequential: {lost}" in ran.stderr
+    assert ran.stderr.splitlines()[-1] == "Next: hookcli report train.run.jsonl"
+
+
 def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST)
     ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")
@@ -172,6 +181,7 @@ def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stderr
     fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
+    assert f"hookcli: {fault}" in ran.stderr.splitlines()  # of all ranks, though rank 0 writes it
     shown = run(tmp_path, "show", "train.run")
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
     (tmp_path / "healthy.py").write_text(RANKS.replace("(21, 1)", "None"))

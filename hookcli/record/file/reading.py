@@ -122,7 +122,7 @@ class Record:
         of_these = [entry for entry in self.entries if entry.phase == "train" and entry.model in looked_at]
         entries = [entry for entry in of_these if entry.step < EARLY or entry.step + 1 == looked_at[entry.model]]
         for step in self.steps(entries, lambda row: "optimizer" in row):
-            courses[step.model].updated(step.step, step.rows("optimizer"))
+            courses[step.model].updated(step.step, [row.values for row in step.rows("optimizer")])
 
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:
         """The last step of each model and phase, among these entries or all.

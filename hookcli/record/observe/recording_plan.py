@@ -227,6 +227,7 @@ class Schedule:
         chosen = number < _ALWAYS or number in self._soon or regular or self._ends_epoch(number)
         self._recorded += chosen
         self._before = own if chosen else None
+        self._clock.count_processor(chosen)
         return chosen
 
 

@@ -16,6 +16,18 @@ from torch.overrides import TorchFunctionMode
 from hookcli.record.file.record_lines import NonFinite
 from hookcli.record.file.views.run_lines import non_finite_line
 
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Says how many functions torch.compile has worked on: none, whatever other tests of this process have done."""
+
+    def say(number: int) -> None:
+        monkeypatch.setattr("hookcli.hooks.session.frames_compiled", lambda: number)
+
+    say(0)
+    return say
+
+
 STATE: list[Callable[[], Any]] = [torch._C._len_torch_function_stack, lambda: Tensor.backward]
 
 
@@ -95,6 +107,12 @@ def test_operators_of_the_loss_have_rows_and_gradients() -> None:
     grads = rows(seen.only, "grads", "output")
     assert grads["(loss):neg_1"].stats is not None and grads["(loss):neg_1"].stats.mean == 1.0
     assert grads["(loss):log_1"].stats is not None and grads["(loss):log_1"].stats.mean == pytest.approx(-1 / 8)
+
+
+def test_where_something_was_compiled_the_mode_ends_with_the_forward(compiled: Callable[[int], None]) -> None:
+    """PyTorch would compile functions of the loss again for it."""
+    compiled(1)
+    assert [*rows(observed(lambda: trained(log_of_zero, 1), ops="functions").only, "activations")] == ["", *"0123"]
 
 
 class Own(TorchFunctionMode):

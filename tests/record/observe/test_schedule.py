@@ -21,6 +21,9 @@ class Clock:
     seconds: float = 0.0
     processor: float = 0.0
 
+    def count_processor(self, counts: bool) -> None:
+        """It is counted by the test."""
+
 
 @dataclass
 class Run:
@@ -30,6 +33,8 @@ class Run:
     clock: Clock
     step: float
     cost: float
+    load: float = 1.0
+    """How many times as long everything takes, as others are at work on the machine."""
 
     def steps(self, first: int, stop: int) -> list[int]:
         recorded = []
@@ -37,8 +42,8 @@ class Run:
             if self.schedule.records(number):
                 recorded.append(number)
                 self.clock.processor += self.cost
-                self.clock.seconds += self.cost
-            self.clock.seconds += self.step
+                self.clock.seconds += self.cost * self.load
+            self.clock.seconds += self.step * self.load
         return recorded
 
 
@@ -73,6 +78,14 @@ def test_a_run_that_ends_within_its_first_minute_is_recorded_up_to_its_end(
     recorded = runs(step, cost).steps(0, steps)
     assert len(recorded) >= 10 and recorded[-1] >= steps * 0.7
     assert any(steps // 4 <= number < steps // 2 for number in recorded)
+
+
+@pytest.mark.parametrize("load", [3.0, 10.0])
+def test_a_busy_machine_records_as_many_steps_of_a_short_run(runs, load: float) -> None:
+    quiet = runs(0.07, 0.05).steps(0, 60)
+    run = runs(0.07, 0.05)
+    run.load = load
+    assert len(quiet) < 60 and len(run.steps(0, 60)) >= len(quiet)
 
 
 @pytest.mark.parametrize("step", [0.02, 0.1, 2.0])

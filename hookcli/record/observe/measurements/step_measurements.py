@@ -255,7 +255,7 @@ class StepMeasurements:
             facts = self.parameters.facts(self._model.optimizers())
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
-        return check_step(self._model.name, by_probe, meta, unread, self._model.judged[meta["phase"]], course)
+        return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
