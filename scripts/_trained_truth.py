@@ -39,7 +39,7 @@ def tensors(output: Any) -> dict[str, Tensor]:
     output = dict(output) if isinstance(output, Mapping) else output
     leaves = pytree.tree_flatten_with_path(output)[0]
     found = {pytree.keystr(path).replace("'", '"'): x for path, x in leaves if isinstance(x, Tensor)}
-    # Copies, which an in-place operation after it does not reach.
+    # Copies, which an in-place operation that comes after does not reach.
     return {path: x.detach().to(torch.float64, copy=True) for path, x in found.items() if x.is_floating_point()}
 
 
