@@ -21,7 +21,7 @@ from hookcli.hooks.events import PicklableHook
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call, on_stack
-from hookcli.hooks.torch_private.modules import forward_hooks, has_forward_hooks
+from hookcli.hooks.torch_private.modules import forward_hooks, has_forward_hooks, other_global_hooks
 from hookcli.tensors.tree import Args, Kwargs
 
 
@@ -111,21 +111,23 @@ class OutermostCalls:
     """Reports outermost calls to a listener. `entering` makes the global pre-hook; `registered` gets its handle.
 
     The hook is off while an outermost call runs: PyTorch calls the modules inside more quickly without one. Where other
-    threads may call modules, it stays on, since it is the same for all. A token tells of the end of a call whose end
-    does not matter to the listener, and of one that an interrupt ends, since no hook does.
+    threads may call modules it stays on, since it is the same for all, and where other hooks would see the arguments.
+    A token tells of the end of a call whose end does not matter to the listener, and of one that an interrupt ends,
+    since no hook does.
     """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._local = _Local()
         self._hooks: OrderedDict[int, Any] = OrderedDict()
-        self._id, self._hook = 0, None
+        self._id = 0
+        self._hook: Any = None
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
 
     def registered(self, handle: RemovableHandle) -> None:
         """Note the handle of the global pre-hook."""
-        self._hooks, self._id = handle.hooks_dict_ref(), handle.id
-        self._hook = self._hooks[handle.id]
+        hooks: Any = handle.hooks_dict_ref()
+        self._hooks, self._id, self._hook = hooks, handle.id, hooks[handle.id]
 
     def _off(self, call: _OutermostCall, args: Args) -> ArgsWithToken:
         """Take the global pre-hook off during this call. Returns arguments for it that tell of its end."""
@@ -157,7 +159,7 @@ class OutermostCalls:
         if self._later and (later := self._later.pop(threading.get_ident(), None)) is not None:
             later[0].remove()
 
-    def entering(self) -> Callable[[nn.Module, Args], Args | None]:
+    def entering(self) -> Callable[..., Any]:
         local = self._local
         is_compiling = torch.compiler.is_compiling
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
@@ -176,15 +178,15 @@ class OutermostCalls:
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
                 return None
             local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
-            several = other_threads()
-            if not (matters or several or has_forward_hooks(module)):
+            alone = not (has_forward_hooks(module) or other_global_hooks(self._id) or other_threads())
+            if alone and not matters:
                 return self._off(call, args)
             leave = PicklableHook(partial(self._leave, call))
             if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
                 call.handle = torch_module.register_module_forward_hook(leave, always_call=True)
             else:
                 call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
-            return None if several else self._off(call, args)
+            return self._off(call, args) if alone else None
 
         return enter
 
@@ -249,7 +251,7 @@ class OutermostCalls:
         if output is None and sys.exc_info()[1] is not error:
             return self._failed(module, handle)
         handle.remove()
-        self._listener.leave(module, args, kwargs, output)
+        self._listener.leave(module, tuple(args), kwargs, output)
         return None
 
     def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:

@@ -144,7 +144,7 @@ def step_is_hooked(kind: type[Optimizer]) -> bool:
 
 
 @lru_cache(256)
-def _hooked_steps(kind: type[Optimizer]) -> int:
+def _hooked_steps(kind: Any) -> int:
     """The number of classes, among a class and its bases, whose step has hooks."""
     return sum(_code(vars(one).get("step")) is _STEP for one in kind.__mro__)
 

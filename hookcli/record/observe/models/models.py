@@ -66,20 +66,9 @@ class ObservedModels:
         model = self._models.get(module) or self._aliases.get(module)
         if model is not None or module in self._odd:
             return model
-        try:
-            return self._found(module)
-        except Exception as error:
-            if raised_by_signal_handler(error):
-                raise
-            self._odd[module] = None
-            what = type_text(module)
-            self.notes[f"{what} is left out: PyTorch can't list its parameters ({in_brief(error)})"] = None
-            return None
-
-    def _found(self, module: nn.Module) -> ObservedModel | None:
         if self._only and not self._only(module):
             return None
-        if next(module.parameters(), None) is None:
+        if not self._has_parameters(module):
             if not isinstance(module, GraphModule):  # torch.compile makes these of parts of models
                 self.others[plain_type(module)] += 1
             return None
@@ -89,6 +78,18 @@ class ObservedModels:
         if (core := held_by(module)) is not module or (model := self._sharing(module)) is not None:
             return self._alias(module, model or self.find(core))
         return self._first_call(module, bypassed=owner is not None)
+
+    def _has_parameters(self, module: nn.Module) -> bool:
+        """True if a module has parameters; a note where PyTorch can't list them, as without a hash."""
+        try:
+            return next(module.parameters(), None) is not None
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._odd[module] = None
+            what = type_text(module)
+            self.notes[f"{what} is left out: PyTorch can't list its parameters ({in_brief(error)})"] = None
+            return False
 
     def _alias(self, module: nn.Module, model: ObservedModel | None) -> ObservedModel | None:
         if model is not None:
