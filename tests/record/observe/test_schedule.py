@@ -133,7 +133,7 @@ def test_a_step_of_many_forwards_observes_them_while_there_is_time(runs) -> None
         assert run.schedule.records(0)
         now = []
         for seconds in (1.0, 1.0):
-            run.clock.own += seconds
+            run.clock.processor += seconds
             now.append(run.schedule.goes_on())
         assert now == seen
 
