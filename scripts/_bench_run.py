@@ -85,6 +85,43 @@ class ObservedStep:
             self.model(self.x[:2])
 
 
+class TinySteps:
+    """Steps of a model so small that what an unrecorded step costs shows; the observer has seen the model before."""
+
+    STEPS = 200
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self._model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+        self._x = torch.randn(4, 8)
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-6)
+        self._observer: Observer | None = None
+
+    def step(self) -> None:
+        self._optimizer.zero_grad()
+        self._model(self._x).square().mean().backward()
+        self._optimizer.step()
+
+    def steps(self) -> None:
+        for _ in range(self.STEPS):
+            self.step()
+
+    def plain(self) -> None:
+        """Nothing is on in the next steps."""
+        if self._observer:
+            self._observer.stop()
+            self._observer = None
+
+    def observed(self) -> None:
+        """An observer is on in the next steps, and records none."""
+        self.plain()
+        writer = RecordWriter("/dev/null")
+        sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 0, {}), print)
+        self._observer = Observer(RecordingPlan(every=10**9, start=10**6), sink).start()
+        for _ in range(3):
+            self.step()
+
+
 class WholeRun:
     """A whole training, with an observer that keeps every loss and chooses the recorded steps; and without.
 

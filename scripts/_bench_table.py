@@ -25,6 +25,7 @@ BEGIN, END = "<!-- written by scripts/bench --markdown -->\n", "<!-- end -->\n"
 BATCH = 10
 GRADS_OF = ("parameters", "outputs", "inputs")
 RULED = f"A training step of resnet50, batch {BATCH}, under hookcli run --rule"
+TINY = "200 steps of a model of two layers that are not recorded, under hookcli run"
 WHOLE = "A training of resnet18 that takes a minute, under hookcli run"
 OPERATORS_OF = ("resnet50", "vit_b_16", "swin_t")
 WEIGHTS = "A safetensors file of 10 GiB in bfloat16, as a process"
@@ -83,6 +84,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         "--live tensorboard",
     ),
     RULED: ("plain", "not recorded", "a rule on grad_norm"),
+    TINY: ("plain", "not recorded"),
     WHOLE: ("plain", "hookcli run"),
     f"A training step of resnet50, batch {BATCH}, under wandb.watch": (
         *("plain", "histograms of gradients", "histograms of gradients and parameters"),
@@ -111,7 +113,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
     ),
 }
-UNMEASURED: Sequence[str] = (RULED, *(insight_title(kernel) for kernel in KERNELS))
+UNMEASURED: Sequence[str] = (RULED, TINY, *(insight_title(kernel) for kernel in KERNELS))
 """Tables that the page may lack, since the bench has not measured them on a quiet machine yet."""
 GPU_MODELS, GPU_DTYPES, GPU_BATCH = ("resnet50", "vit_b_16"), ("bfloat16", "float32"), 256
 GPU: Mapping[str, Sequence[str]] = {

@@ -10,13 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from _bench_measure import Sample, apart, compare, console, installed, timed
-from _bench_table import BATCH, RULED, WHOLE
+from _bench_table import BATCH, RULED, TINY, WHOLE
 
+_TINY_TARGETS = {"not recorded": 1.35}
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 
 
 def run(rounds: int) -> None:
     apart(partial(_run, rounds))
+    apart(partial(_tiny_steps, rounds))
     apart(partial(_whole_run, min(rounds, 3)))
     if installed("wandb"):
         apart(partial(_wandb, rounds))
@@ -45,6 +47,17 @@ def _run(rounds: int) -> None:
     ruled = partial(observed.watched, (), ["grad_norm > 5 * median(50)"])
     both = {name: runs[name] for name in ("plain", "not recorded")}
     compare(RULED, rounds, both | {"a rule on grad_norm": partial(timed, observed.step, ruled)})
+
+
+def _tiny_steps(rounds: int) -> None:
+    from _bench_run import TinySteps
+
+    tiny = TinySteps()
+    runs = {
+        "plain": partial(timed, tiny.steps, tiny.plain),
+        "not recorded": partial(timed, tiny.steps, tiny.observed),
+    }
+    compare(TINY, rounds, runs, _TINY_TARGETS)
 
 
 def _whole_run(rounds: int) -> None:

@@ -81,6 +81,9 @@ class Seen:
     def begin_step(self) -> None:
         pass
 
+    def part_failed(self, line: str, error: Exception) -> None:
+        self.errors.append(error)
+
     def gave_up(self, error: Exception) -> None:
         self.errors.append(error)
 

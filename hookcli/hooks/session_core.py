@@ -37,6 +37,7 @@ class SessionCore:
     `ran_inside`: a module was seen to run inside a compiled program.
     `past_compiled`: compiled modules run as they are compiled, without the mode that sees operators.
     `operators_too`: callbacks that subscribe now also get the events of operators.
+    `wrap_callback`: wraps callbacks that subscribe now.
     `before_operators`: called before each function that may turn out to be an operator, with the module's call.
     `clock`: counts the time that callbacks take, unless `guard` does.
     """
@@ -72,6 +73,7 @@ class SessionCore:
         self.operators_too = True
         self.loss_call: Call | None = None
         """Stands for the loss function, while its operators are watched."""
+        self.wrap_callback: Callable[[Callback], Callback] = lambda callback: callback
         self.before_operators: list[Callable[[Call, object], object]] = []
         self._before_backward: list[Callable[[Roots], object]] = []
 
@@ -104,6 +106,7 @@ class SessionCore:
 
     def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
         """Call back with every event of this kind; with operators' events only if `operators_too`."""
+        callback = self.wrap_callback(callback)
         if modules:
             self._callbacks[kind].append(callback)
         if self.operators_too:

@@ -169,6 +169,15 @@ class RecordSink:
         self._failed = True
         self._notes.append(f"{what}; nothing was recorded from then on")
         self._say(f"warning: {what}; the program continues without being recorded")
+        self._trace(error)
+
+    def part_failed(self, line: str, error: Exception) -> None:
+        """Warn of a part that is left out from now on. The notes on its model say so, too."""
+        self._say(f"warning: {line}")
+        self._trace(error)
+
+    def _trace(self, error: Exception) -> None:
+        """Show where hookcli failed, if `--debug` asks."""
         if self._debug:
             import traceback
 

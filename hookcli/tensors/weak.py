@@ -39,6 +39,9 @@ class WeakIds(Generic[K, V]):
     def __contains__(self, key: K) -> bool:
         return id(key) in self._entries
 
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
     def get(self, key: K) -> V | None:
         entry = self._entries.get(id(key))
         return None if entry is None else entry[1]

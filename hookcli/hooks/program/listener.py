@@ -14,10 +14,11 @@ from hookcli.tensors.tree import Args, Kwargs
 class Listener(Protocol):
     """Gets a call for each thing that the program does. No method may raise."""
 
-    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> bool:
         """An outermost module is called: no other module's forward calls it. It may call the module itself.
 
-        Hooks give no `kwargs`: `keywords` finds those of the call.
+        Returns whether the end of the call matters: else none of the methods below is called for it. Hooks give no
+        `kwargs`: `keywords` finds those of the call.
         """
 
     def leave(self, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from hookcli.hooks.events import PicklableHook
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call, on_stack
-from hookcli.hooks.torch_private.modules import forward_hooks
+from hookcli.hooks.torch_private.modules import forward_hooks, has_forward_hooks, other_global_hooks
 from hookcli.tensors.tree import Args, Kwargs
 
 
@@ -39,6 +40,12 @@ class KwargsWithToken(dict[str, object]):
     def __init__(self, kwargs: Kwargs, token: Token) -> None:
         super().__init__(kwargs)
         self.token = token
+
+
+class ArgsWithToken(tuple[object, ...]):
+    """Positional arguments with a token that lives as long as they do."""
+
+    token: Token
 
 
 def when_gone(token: Token, do: Callable[[], object]) -> ref[Token]:
@@ -68,17 +75,17 @@ def raise_dropped() -> None:
 
 @dataclass(slots=True)
 class _OutermostCall:
-    """A thread's outermost call, while it is under way. `depth`: how many calls of the same module are inside it."""
+    """A thread's outermost call, while it is under way."""
 
     module: nn.Module | None
     frame: FrameType | None
     error: BaseException | None
     handle: RemovableHandle | None = None
-    depth: int = 0
+    token: ref[Token] | None = None
 
     def over(self) -> None:
         """Release the program's objects: after an exception, the hook, which refers to this, stays for a while."""
-        self.module = self.frame = self.error = None
+        self.module = self.frame = self.error = self.token = None
 
 
 class _Local(threading.local):
@@ -88,15 +95,61 @@ class _Local(threading.local):
     busy = False
 
 
+_SERVANTS = ("QueueFeederThread", "_pin_memory_loop", "TMonitor", "TensorBoard")
+
+
+def other_threads() -> bool:
+    """True if another thread may call modules: one that neither feeds a DataLoader nor draws a progress bar."""
+    if threading.active_count() == 1:
+        return False
+    mine = threading.get_ident()
+    others = (f"{type(one).__name__} {one.name}" for one in threading.enumerate() if one.ident != mine)
+    return not all(any(servant in name for servant in _SERVANTS) for name in others)
+
+
 class OutermostCalls:
-    """Reports outermost calls to a listener. `entering` makes the global pre-hook."""
+    """Reports outermost calls to a listener. `entering` makes the global pre-hook; `registered` gets its handle.
+
+    The hook is off while an outermost call runs: PyTorch calls the modules inside more quickly without one. Where other
+    threads may call modules it stays on, since it is the same for all, and where other hooks would see the arguments.
+    A token tells of the end of a call whose end does not matter to the listener, and of one that an interrupt ends,
+    since no hook does.
+    """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._local = _Local()
+        self._hooks: OrderedDict[int, Any] = OrderedDict()
+        self._id = 0
+        self._hook: Any = None
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
 
+    def registered(self, handle: RemovableHandle) -> None:
+        """Note the handle of the global pre-hook."""
+        hooks: Any = handle.hooks_dict_ref()
+        self._hooks, self._id, self._hook = hooks, handle.id, hooks[handle.id]
+
+    def _off(self, call: _OutermostCall, args: Args) -> ArgsWithToken:
+        """Take the global pre-hook off during this call. Returns arguments for it that tell of its end."""
+        passed_on = ArgsWithToken(args)
+        passed_on.token = token = Token()
+        call.token = when_gone(token, partial(self._gone, call))
+        self._hooks.pop(self._id, None)
+        return passed_on
+
+    def _on(self) -> None:
+        """Put the global pre-hook on again, before those of others, as it was."""
+        if self._hook is not None and self._id not in self._hooks:
+            self._hooks[self._id] = self._hook
+            self._hooks.move_to_end(self._id, last=False)
+
+    def _gone(self, call: _OutermostCall) -> None:
+        """Note that the frame of this call is gone, and no hook has told."""
+        if self._local.call is call:
+            self._drop(call)
+
     def close(self) -> None:
+        self._hook = None
         for handle, _ in self._later.values():
             handle.remove()
         self._later.clear()
@@ -106,28 +159,34 @@ class OutermostCalls:
         if self._later and (later := self._later.pop(threading.get_ident(), None)) is not None:
             later[0].remove()
 
-    def entering(self) -> Callable[[nn.Module, Args], None]:
+    def entering(self) -> Callable[..., Any]:
         local = self._local
         is_compiling = torch.compiler.is_compiling
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
-        def enter(module: nn.Module, args: Args) -> None:
+        def enter(module: nn.Module, args: Args) -> Args | None:
             if is_compiling() or local.busy:
-                return
+                return None
             call = local.call
-            if call is not None and ((call.module is not module and called_by_module()) or self._inside(call, module)):
-                return
+            if (call is None or call.module is not module) and called_by_module():
+                return None  # with no call: inside one that began while the hook was off for another thread's
+            if call is not None and self._inside(call):
+                return None
             if in_backward() or is_tracing():  # a recomputation, or tracing
-                return
-            self._report(module, args)
+                return None
+            matters = self._report(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
-                return
+                return None
             local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
+            alone = not (has_forward_hooks(module) or other_global_hooks(self._id) or other_threads())
+            if alone and not matters:
+                return self._off(call, args)
             leave = PicklableHook(partial(self._leave, call))
             if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
                 call.handle = torch_module.register_module_forward_hook(leave, always_call=True)
             else:
                 call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+            return self._off(call, args) if alone else None
 
         return enter
 
@@ -136,12 +195,13 @@ class OutermostCalls:
         """True while the listener, told of a call that begins, calls modules itself in this thread."""
         return self._local.busy
 
-    def _report(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
+    def _report(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> bool:
+        """Report a call that begins. Returns whether its end matters."""
         self.clean_up()
         raise_dropped()
         self._local.busy = True
         try:
-            self._listener.enter(module, args, kwargs)
+            return self._listener.enter(module, args, kwargs)
         finally:
             self._local.busy = False
 
@@ -166,10 +226,9 @@ class OutermostCalls:
         self._listener.leave(module, args, kwargs, output)
         return output
 
-    def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
-        """Return whether the module is called inside this call; an interrupted call is dropped."""
+    def _inside(self, call: _OutermostCall) -> bool:
+        """Return whether a module is called inside this call; an interrupted call is dropped."""
         if on_stack(call.frame):
-            call.depth += call.module is module
             return True
         self._drop(call)
         return False
@@ -181,10 +240,10 @@ class OutermostCalls:
         """
         if call is not self._local.call or module is not call.module:  # another thread's call, or an interrupted one
             return None
-        if call.depth:
-            call.depth -= 1
+        if frame_of_call(sys._getframe(1)) is not call.frame:  # a call of the same module inside
             return None
         self._local.call = None
+        self._on()
         handle, error = call.handle, call.error
         assert handle is not None
         call.over()
@@ -192,7 +251,7 @@ class OutermostCalls:
         if output is None and sys.exc_info()[1] is not error:
             return self._failed(module, handle)
         handle.remove()
-        self._listener.leave(module, args, kwargs, output)
+        self._listener.leave(module, tuple(args), kwargs, output)
         return None
 
     def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:
@@ -216,6 +275,7 @@ class OutermostCalls:
 
     def _drop(self, call: _OutermostCall) -> None:
         self._local.call = None
+        self._on()
         call.over()
         if call.handle:
             call.handle.remove()

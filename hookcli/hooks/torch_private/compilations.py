@@ -94,6 +94,8 @@ class CompilerNotes:
         """The new compilations and breaks; False if there were more compilations than PyTorch keeps metrics of."""
         if (utils := imported(_UTILS)) is None:
             return [], [], True
+        if not any(private(utils, name, [None], _LOST) for name in ("_compilation_metrics", "graph_break_reasons")):
+            return [], [], True  # nothing has been compiled
         all_metrics = private(utils, "get_compilation_metrics", list, _LOST)()
         metrics, known = self._new(0, all_metrics)
         breaks, _ = self._new(1, private(utils, "graph_break_reasons", [], "graph breaks are not named"))

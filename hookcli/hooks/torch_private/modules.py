@@ -127,6 +127,16 @@ forward_hooks: Callable[[nn.Module], Mapping[int, object]] = getter(
 """A module's forward hooks by id, in the order of calling."""
 
 
+_forward_pre_hooks: Callable[[nn.Module], Mapping[int, object]] = getter(
+    _MODULE, "_forward_pre_hooks", lambda module: {0: None}, "each call of a model takes longer"
+)
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """True if a module has forward hooks of its own, which may keep the arguments that PyTorch gives them."""
+    return bool(forward_hooks(module) or _forward_pre_hooks(module))
+
+
 def other_global_hooks(ours: int) -> bool:
     """True if there are global hooks on modules besides the forward pre-hook `ours`: torch.compile warns of any."""
     tables = {kind: table for kind, table, _ in global_tables()}

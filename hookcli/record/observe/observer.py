@@ -85,6 +85,8 @@ class Observer:
                     self.models.counts[name].note(note)
                 self._steps.rules.end()
                 self.models.note_parts()
+                for name, line in self._steps.failed:
+                    self.models.counts[name].note(line)
         self._active = False
         self._steps.discard()
         if self._inside:
@@ -140,16 +142,17 @@ class Observer:
 
     # Forwards.
 
-    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> bool:
         if not self._active:
             self._steps.discard()
-            return
+            return False
         if self._inside and self._inside.tries_elsewhere:
-            return
+            return False
         with self._lock:
             self.clock.outermost()
             with self._boundary:
-                self._forwards.begin(module, args, kwargs)
+                return self._forwards.begin(module, args, kwargs)
+        return False
 
     def leave(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         model, step = self._forwards.pop()
@@ -180,10 +183,11 @@ class Observer:
 
     def _begin_backward(self, tensors: Any, gradients: Any, inputs: object) -> None:
         losses = self._steps.losses
-        models = [] if [*self.optimizer_steps] else list(self.models.alive())
+        models = [] if self.optimizer_steps else list(self.models.alive())
         if len(models) < 2 and self.optimizer_steps.get_gradients(inputs) and not why_unobservable():
             losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
-            self._steps.rules.backward_begins(lambda: self._passes.scale(tensors))
+            if self._steps.rules.rules:
+                self._steps.rules.backward_begins(lambda: self._passes.scale(tensors))
             if models:
                 losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
         if self._steps:
@@ -191,7 +195,7 @@ class Observer:
 
     def backward_over(self) -> None:
         if self._active:
-            if self._safely(self._steps.losses.end_pass, self.optimizer_steps):
+            if self._safely(self._steps.losses.end_pass, self.optimizer_steps) and self._steps.rules.rules:
                 self._safely(self._steps.rules.backward_over, self.models.alive())
             if self._passes.under_way:
                 self._safely(self._passes.end)

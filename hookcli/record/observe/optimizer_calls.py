@@ -68,7 +68,7 @@ class OptimizerCalls:
                 if snapshot.closure:  # which may have opened the step
                     step.measured.take_groups(optimizer)
                     step.measured.take_gradients(optimizer)
-                step.measured.parameters.take_updates(snapshot)
+                step.measured.take_updates(snapshot)
         models = self._models.of(optimizer)
         numbers = {model.name: model.next_step_of(optimizer) for model in models}
         self._steps.rules.stepped({model: numbers[model.name] for model in models}, optimizer)

@@ -31,13 +31,18 @@ class Forwards:
         self._steps = steps
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
 
-    def begin(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
-        """Begin an outermost forward: a call of a module by the program, not by another module."""
-        self.fail()
-        self._steps.close_abandoned()
+    def begin(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> bool:
+        """Begin an outermost forward: a call of a module by the program, not by another module.
+
+        Returns whether its end matters.
+        """
+        if self._running:
+            self.fail()
+        if self._steps:
+            self._steps.close_abandoned()
         model = self._models.find(module)
         if model is None:
-            return
+            return False
         for waiting in self._steps:
             waiting.measured.stop_loss()
         grad = torch.is_grad_enabled()
@@ -51,11 +56,13 @@ class Forwards:
             step = None
         if grad:
             self._follow_updates_by_hand(model, step, number)
-        if step is not None or not (grad and model.has_optimizer):  # else the optimizer ends the step
+        matters = step is not None or not (grad and model.has_optimizer)  # else the optimizer ends the step
+        if matters:
             self._running[threading.get_ident()] = model, step
         (model.training if grad else model.inference).start(goes_on=goes_on)
         if step is not None:
             step.begin_forward(module, args, kwargs)
+        return matters
 
     def _follow_updates_by_hand(self, model: ObservedModel, step: ObservedStep | None, number: int) -> None:
         """Measure what the program has changed since the model's last forward, if no optimizer updates the model."""
@@ -74,8 +81,8 @@ class Forwards:
             if step.takes_forward(number):
                 step.forwards += 1
                 step.goes_on = bool(step.stepped)
-                observed = step.observed_forwards < MOST_FORWARDS and step.state is State.WAITING
-                return step if observed else None
+                more = step.observed_forwards < MOST_FORWARDS and self._steps.schedule.goes_on()
+                return step if more and step.state is State.WAITING else None
             self._steps.close_finished(step)
         position = self._position(model, number, forward, grad)
         if not self._steps.wants(position) or model.hidden:
@@ -170,6 +177,8 @@ class BackwardPasses:
 
     def losses(self, tensors: Any, gradients: Any) -> list[Tensor] | None:
         """The numbers whose sum is differentiated, without a GradScaler's scale; None if they can't be read here."""
+        if type(tensors) is Tensor and gradients is None and not (self._scalers or self._scaled or tensors.is_meta):
+            return [tensors] if tensors.numel() == 1 and not tensors.is_complex() else None
         roots = [x for _, x in tree.leaves(tensors)]
         if any(type(x) is not Tensor or x.is_meta for x in roots):
             return None
@@ -225,7 +234,9 @@ class BackwardPasses:
 def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
     """The numbers whose sum is differentiated; None if one of the tensors, or of their `gradients`, is no number."""
     known = [*losses, *(x for x in gradients if x is not None)]
-    if not losses or any(not isinstance(x, Tensor) or x.numel() != 1 or x.is_complex() for x in known):
+    if not losses or not all(isinstance(x, Tensor) and x.numel() == 1 for x in known):
+        return None
+    if any(x.is_complex() or x.is_meta for x in known):
         return None
     weights = [*gradients, *[None] * (len(losses) - len(gradients))]
     pairs = zip(losses, weights, strict=False)

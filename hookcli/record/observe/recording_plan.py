@@ -155,8 +155,9 @@ class Schedule:
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be that of the run, is recorded, too. A step is left out while hookcli has
     spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
-    not counted, as it has more to do, and of the others the processor's time, so that a busy machine records as much.
-    Ranks must choose alike, without a word to each other: they go by numbers alone.
+    not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
+    out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
+    without a word to each other: they go by numbers alone.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs) -> None:
@@ -208,6 +209,16 @@ class Schedule:
         """How long the run has taken, and hookcli's own part of a recorded step."""
         return perf_counter() - self._began, self._spent / max(self._recorded - 1, 1)
 
+    def goes_on(self) -> bool:
+        """True while the recorded step that is under way may observe more forwards: a closure may have hundreds."""
+        return self._plan.every is not None or not self._is_dear(self._clock.processor)
+
+    def _is_dear(self, own: float) -> bool:
+        """True if the last recorded step has taken more of hookcli's time than the first minute of a run has for it."""
+        if self._before is None or self._plan.first_bad or joined_world().size > 1:
+            return False
+        return own - self._before > _SHARE * _MINUTE
+
     def _ends_epoch(self, number: int) -> bool:
         """True for the last step of an epoch, if there is time: that of the first minute in full."""
         if joined_world().size > 1 or not self._epochs.ends(number + self._plan.start):
@@ -221,10 +232,11 @@ class Schedule:
 
     def _chooses(self, number: int) -> bool:
         own = self._clock.processor
-        if self._before is not None and self._recorded > 1:
+        if self._before is not None and (self._recorded > 1 or self._is_dear(own)):
             self._spent += own - self._before
         regular = number % self.interval(number + self._plan.start) == 0 and self.affordable(number)
-        chosen = number < _ALWAYS or number in self._soon or regular or self._ends_epoch(number)
+        always = number < _ALWAYS and not self._is_dear(own)
+        chosen = always or number in self._soon or regular or self._ends_epoch(number)
         self._recorded += chosen
         self._before = own if chosen else None
         self._clock.count_processor(chosen)

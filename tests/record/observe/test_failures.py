@@ -63,7 +63,8 @@ def test_a_forward_that_fails_and_a_program_that_goes_on(error: type[BaseExcepti
             set() if failed else {"", "middle", "middle.inner", "last"}
         )
         assert len(recorded.losses) == int(not failed) and any("failed" in note for note in recorded.notes) is failed
-    assert seen.ran["Linear"].forwards == 3
+    if issubclass(error, Exception):  # else no hook has seen the end of the forward, whose frames are still alive
+        assert seen.ran["Linear"].forwards == 3
 
 
 def test_a_backward_pass_that_fails() -> None:

@@ -8,19 +8,25 @@ from typing import Any
 
 import pytest
 import torch
-from observing import Seen, _run
+from observing import Seen, _run, observed
 from support import equal, hooks_on
-from torch import nn
+from torch import Tensor, nn
 
 from hookcli import registry
 from hookcli.probes.base import StatsProbe
+from hookcli.probes.grads import GradsProbe
+from hookcli.record.observe.measurements.row_norms import GradientCourse, RowNorms
+from hookcli.record.observe.measurements.step_times import TimeProbe
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot
+from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
+from hookcli.record.observe.steps.running_rules import RunningRules
+from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep
 
 
@@ -68,7 +74,94 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen()
     seen_with_failure(seen)
     (error,) = seen.errors
-    assert "Broken failed at" in str(error) and "ZeroDivisionError: ours" in str(error) and seen.recorded == []
+    assert str(error) == "ours" and seen.steps() == [0, 1, 2, 3]
+    assert {report.probe for step in seen.recorded[1:] for report in step.reports} == {
+        *("grads", "updates", "optimizer", "time")
+    }
+
+
+PARTS: tuple[tuple[type, str, str], ...] = (
+    (ParameterRows, "take_groups", "optimizer"),
+    (ParameterRows, "take_unclipped", "optimizer"),
+    (ParameterRows, "take_gradients", "grads"),
+    (ParameterRows, "take_updates", "updates"),
+    (ParameterRows, "group_rows", "optimizer"),
+    (GradsProbe, "report", "grads"),
+    (TimeProbe, "attach", "time"),
+    (TimeProbe, "rows", "time"),
+    (RowNorms, "attach", "blame"),
+    (GradientCourse, "judge", "blame"),
+    (Search, "look", "first-bad"),
+    (RunningRules, "recorded", "rules"),
+)
+
+
+@pytest.mark.parametrize(("owner", "method", "part"), PARTS)
+def test_a_part_that_fails_ends_no_other(owner: type, method: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out from then on, for its model, and the notes say so; all other reports are there."""
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    alone, seen = _run(training), Seen()
+    monkeypatch.setattr(owner, method, fail)
+    first_bad = "report" if part == "first-bad" else None
+    observer = Observer(RecordingPlan(every=1, first_bad=first_bad), seen).start()
+    try:
+        assert equal(alone, _run(training))
+    finally:
+        observer.stop()
+    assert [str(error) for error in seen.errors] == ["ours"]
+    assert seen.steps() == [0, 1, 2, 3]
+    left = {"activations", "grads", "updates", "optimizer", "time"} - {part}
+    assert left <= {report.probe for report in seen.recorded[-1].reports}
+    (note,) = observer.models.counts["Sequential"].notes
+    assert note.startswith(f"{part}: left out from here on, since hookcli failed (ZeroDivisionError: ours)")
+
+
+def test_a_module_that_pytorch_cant_list_is_left_out_alone() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def __eq__(self, other: object) -> bool:  # so that it has no hash
+            return self is other
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.scale
+
+    def program() -> nn.Module:
+        model, odd = nn.Linear(4, 4), Odd()
+        optimizer = torch.optim.SGD([*model.parameters(), odd.scale], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            odd(model(torch.ones(2, 4))).sum().backward()
+            optimizer.step()
+        return model
+
+    seen = observed(program)
+    assert list(seen.ran) == ["Linear"] and seen.steps() == [0, 1, 2]
+    assert [note for note in seen.notes if note.startswith("Odd is left out")]
+
+
+def test_models_on_meta_and_in_torchscript_go_on_beside_others() -> None:
+    def program() -> list[nn.Module]:
+        plain, meta = nn.Linear(4, 1), nn.Linear(4, 1, device="meta")
+        scripted = torch.jit.trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.ones(1, 4))
+        models = [plain, meta, scripted]
+        for model in models:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                device = "meta" if model is meta else "cpu"
+                model(torch.ones(2, 4, device=device)).sum().backward()
+                optimizer.step()
+        return [plain, scripted]
+
+    seen = observed(program)
+    assert {model.steps for model in seen.ran.values()} == {2} and len(seen.ran) >= 3
+    assert [step.loss for step in seen.of("Linear") if step.loss is not None][1:]
 
 
 def test_a_sink_that_takes_no_more() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -186,10 +186,9 @@ def test_a_thread_reads_no_gradients_of_another_threads_optimizer(monkeypatch: p
     optimizers: dict[int, int] = {}  # their threads
 
     class Noting(every_loss.HeldGradients):
-        def __init__(self, given: Iterable[torch.optim.Optimizer]) -> None:
-            mine = list(given)
-            read.update((threading.get_ident(), id(o)) for o in mine)
-            super().__init__(mine)
+        def __init__(self, parameters: Mapping[int, Sequence[Tensor]]) -> None:
+            read.update((threading.get_ident(), key) for key in parameters)
+            super().__init__(parameters)
 
     monkeypatch.setattr(every_loss, "HeldGradients", Noting)
 

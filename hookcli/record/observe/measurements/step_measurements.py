@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,9 @@ from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.measurements.weights_digest import weights_digest
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
+from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
+from hookcli.record.observe.parts import Parts
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row, Skipped, columns_named
@@ -54,7 +56,9 @@ class StepMeasurements:
         times: StepTimes,
         training: bool,
         inside: bool = False,
+        parts: Parts | None = None,
     ) -> None:
+        self._parts = parts or Parts(_raise)
         self.name = PlainNames(module)
         self.scaling = GradScaling()
         self._model = model
@@ -81,7 +85,8 @@ class StepMeasurements:
         # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.
         self.sessions = [session(select=watched, inside_compiled=True), outside] if inside else [outside]
         self.session = self.sessions[0]
-        self._probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
+        probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
+        self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
         self.parameters.watchers = self._probes
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
@@ -103,18 +108,27 @@ class StepMeasurements:
         for probe in [*self._probes, *([self._times] if self._times else [])]:
             session = self.sessions[0 if probe.inside_compiled else -1]
             session.operators_too = probe.operators
-            probe.attach(session)
+            session.wrap_callback = partial(self._parts.guarded, self._model.name, probe.name)
+            self._guarded(probe.name, partial(probe.attach, session))
         self.session.operators_too = True  # what an operator made is not blamed on the module that receives it
         gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
+        name = self._model.name
+        self.session.wrap_callback = partial(self._parts.guarded, name, "first-bad")
         if self._plan.first_bad:  # after the probes, whose figures it takes
-            self.evidence.attach(self.session, gradients=gradients)
+            self._guarded("first-bad", lambda: self.evidence.attach(self.session, gradients=gradients))
             if self._plan.ops:
-                self.made_from.attach(self.session)
+                self._guarded("first-bad", partial(self.made_from.attach, self.session))
         self.session.operators_too = False
+        self.session.wrap_callback = partial(self._parts.guarded, name, "blame")
         if gradients:
-            self.rows.attach(self.session)
+            self._guarded("blame", lambda: self.rows.attach(self.session))
+        self.sessions[-1].wrap_callback = partial(self._parts.guarded, name, "keep-bad")
         if self.keep_bad:
-            self.keep_bad.attach(self.sessions[-1])
+            self._guarded("keep-bad", partial(self.keep_bad.attach, self.sessions[-1]))
+
+    def _guarded(self, part: str, do: Callable[[], object]) -> None:
+        """Do the work of a part, which is left out from then on if it fails."""
+        self._parts.run(self._model.name, part, do, None)
 
     def begin_forward(self, called: nn.Module, args: Args) -> None:
         """Put hooks on the modules again for a forward, which has begun, of this module."""
@@ -176,17 +190,20 @@ class StepMeasurements:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
                 if "optimizer" in self._plan.probes:
-                    self.parameters.take_unclipped(self.scaling.last)
+                    self._guarded("optimizer", partial(self.parameters.take_unclipped, self.scaling.last))
         if self._times:
             self._times.backward_over()
 
     def take_groups(self, optimizer: Optimizer) -> None:
         if "optimizer" in self._plan.probes or self._plan.check:
-            self.parameters.take_groups(optimizer)
+            self._guarded("optimizer", partial(self.parameters.take_groups, optimizer))
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         if "grads" in self._plan.probes:
-            self.parameters.take_gradients(optimizer)
+            self._guarded("grads", partial(self.parameters.take_gradients, optimizer))
+
+    def take_updates(self, snapshot: Snapshot) -> None:
+        self._guarded("updates", partial(self.parameters.take_updates, snapshot))
 
     # For the search.
 
@@ -228,21 +245,35 @@ class StepMeasurements:
         """A report per probe. `losses`: those of optimizers that step in turns. Waits for an accelerator."""
         self._match_filter.step_over()
         name, meta = self._model.name, {**self._meta, **self._ranks, **meta}
-        by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
-        reports = [report for probe, report in by_probe.items() if probe != "inventory"]
+        made = {p.name: self._parts.run(name, p.name, partial(self._report, p, meta), None) for p in self._probes}
+        by_probe = {probe: report for probe, report in made.items() if report}
+        parts: dict[str, Callable[[], Report | None]] = {}
         if "inventory" in by_probe:
-            reports.append(self._judged(by_probe, meta))
-        if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
-            skipped = self.parameters.without_optimizer(self._model.optimizers())
-            reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
-        if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
-            columns = (*PARAMETER_GROUPS, *(columns_named("loss") if losses else ()))
-            reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
+            parts["check"] = partial(self._judged, by_probe, meta)
+        if "updates" in self._plan.probes:
+            parts["updates"] = partial(self._update_report, meta)
+        if "optimizer" in self._plan.probes:
+            parts["optimizer"] = partial(self._group_report, meta, losses)
         if "updates" in self._plan.probes and self._training and meta["complete"] and joined_world().size > 1:
-            replicas, self.weights = weights_digest(name, self._module, self.name, meta, self._group)
-            reports.append(replicas)
-        # The last one, so that hookcli's own time has all of this in it.
-        return [*reports, self._times.report(name, meta)] if self._times else reports
+            parts["replicas"] = partial(self._replica_report, meta)
+        if self._times:  # the last one, so that hookcli's own time has all of this in it
+            parts["time"] = partial(self._times.report, name, meta)
+        further = [self._parts.run(name, part, report, None) for part, report in parts.items()]
+        return [*(report for probe, report in by_probe.items() if probe != "inventory"), *filter(None, further)]
+
+    def _update_report(self, meta: Meta) -> Report | None:
+        rows = list(self.parameters.updates.values())
+        skipped = self.parameters.without_optimizer(self._model.optimizers()) if rows else []
+        return Report("updates", self._model.name, UPDATES, rows, meta, {}, skipped) if rows else None
+
+    def _group_report(self, meta: Meta, losses: Mapping[int, float]) -> Report | None:
+        rows = self.parameters.group_rows(losses)
+        columns = (*PARAMETER_GROUPS, *(columns_named("loss") if losses else ()))
+        return Report("optimizer", self._model.name, columns, rows, meta, grouping="list") if rows else None
+
+    def _replica_report(self, meta: Meta) -> Report:
+        report, self.weights = weights_digest(self._model.name, self._module, self.name, meta, self._group)
+        return report
 
     def _judged(self, by_probe: Mapping[str, Report], meta: Meta) -> Report:
         """The verdict of the checks on the recorded steps up to this one."""
@@ -282,6 +313,10 @@ class StepMeasurements:
         if self._backward or self._model.has_optimizer:
             return ""
         return _BY_GRAD if self.session.arrived else "no backward() went through it"
+
+
+def _raise(model: str, line: str, error: Exception) -> None:
+    raise error
 
 
 _BY_GRAD = "torch.autograd.grad, not backward(), made the gradients: it leaves none in parameters"

@@ -158,7 +158,7 @@ class ObservedModel:
 
         Optimizers in turns have parameters of their own; one that shares some with another takes over from it.
         """
-        if not self._stepped:
+        if not self._stepped or len(self._references()) < 2:
             return False
         made, left = list[Optimizer](), list[Optimizer]()
         for optimizer in self.optimizers():

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
+from hookcli.errors import in_brief
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
@@ -27,6 +28,7 @@ from hookcli.record.observe.models.model import (
 from hookcli.record.observe.naming import PlainNames, held_by, model_name, outermost, plain_type
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
 from hookcli.table.formatting import listed
+from hookcli.tensors.tree import type_text
 from hookcli.tensors.weak import WeakIds
 
 # Programs that build models in a loop would flood the summary: further models of a class share one name.
@@ -47,6 +49,7 @@ class ObservedModels:
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
         self._aliases: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by other modules around the same parameters
         self._by_core: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by the part that holds all parameters
+        self._odd: WeakIds[nn.Module, None] = WeakIds()  # which PyTorch itself can't walk through
         self._wholes: WeakIds[nn.Module, None] = WeakIds()  # models that the program calls by parts
         self._parts: dict[str, list[str]] = {}  # by model: its parts that the program also calls by themselves
         self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
@@ -61,11 +64,11 @@ class ObservedModels:
     def find(self, module: nn.Module) -> ObservedModel | None:
         """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
         model = self._models.get(module) or self._aliases.get(module)
-        if model is not None:
+        if model is not None or module in self._odd:
             return model
         if self._only and not self._only(module):
             return None
-        if next(module.parameters(), None) is None:
+        if not self._has_parameters(module):
             if not isinstance(module, GraphModule):  # torch.compile makes these of parts of models
                 self.others[plain_type(module)] += 1
             return None
@@ -75,6 +78,18 @@ class ObservedModels:
         if (core := held_by(module)) is not module or (model := self._sharing(module)) is not None:
             return self._alias(module, model or self.find(core))
         return self._first_call(module, bypassed=owner is not None)
+
+    def _has_parameters(self, module: nn.Module) -> bool:
+        """True if a module has parameters; a note where PyTorch can't list them, as without a hash."""
+        try:
+            return next(module.parameters(), None) is not None
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._odd[module] = None
+            what = type_text(module)
+            self.notes[f"{what} is left out: PyTorch can't list its parameters ({in_brief(error)})"] = None
+            return False
 
     def _alias(self, module: nn.Module, model: ObservedModel | None) -> ObservedModel | None:
         if model is not None:

@@ -41,6 +41,9 @@ class OptimizerSteps:
         for optimizer in optimizers:
             self.add(optimizer)
 
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
     def __iter__(self) -> Iterator[Optimizer]:
         return (optimizer for optimizer, _ in self._counts.items())
 
@@ -84,8 +87,10 @@ class OptimizerSteps:
 
     def get_gradients(self, inputs: object) -> bool:
         """True if a pass limited to `inputs` leaves gradients to an optimizer; always without optimizers."""
+        if inputs is None:
+            return True
         given = {id(x) for _, x in tree.leaves(inputs)}
-        held = [parameter_ids(optimizer) for optimizer in self] if inputs is not None else []
+        held = [parameter_ids(optimizer) for optimizer in self]
         return not held or any(not given.isdisjoint(ids) for ids in held)
 
 
@@ -168,15 +173,18 @@ def rate_by_hand(changes: Iterable[Change]) -> float | None:
 _ROUNDED = 1e-6  # of the square of the update: weights are rounded
 
 
-def update_rows(model: nn.Module, names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
-    """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change."""
+def update_rows(types: Mapping[str, str], names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
+    """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change.
+
+    `types`: the type of each module, by fqn.
+    """
     measured = distance.resolve([change.pending for change in changes.values()])
     made = []
     for (fqn, change), discrepancy in zip(changes.items(), measured, strict=True):
         weight, update = _norms(change, discrepancy)
         values = {
             "fqn": names(fqn),
-            "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+            "type": types.get(fqn.rpartition(".")[0], ""),
             "shape": tree.shape_of(change.parameter),
             "dtype": tree.dtype_text(change.parameter),
             "weight": weight,

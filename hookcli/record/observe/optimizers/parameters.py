@@ -35,6 +35,7 @@ class ParameterRows:
 
     def __init__(self, model: nn.Module, name: PlainNames, matches: Callable[[str], bool], *, hist: bool) -> None:
         self._model = model
+        self._types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
         self._name = name
         self._matches = matches
         self._gradients: dict[str, tuple[dict[str, object], PendingFigures]] = {}
@@ -77,7 +78,7 @@ class ParameterRows:
                 values = {
                     "fqn": self._name(fqn),
                     "kind": "parameter",
-                    "type": tree.type_text(self._model.get_submodule(fqn.rpartition(".")[0])),
+                    "type": self._types.get(fqn.rpartition(".")[0], ""),
                     "calls": 1,
                     "index": 0,
                     "path": "",
@@ -95,7 +96,7 @@ class ParameterRows:
         whole = [(fqn, change) for fqn, change in changes.items() if not tree.shard_of(change.parameter)]
         for probe, (fqn, change) in product(self.watchers, whole):
             probe.updated(fqn, change.before, change.now)
-        rows = update_rows(self._model, self._name, changes)
+        rows = update_rows(self._types, self._name, changes)
         self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := rate_by_hand(changes.values())) is not None:
             ids = [id(change.parameter) for change in changes.values()]

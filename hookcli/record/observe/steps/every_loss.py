@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, NonFinite, StepLosses
-from hookcli.record.observe.steps.losses import Held, HeldGradients
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.steps.losses import Held, HeldGradients, looked_at
 from hookcli.table.formatting import counted
 from hookcli.table.losses import LossCourse
 from hookcli.tensors.weak import WeakIds
@@ -103,6 +104,9 @@ class EveryLoss:
         self._found_by: set[str] = set()  # causes
         self._threads: dict[int, _Thread] = {}
         self._owners: WeakIds[Optimizer, int] = WeakIds()  # the threads in which optimizers have stepped
+        self._owned = 0  # changes
+        self._looked_at: dict[int, list[Tensor]] = {}
+        self._known: tuple[int, int, int, int] | None = None  # on what that depends
         self._unread: list[_Step] = []
         self._waits = False
         self._read: dict[str, dict[int, float | None]] = {}
@@ -110,12 +114,16 @@ class EveryLoss:
         """For each model the number of backward passes of its steps that are read, but not written yet."""
         self._remainders: dict[str, Remainders] = {}
 
-    def begin_pass(self, terms: Iterable[Tensor] | None, optimizers: Iterable[Optimizer]) -> None:
+    def begin_pass(self, terms: Iterable[Tensor] | None, optimizers: OptimizerSteps) -> None:
         """A backward pass begins in this thread, from the sum of `terms`."""
         copies: _Terms = None if terms is None else [x.item() if x.is_cpu else x.detach().clone() for x in terms]
         self._waits = self._waits or any(isinstance(copy, Tensor) for copy in copies or ())
         thread = self._threads.setdefault(threading.get_ident(), _Thread())
         gradients = self._gradients(optimizers)
+        if not (thread.passes or gradients.several):  # all passes count for the only optimizer
+            thread.passes.append(one := _Pass(copies))
+            thread.running.append((one, {}))
+            return
         if thread.passes:
             cleared = gradients.cleared_since(thread.left)
             for one in thread.passes if cleared else ():
@@ -125,23 +133,28 @@ class EveryLoss:
         thread.passes.append(one := _Pass(copies))
         thread.running.append((one, gradients.held))
 
-    def end_pass(self, optimizers: Iterable[Optimizer]) -> bool:
+    def end_pass(self, optimizers: OptimizerSteps) -> bool:
         """The last pass that began in this thread, if any did, is over or has failed. True if it was the outermost."""
         thread = self._threads.get(threading.get_ident())
         if thread is None or not thread.running:
             return False
         one, before = thread.running.pop()
         gradients = self._gradients(optimizers)
-        thread.left, one.reached = gradients.held, gradients.changed_since(before) or None
+        thread.left = gradients.held
+        one.reached = (gradients.changed_since(before) if before else {*gradients.held}) or None
         if thread.passes[1:] and thread.passes[-1] is one:
             self._join(thread, thread.passes[-2], one)
         return not thread.running
 
-    def _gradients(self, optimizers: Iterable[Optimizer]) -> HeldGradients:
+    def _gradients(self, optimizers: OptimizerSteps) -> HeldGradients:
         """The gradients of this thread's optimizers; also of those that have not stepped yet, if no other trains."""
         mine = threading.get_ident()
-        unknown = mine if len(self._threads) == 1 else None
-        return HeldGradients(o for o in optimizers if (self._owners.get(o) or unknown) == mine)
+        known = mine, optimizers.version, self._owned, len(self._threads)
+        if known != self._known:
+            unknown = mine if len(self._threads) == 1 else None
+            self._looked_at = looked_at(o for o in optimizers if (self._owners.get(o) or unknown) == mine)
+            self._known = known
+        return HeldGradients(self._looked_at)
 
     def _join(self, thread: _Thread, before: _Pass, last: _Pass) -> None:
         """Make one pass of two that count for the same, if their numbers are known: a loop may have any number."""
@@ -154,6 +167,7 @@ class EveryLoss:
         thread = self._stepping()
         if optimizer is not None and self._owners.get(optimizer) != (mine := threading.get_ident()):
             self._owners[optimizer] = mine
+            self._owned += 1
         thread.skipped()
         for model, number in numbers.items():
             reaching = [n for n, one in enumerate(thread.last) if one.reached is None or id(optimizer) in one.reached]

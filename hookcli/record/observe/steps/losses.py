@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -90,14 +91,27 @@ Held = Mapping[int, Sequence[tuple[int, int] | None]]
 """Which gradients each optimizer's (by id) parameters hold; None for a parameter without one."""
 
 
+def looked_at(optimizers: Iterable[Optimizer]) -> dict[int, list[Tensor]]:
+    """The parameters whose gradients tell what a pass has changed: some if there is one optimizer, else all."""
+    parameters = {id(o): [p for group in o.param_groups for p in group["params"]] for o in optimizers}
+    most = _SAMPLED if len(parameters) == 1 else math.inf
+    return {key: held[:: math.ceil(len(held) / most) or 1] for key, held in parameters.items()}
+
+
 class HeldGradients:
     """The gradients that optimizers hold now: all of them, or some if there is one optimizer. Waits for nothing."""
 
-    def __init__(self, optimizers: Iterable[Optimizer]) -> None:
-        parameters = {id(o): [p for group in o.param_groups for p in group["params"]] for o in optimizers}
-        most = _SAMPLED if len(parameters) == 1 else math.inf
-        self._parameters = {key: held[:: math.ceil(len(held) / most) or 1] for key, held in parameters.items()}
-        self.held: Held = {key: [_state(p.grad) for p in held] for key, held in self._parameters.items()}
+    def __init__(self, parameters: Mapping[int, Sequence[Tensor]]) -> None:
+        self._parameters = parameters
+
+    @property
+    def several(self) -> bool:
+        """True if there is more than one optimizer."""
+        return len(self._parameters) > 1
+
+    @cached_property
+    def held(self) -> Held:
+        return {key: [_state(p.grad) for p in held] for key, held in self._parameters.items()}
 
     def changed_since(self, before: Held) -> set[int]:
         """The optimizers (ids) whose gradients have changed."""

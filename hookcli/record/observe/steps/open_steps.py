@@ -20,6 +20,7 @@ from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.measurements.row_norms import GradientCourse
 from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.parts import Parts
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.running_rules import RunningRules
@@ -62,6 +63,9 @@ class StepSink(Protocol):
     def blame(self, blame: Blame) -> None:
         """The gradient of the step that comes next was far larger than usual, or not finite."""
 
+    def part_failed(self, line: str, error: Exception) -> None:
+        """A part of the observation failed, and is left out from now on. Must not raise."""
+
     def gave_up(self, error: Exception) -> None:
         """hookcli failed, and observes no more. Must not raise."""
 
@@ -91,7 +95,10 @@ class OpenSteps:
             self.losses.tell_read, self.losses.at_once = self.rules.loss_read, _READ
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
+        self.parts = Parts(self._part_failed)
         self._described: set[str] = set()
+        self.failed: list[tuple[str, str]] = []
+        """Parts of the observation that have failed: the model's name, and a line on it."""
         self._gradients = GradientCourse()
 
     def __iter__(self) -> Iterator[ObservedStep]:
@@ -101,6 +108,8 @@ class OpenSteps:
         return len(self._open)
 
     def of(self, optimizer: Optimizer) -> list[ObservedStep]:
+        if not self._open:
+            return []
         return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
 
     def training(self, model: ObservedModel) -> ObservedStep | None:
@@ -116,7 +125,7 @@ class OpenSteps:
         if module is None:
             return None
         self._sink.begin_step()
-        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position, self._inside)
+        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position, self._inside, self.parts)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)
@@ -150,7 +159,7 @@ class OpenSteps:
         if step.phase == "train" and step.model.differentiated is None:
             step.model.differentiated = False
         self.search(step)
-        self._search.step_over(step)
+        self.parts.run(step.model.name, "first-bad", lambda: self._search.step_over(step), None)
         step.remove_hooks()
         if step.kept and not self.plan.ended.is_set():
             self._record(step)
@@ -165,13 +174,20 @@ class OpenSteps:
         name = step.model.name
         if name not in self._described:
             self._described.add(name)
-            self._hand_on(self._sink.settings, ModelSettings(name, [recorded_settings(step.module, name)]))
-        if blame := self._gradients.judge(recorded, step.measured.rows, step.measured.scaling.used):
+            if settings := self.parts.run(name, "settings", lambda: recorded_settings(step.module, name), None):
+                self._hand_on(self._sink.settings, ModelSettings(name, [settings]))
+        judge = partial(self._gradients.judge, recorded, step.measured.rows, step.measured.scaling.used)
+        if blame := self.parts.run(name, "blame", judge, None):
             self._hand_on(self._sink.blame, blame)
         self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
-        self.rules.recorded(recorded)
+        self.parts.run(name, "rules", lambda: self.rules.recorded(recorded), None)
         if not self.plan.ended.is_set():
             step.model.counts.count_recorded(step.phase)
+
+    def _part_failed(self, model: str, line: str, error: Exception) -> None:
+        """Note a part of the observation that is left out from now on."""
+        self.failed.append((model, line))
+        self._sink.part_failed(f"{model}: {line}", error)
 
     def discard(self) -> None:
         while self._open:
@@ -181,7 +197,9 @@ class OpenSteps:
 
     def search(self, step: ObservedStep) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""
-        if not self.plan.ended.is_set() and (value := self._search.look(step)):
+        if self.plan.ended.is_set():
+            return
+        if value := self.parts.run(step.model.name, "first-bad", lambda: self._search.look(step), None):
             step.kept = True
             self._hand_on(self._sink.non_finite, value)
 

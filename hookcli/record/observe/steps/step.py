@@ -28,6 +28,7 @@ from hookcli.record.observe.measurements.step_measurements import StepMeasuremen
 from hookcli.record.observe.measurements.step_times import StepTimes
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
+from hookcli.record.observe.parts import Parts
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
 from hookcli.table.meta import Meta
@@ -67,6 +68,7 @@ class ObservedStep:
         clock: ProgramClock,
         position: Position,
         inside: InsideCompiled | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.model = model
         self.module = module
@@ -80,7 +82,7 @@ class ObservedStep:
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
         self.times = StepTimes(clock, model.ended)
-        self._make = partial(StepMeasurements, model, module, plan, training=self.phase == "train")
+        self._make = partial(StepMeasurements, model, module, plan, training=self.phase == "train", parts=parts)
         self._inside = inside if inside and not model.hidden and inside.wants(model.name, module) else None
         self.measured = self._make(guard, self.times, inside=self._inside is not None)
         self._guard = guard
@@ -199,7 +201,7 @@ class ObservedStep:
         self.forwards = 0
         self.measured.take_groups(optimizer)
         self.measured.take_gradients(optimizer)
-        self.measured.parameters.take_updates(snapshot)
+        self.measured.take_updates(snapshot)
 
     def updated_by_hand(self, snapshot: Snapshot) -> None:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
