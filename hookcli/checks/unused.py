@@ -107,17 +107,7 @@ class NoGradient(Check):
     values = False
 
     def judge(self, measured: _ReadsReach) -> Iterator[Finding]:
-        reached = _reached(measured)
-        without = without_gradient(measured.inventory.rows, measured.grads.rows)
-        lost = [name for name in without if name not in reached]
-        trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
-        kept = {owner for name in trainable if name not in lost for owner in around(name)}
-        places: dict[tuple[str, str], list[str]] = {}
-        for name in lost:
-            whole = [owner for owner in around(name) if owner not in kept]
-            owner = whole[-1] if whole else name.rpartition(".")[0]
-            places.setdefault((owner, _cause(name, measured)), []).append(name)
-        for (owner, cause), names in places.items():
+        for (owner, cause), names in _by_place_and_cause(measured).items():
             finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{cause}", len(names))
             if cause in _REMEDIES:
                 finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
@@ -134,14 +124,30 @@ _REMEDIES = {
 }
 
 
-def _cause(parameter: str, measured: _ReadsReach) -> str:
-    """Why a parameter got no gradient, as far as is known."""
-    called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
-    owner = called.get(parameter.rpartition(".")[0])
-    if owner and (off := owner.get("gradients_off")):
+def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str]]:
+    """The parameters without a gradient, by the outermost module in which none has one, and by the cause."""
+    inventory, reached = measured.inventory.rows, _reached(measured)
+    called = {row.fqn: row for row in inventory if row["kind"] == "called"}
+    lost = [name for name in without_gradient(inventory, measured.grads.rows) if name not in reached]
+    trainable = {row.fqn for row in inventory if row["kind"] == "parameter" and row["trainable"]}
+    kept = {owner for name in trainable.difference(lost) for owner in around(name)}
+    places: dict[tuple[str, str], list[str]] = {}
+    for name in lost:
+        owner = name.rpartition(".")[0]
+        used = (measured.used_by_loss or {}).get(name, True)
+        whole = [place for place in around(name) if place not in kept]
+        place = whole[-1] if whole else owner
+        places.setdefault((place, _cause(called.get(owner), used=used)), []).append(name)
+    return places
+
+
+def _cause(owner: Row | None, *, used: bool) -> str:
+    """Why a parameter got no gradient, as far as is known: by its module's call, and whether the loss `used` it."""
+    if owner is None:
+        return ""
+    if off := owner.get("gradients_off"):
         return _CHECKPOINT if off == "checkpoint" else _NO_GRAD
-    used = (measured.used_by_loss or {}).get(parameter, True)
-    return _UNUSED if owner and not used else ""
+    return "" if used else _UNUSED
 
 
 def without_gradient(inventory: Iterable[Row], grads: Iterable[Row]) -> list[str]:

@@ -19,7 +19,7 @@ from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.data.base import AllInput
 from hookcli.table.meta import Meta
 from hookcli.tensors import tree
-from hookcli.tensors.containers import hidden_tensors
+from hookcli.tensors.containers import holds_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class DataBatches:
         setting = self._setting
         dtype = self._dtype or model_dtype(self._model)
         inputs = tree.replace(_tensors(inputs, dtype), tree.once(lambda path, x: x.detach()))
-        if not any(tree.leaves(inputs)) and next(hidden_tensors(inputs), None) is None:
+        if not any(tree.leaves(inputs)) and not holds_tensors(inputs):
             held = "" if isinstance(given, AllInput) else f", but {class_name(given)}"
             raise UsageError(f"has no tensor for the model{held}")
         inputs = cast_to(part_of(inputs, setting), setting.device, self._dtype)

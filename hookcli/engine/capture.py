@@ -219,24 +219,28 @@ def capture_run(
 
 
 def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, restore: bool) -> list[Report]:
-    """The reports, in which infinities that a softmax takes up at once are remarked; another run with operators tells.
+    """The reports, with a remark on infinities that go straight into a softmax, as masked scores of attention do.
 
-    It is made only where a module returned infinities and no NaN.
+    Only operators show that, so the model runs once more with them, if a module returned infinities and no NaN.
     """
-    rows = [row for report in reports if report.probe == ActivationsProbe.name for row in report.rows]
-    infinite = [row.stats for row in rows if row.stats and row.stats.inf and not row.stats.nan]
-    if hooking.ops or hooking.edits or all(stats.masks for stats in infinite):
+    if hooking.ops or hooking.edits or not any(_has_infinities(report) for report in reports):
         return reports
     run.feedback.stage(f"running {run.name} with operators, for its infinities")
     with suppress(HookcliError):
         again = _attempt(run, replace(hooking, ops="functions", time=False), restore, [ActivationsProbe()])[0]
         remarks = {(row.fqn, row["call"], row["path"]): row["scores"] for row in again.rows if row.get("scores")}
-        ours = [report.probe == ActivationsProbe.name for report in reports]
-        return [
-            replace(report, rows=with_remarks(report.rows, remarks)) if here else report
-            for report, here in zip(reports, ours, strict=True)
-        ]
+        for number, report in enumerate(reports):
+            if report.probe == ActivationsProbe.name:
+                reports[number] = replace(report, rows=with_remarks(report.rows, remarks))
     return reports
+
+
+def _has_infinities(report: Report) -> bool:
+    """True if a module returned infinities and no NaN, unless its output is a mask as a whole."""
+    if report.probe != ActivationsProbe.name:
+        return False
+    measured = (row.stats for row in report.rows if row.stats)
+    return any(stats.inf and not stats.nan and not stats.masks for stats in measured)
 
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:

@@ -19,7 +19,7 @@ from hookcli.sources.data.base import AllInput
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.sources.losses import TARGET_NAMES
 from hookcli.tensors import tree
-from hookcli.tensors.containers import hidden_tensors
+from hookcli.tensors.containers import holds_tensors
 
 
 def inputs_for(
@@ -185,8 +185,7 @@ class Forward:
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
-            an_object = next(hidden_tensors(given), None) is not None  # such as a graph batch, or a dataclass
-            if isinstance(given, Tensor) or hasattr(given, "__array__") or an_object:
+            if isinstance(given, Tensor) or hasattr(given, "__array__") or holds_tensors(given):
                 return (given,), None
             raise UsageError(f"is {class_name(given)}; give a tensor, a tuple of inputs and a target, or a dict")
         if not given:

@@ -44,6 +44,11 @@ class _Found:
         around = f"{self.place}." if self.place else ""
         return self.prefix.removeprefix(around) if self.prefix.startswith(around) else ""
 
+    @property
+    def is_copy(self) -> bool:
+        """True if the prefix is that of an average of the weights, or of something else that is laid out like them."""
+        return any(word in self.prefix.lower() for word in _COPIES)
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -72,7 +77,7 @@ class Fitting:
             return self._part(_Found(f"{place}." if place else "", place), [])
         scores = [self._score(one) for one in found]
         best = [one for one, score in zip(found, scores, strict=True) if score == max(scores)]
-        best.sort(key=lambda one: (_is_copy(one.prefix), one.prefix.count(".")))
+        best.sort(key=lambda one: (one.is_copy, one.prefix.count(".")))
         chosen = best[0]
         beside = [one for one in best[1:] if one.place == chosen.place]
         if beside:
@@ -149,10 +154,6 @@ def _endings(name: str, deepest: int) -> Iterator[tuple[str, str]]:
             continue
         ending, number = f"{part}.{ending}" if ending else part, number + 1
         yield (f"{rest}." if rest else ""), ending
-
-
-def _is_copy(prefix: str) -> bool:
-    return any(word in prefix.lower() for word in _COPIES)
 
 
 def _named(found: _Found) -> str:

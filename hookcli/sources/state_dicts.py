@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,7 @@ def fill(model: nn.Module, checkpoint: dict[str, object], strict: bool, name: st
         part = Fitting(checkpoint, model_state).part()
     except UsageError as error:
         raise _wrong(f"--weights {name}: {error}") from error
-    needed = {key: size_text(value) for key, value in model_state.items()}
-    sizes = {key: size_text(value) for key, value in part.state.items()}
-    unfit = [key for key in sizes.keys() & needed.keys() if needed[key] not in (sizes[key], ANY_SIZE)]
-    wrong = [key for key in sizes if key in unfit]
+    wrong = _wrong_shapes(part.state, model_state)
     fits = copy.copy(part.state)  # keeps the versions of modules, which state dicts carry besides their keys
     for key in wrong:
         del fits[key]
@@ -118,8 +116,7 @@ def fill(model: nn.Module, checkpoint: dict[str, object], strict: bool, name: st
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in wrong]
     loaded = len(fits) - len(result.unexpected_keys)
-    wrong_shapes = [f"{key} is {sizes[key]}, not {needed[key]}" for key in wrong]
-    labelled = {"missing": missing, "extra": result.unexpected_keys, "wrong shape": wrong_shapes}
+    labelled = {"missing": missing, "extra": result.unexpected_keys, "wrong shape": list(wrong.values())}
     faults = [f"{label} {len(keys)} ({listed(keys, _NAMED)})" for label, keys in labelled.items() if keys]
     if faults and not loaded:
         raise _wrong(f"--weights {name} does not fit the model at all: {'; '.join(faults)}")
@@ -128,3 +125,14 @@ def fill(model: nn.Module, checkpoint: dict[str, object], strict: bool, name: st
     count = [f"loaded {loaded} of {counted(len(model_state), 'tensor')}", *faults] if faults else []
     said = "; ".join([*part.remarks, *count])
     return Filled(loaded, len(model_state), f"--weights {name}: {said}" if said else None)
+
+
+def _wrong_shapes(state: Mapping[str, object], model_state: Mapping[str, object]) -> dict[str, str]:
+    """The entries of a state dict whose shape is not the model's, each in words."""
+    wrong = {}
+    for key, value in state.items():
+        if key in model_state:
+            size, needed = size_text(value), size_text(model_state[key])
+            if needed not in (size, ANY_SIZE):
+                wrong[key] = f"{key} is {size}, not {needed}"
+    return wrong

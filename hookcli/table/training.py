@@ -58,9 +58,15 @@ class ParameterCourse:
         self.moved = self.moved or bool(self._values and self._values != values)
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
 
-    def push(self, step: int, rate: float, gradient: float) -> None:
+    def take(self, facts: ParameterFacts) -> None:
+        """Take what is known of it in one step."""
+        self.reached += facts.reached
+        self.held = facts.held
+        self.copied = self.copied or facts.copied
+
+    def push(self, step: int, rate: float | None, gradient: float) -> None:
         """An optimizer was to move it in this step. What is kept of long runs does not grow."""
-        self.pushed.append((step, rate))
+        self.pushed.append((step, 1.0 if rate is None else rate))
         self.gradient = gradient
         if self.moved:
             self.pushed.clear()
@@ -81,7 +87,7 @@ class ParameterCourse:
     def rounds_away(self) -> bool:
         """True if updates are lost as its values are rounded, by what a step of this rate usually is."""
         rate = self.pushed[-1][1]
-        return 0 < rate * min(1.0, self.gradient / math.sqrt(self.numel)) < self.spacing
+        return self.numel > 0 and 0 < rate * min(1.0, self.gradient / math.sqrt(self.numel)) < self.spacing
 
     @property
     def spacing(self) -> float:
@@ -141,18 +147,25 @@ class TrainingCourse:
         rates = []
         for fact in facts:
             course = self.parameters.setdefault(fact.fqn, ParameterCourse())
-            course.reached += fact.reached
-            course.held, course.copied = fact.held, course.copied or fact.copied
+            course.take(fact)
             if fact.fqn not in changes:
                 continue
             rates.append(fact.rate)
             course.moved = course.moved or changes[fact.fqn] != 0
             if fact.fqn in material and fact.rate != 0:
-                course.push(step, 1.0 if fact.rate is None else fact.rate, grads[fact.fqn]["l2"])
-        self.stepped += bool(rates)
-        self._first = step if self._first is None and rates else self._first
-        self.span = step + 1 - self._first if self._first is not None else 0
-        self.resting += bool(rates) and not any(rate != 0 for rate in rates)
+                course.push(step, fact.rate, grads[fact.fqn]["l2"])
+        if rates:
+            self._note_rates(step, rates)
+        if self._first is not None:
+            self.span = step + 1 - self._first
+
+    def _note_rates(self, step: int, rates: Sequence[float | None]) -> None:
+        """Count a step that optimizers made, each parameter at one of these learning rates."""
+        self.stepped += 1
+        if self._first is None:
+            self._first = step
+        if all(rate == 0 for rate in rates):
+            self.resting += 1
 
     def still(self) -> dict[str, ParameterCourse]:
         """The parameters that optimizers never moved, though they were to."""

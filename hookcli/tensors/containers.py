@@ -116,6 +116,11 @@ _BUILT_IN = frozenset((*_PLAIN, *_LISTS, dict))  # without attributes
 _OWN = frozenset(vars(nn.Module()))
 
 
+def holds_tensors(value: object) -> bool:
+    """True if there is a tensor in the value, or in an object within it: in a graph batch, or a dataclass."""
+    return next(hidden_tensors(value), None) is not None
+
+
 def hidden_tensors(*values: object) -> Iterator[Tensor]:
     """The tensors in attributes of these objects, and in lists and objects there.
 

@@ -104,14 +104,14 @@ def _named(node: Any, value: str, modules: Collection[str]) -> str | None:
     if len(scopes) > 1:
         return str(scopes[-2]) if scopes[-2].count(".") < _DEEPEST else None
     path = next(filter(None, map(_PATH.fullmatch, (value, node.name))), None)
-    if path and path[0].count("/") > _DEEPEST:
+    if path is None or path[0].count("/") > _DEEPEST:
         return None
     parts: list[str] = []
-    for segment in filter(None, (path[1] or "").split("/") if path else []):
+    for segment in filter(None, (path[1] or "").split("/")):
         above = parts[:-1] if parts and segment.startswith(f"{parts[-1]}.") else parts  # layer1/layer1.0
         names = (segment, _CALL.sub("", segment))  # relu_1 is the second call of relu, or a module
         parts = [*above, next((name for name in names if ".".join([*above, name]) in modules), segment)]
-    return ".".join(parts) if path else None
+    return ".".join(parts)
 
 
 def _captured(node: Any) -> Iterator[str]:

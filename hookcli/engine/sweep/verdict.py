@@ -54,22 +54,29 @@ class Verdict:
         if broken := self._broken():
             return f"The ranks mean nothing: {broken} is not finite as it is (hookcli check says where that begins)"
         effective = [row for row in ranked if self.effect(row[1]) > self.noise]
-        rivals = [row for row in effective if not row[0].bottleneck] or effective
+        rivals = self._rivals(effective)
         one, done = self.sweep.of[:-1], f"when {self.sweep.done}"
         if not rivals:
             more = f" by more than another run as it is: {number(self.noise)}" if self.noise else ""
             return f"None of {counted(len(ranked), one)} changes {self.what} {done}{more}"
         tied = [row for row in rivals if self.effect(row[1]) >= (1 - _ROUNDING) * self.effect(rivals[0][1])]
-        first, figures = next((r for r in tied if any(is_within(o.fqn, r[0].fqn) for o, _ in tied)), rivals[0])
-        name = first.name + " (bottleneck)" * (first.bottleneck and len(effective) < len(ranked))
+        first, figures = _outermost(tied)
+        name = first.name
+        if first.bottleneck and len(effective) < len(ranked):
+            name += " (bottleneck)"
         if self._is_little(figures) and not self.sweep.quantize:
-            large = sum(not self._is_little(figures) for _, figures in effective)  # bottlenecks: the rest is no larger
-            but = f", except {counted(large, 'bottleneck')}" if large else ""
-            return f"No {one} changes {self.what} much{but}: {self._change(figures)} at most {done} ({name})"
-        after = self._next(first, [row for row in rivals if row not in tied])
+            large = sum(not self._is_little(others) for _, others in effective)  # bottlenecks: the rest is no larger
+            much = f"much, except {counted(large, 'bottleneck')}" if large else "much"
+            return f"No {one} changes {self.what} {much}: {self._change(figures)} at most {done} ({name})"
+        after = self._next(first, rivals[len(tied) :])
         does = self._does(figures, after[1] if after else None, alone=len(ranked) > 1)
         then = f" (next: {after[0].name}, {self._figure(after[1])})" if after else ""
         return f"{name} {does}: {self._change(figures)} {done}{then}"
+
+    @staticmethod
+    def _rivals(effective: Sequence[Ranked]) -> Sequence[Ranked]:
+        """The changes that the first is chosen from: bottlenecks only if there is nothing else."""
+        return [row for row in effective if not row[0].bottleneck] or effective
 
     def _is_little(self, figures: Figures) -> bool:
         return self.effect(figures) < _LITTLE * self._size()
@@ -117,3 +124,11 @@ class Verdict:
         """The figure after a change, with the output that changes most if there are several."""
         several = self.key == "output_change" and len(self.outputs.first) > 1 and "output" in figures
         return f"{number(figures.get(self.key))}{' of ' + short(figures['output']) if several else ''}"
+
+
+def _outermost(tied: Sequence[Ranked]) -> Ranked:
+    """The first of these that contains another one, else the first."""
+    for row in tied:
+        if any(is_within(other.fqn, row[0].fqn) for other, _ in tied):
+            return row
+    return tied[0]

@@ -67,7 +67,7 @@ class GlobalHooks:
             (
                 torch.autograd,
                 "backward",
-                between(self._backward_begins, self._backward_over),
+                between(self._backward_begins, lambda *args: self.listener.backward_over()),
                 "backward passes are not seen",
             ),
             (
@@ -139,9 +139,6 @@ class GlobalHooks:
         given = dict(zip(_BACKWARD, args, strict=False)) | kwargs
         self.listener.backward_begins(*map(given.get, ("tensors", "grad_tensors", "inputs")))
         return args, kwargs
-
-    def _backward_over(self, *args: object) -> None:
-        self.listener.backward_over()
 
     def _data_wait_begins(self, batches: object) -> tuple[Args, Kwargs]:
         self.listener.data_wait_begins()

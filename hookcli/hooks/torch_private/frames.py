@@ -107,7 +107,7 @@ def run_as_program(function: Callable[..., Any], *args: object, **kwargs: object
         frame = frame.f_back
     if not callers:
         return function(*args, **kwargs)
-    nearest, *further = [FunctionType(_disguised(one.f_code, one.f_lineno), one.f_globals) for one in callers]
+    nearest, *further = [FunctionType(_disguised(one.f_code.co_filename, one.f_code.co_name, one.f_lineno), one.f_globals) for one in callers]
     run = partial(nearest, function)
     for outer in further:
         run = partial(outer, run)
@@ -119,11 +119,11 @@ def _pass_on(function: Callable[..., Any], *args: object, **kwargs: object) -> o
 
 
 @lru_cache(1 << 12)
-def _disguised(of: CodeType, line: int) -> CodeType:
-    """The code of `_pass_on`, as if it stood at this line of the other code's file."""
+def _disguised(file: str, name: str, line: int) -> CodeType:
+    """The code of `_pass_on`, as if it stood at this line of a file, in a function of this name."""
     mine = _pass_on.__code__
     offset = max(number or 0 for _, _, number in mine.co_lines()) - mine.co_firstlineno
-    return mine.replace(co_filename=of.co_filename, co_name=of.co_name, co_firstlineno=max(line - offset, 1))
+    return mine.replace(co_filename=file, co_name=name, co_firstlineno=max(line - offset, 1))
 
 
 # Steps of optimizers.

@@ -100,8 +100,7 @@ class DeadUnits(InventoryPart):
         module = event.module
         assert module is not None
         if not event.fqn:
-            numbers = [self._origins.of(x) for _, x in tree.leaves(event.output)]
-            self._outputs.update(self._made[number] for number in numbers if number is not None)
+            self._note_outputs(event.output)
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             self._features_last = isinstance(module, FEATURES_LAST)
         for path, x in tree.leaves(event.output):
@@ -111,6 +110,12 @@ class DeadUnits(InventoryPart):
             self._returned[x] = version(x)
             if new and event.fqn and x.dim() > 1 and x.numel() and _is_activation(module):
                 self._take(event, path, x.detach())
+
+    def _note_outputs(self, output: object) -> None:
+        """Note which activations the model returns, as they are or in another view."""
+        for _, x in tree.leaves(output):
+            if (number := self._origins.of(x)) is not None:
+                self._outputs.add(self._made[number])
 
     def _see_operator(self, event: HookEvent, name: str) -> None:
         if name.startswith((*_FUNCTIONS_SECOND, *_FUNCTIONS_LAST)):

@@ -45,7 +45,8 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
 
     The code reads a dropout's `p`, or passes a `dropout_p` to PyTorch's fused attention in place of a branch that would
     call the layer; other layers of that branch are the fused attention's work, too. Read from the methods of the
-    modules around the layer, except their constructors.
+    modules around the layer, except their constructors. In eval mode a TransformerEncoderLayer's fused path calls none
+    of its parts.
     """
     *path, name = fqn.split(".")
     owners: list[object] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
@@ -55,11 +56,6 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
         fused = any(_FUSED in names and (not drops or "dropout_p" in keywords) for names, keywords in methods)
         if any(name in names and (fused or (drops and "p" in names)) for names, _ in methods):
             return True
-    return _in_fused_layer(fqn, model)
-
-
-def _in_fused_layer(fqn: str, model: nn.Module) -> bool:
-    """True in a TransformerEncoderLayer in eval mode, whose fused path calls none of its parts."""
     layers = (model.get_submodule(place) for place in around(fqn))
     return any(isinstance(layer, nn.TransformerEncoderLayer) and not layer.training for layer in layers)
 

@@ -12,7 +12,7 @@ from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brie
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, Batches, Data, wrong
 from hookcli.system.importing import load_object
-from hookcli.tensors.containers import hidden_tensors
+from hookcli.tensors.containers import holds_tensors
 
 _ONCE = ("builtins", "itertools", "torch")
 """Packages whose iterators can't begin again, such as generators, or the iterator of a DataLoader."""
@@ -41,7 +41,7 @@ def iterable_input(spec: str, batches: int | None) -> Data:
             raise wrong("batch-size", f"{option} chooses the size of its batches; leave it out")
         pair = isinstance(made, tuple) and bool(made) and isinstance(made[0], Tensor)
         alone = isinstance(made, (Tensor, Mapping)) or not _has_batches(made)
-        each = [made] if pair or (alone and _holds_tensors(made)) else made  # one batch in place of several
+        each = [made] if pair or (alone and holds_tensors(made)) else made  # one batch in place of several
         if not _has_batches(each):
             raise UsageError(f"{option}: gave {class_name(made)}, not an iterable of batches", option="data")
         total = None
@@ -50,10 +50,6 @@ def iterable_input(spec: str, batches: int | None) -> Data:
         return Batches(each, total)
 
     return Data(option, open_, batches)
-
-
-def _holds_tensors(value: object) -> bool:
-    return next(hidden_tensors(value), None) is not None
 
 
 def _has_batches(value: object) -> bool:

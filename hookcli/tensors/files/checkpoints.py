@@ -83,18 +83,24 @@ def content(whole: object) -> Content:
     held = [entry for entry in entries(whole) if isinstance(entry.value, Tensor)]
     of_model = [entry for entry in held if not entry.of_optimizer] or held
     place = _model_place(of_model)
-    shown = [entry for entry in of_model if not place or entry.place == place or entry.place.startswith(f"{place}.")]
+    within = f"{place}." if place else ""
+    shown = [entry for entry in of_model if f"{entry.place}.".startswith(within)]
     tensors: dict[str, Tensor] = {}
     for entry in shown:
         assert isinstance(entry.value, Tensor)
-        tensors.setdefault(entry.name.removeprefix(f"{place}.") if place else entry.name, entry.value)
-    of_optimizer = sum(entry.of_optimizer for entry in held) if of_model is not held else 0
-    others = len(held) - len(shown) - of_optimizer
-    left_out = [f"{counted(of_optimizer, 'tensor')} of the optimizer"] if of_optimizer else []
-    left_out += [counted(others, "other tensor")] if others else []
-    taken = [f"the state dict under {place!r}"] if place else []
-    beside = [f"{' and '.join(left_out)} in the file"] if left_out else []
-    return Content(tensors, "; ".join([*taken, *beside]))
+        tensors.setdefault(entry.name.removeprefix(within), entry.value)
+    remarks = [f"the state dict under {place!r}"] if place else []
+    if left_out := _left_out(len(held) - len(of_model), len(of_model) - len(shown)):
+        remarks.append(f"{left_out} in the file")
+    return Content(tensors, "; ".join(remarks))
+
+
+def _left_out(of_optimizer: int, others: int) -> str:
+    """The numbers of tensors that are not shown, in words; "" if all are."""
+    words = [f"{counted(of_optimizer, 'tensor')} of the optimizer"] if of_optimizer else []
+    if others:
+        words.append(counted(others, "other tensor"))
+    return " and ".join(words)
 
 
 def _model_place(held: Sequence[Entry]) -> str:

@@ -45,17 +45,14 @@ def kind_of(path: str | Path) -> str:
         begin = file.read(_BEGIN)
     if begin[:2] == b"PK":
         return _of_archive(path)
-    if path.suffix == ".onnx" or _is_onnx(begin):
+    # ONNX's ModelProto begins with the version of its format; another of its fields follows.
+    version = begin[1] if len(begin) > 2 and begin[0] == 1 << 3 else 0
+    if path.suffix == ".onnx" or (version in _IR_VERSIONS and begin[2] in _ONNX_FIELDS):
         return f"an ONNX model: `hookcli diff MODEL {shell_path(path)}` compares a PyTorch model with it"
     if begin[8:10] == b'{"' and int.from_bytes(begin[:8], "little") < path.stat().st_size:
         return "" if path.suffix in _OWN else "a safetensors file: rename it to end in .safetensors"
     kind = next((kind for at, word, kind in _STARTS if begin[at:].lower().startswith(word)), "")
     return "" if path.suffix in _OWN and kind.endswith(path.suffix) else kind
-
-
-def _is_onnx(begin: bytes) -> bool:
-    """True for the beginning of ONNX's ModelProto: the version of its format, then another of its fields."""
-    return len(begin) > 2 and begin[0] == 1 << 3 and begin[1] in _IR_VERSIONS and begin[2] in _ONNX_FIELDS
 
 
 def _of_folder(folder: Path) -> str:
@@ -70,6 +67,8 @@ def _of_archive(path: Path) -> str:
     names: list[str] = []
     with suppress(Exception), opened(path) as file, zipfile.ZipFile(file) as archive:  # zipfile fails in many ways
         names = archive.namelist()
+    if not names:
+        return ""
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner:
         advice = f"write a function that returns torch.jit.load({str(path)!r}), and give file.py:function as the model"
@@ -79,13 +78,14 @@ def _of_archive(path: Path) -> str:
         return f"a torch.package: if you trust its origin, give {spec} as the model"
     if "data.pkl" in inner:
         return "a file of torch.save: rename it to end in .pt" if path.suffix in _OWN else ""
-    if any(name.startswith("models/") or name == "serialized_exported_program.json" for name in {*inner, *names}):
+    every = inner.union(names)
+    if "serialized_exported_program.json" in every or any(name.startswith("models/") for name in every):
         advice = "rename it to end in .pt2, and give it as the model"
         return "" if path.suffix == ".pt2" else f"an exported program (torch.export.save wrote it): {advice}"
     if "model.weights.h5" in names:
         return "a model of Keras: save its arrays as .safetensors or .npz"
     if "MAR-INF/MANIFEST.json" in names:
         return f"an archive of TorchServe: {_UNPACK}"
-    if names and all(name.endswith(".npy") for name in names):
+    if all(name.endswith(".npy") for name in names):
         return "arrays of NumPy (.npz): --input-file takes them as input"
-    return f"a zip archive that torch.save did not write: {_UNPACK}" if names else ""
+    return f"a zip archive that torch.save did not write: {_UNPACK}"

@@ -98,9 +98,10 @@ class ObservedModels:
 
     def _first_call(self, module: nn.Module, *, bypassed: bool) -> ObservedModel | None:
         """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
-        if (owner := self._containing(module)) is not None:
-            return self._alias_of_part(module, owner)
         kind = plain_type(module)
+        # Of a kind that is built in a loop, the models before would take long to look through.
+        if self._seen[kind] <= _NAMED and (owner := self._of_part(module)) is not None:
+            return self._alias(module, owner)
         self._seen[kind] += 1
         alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
         if self._seen[kind] > min(_NAMED, alive + 2):  # built in a loop: to look for each one's name would take long
@@ -111,21 +112,19 @@ class ObservedModels:
             return self._alias(module, self.find(whole))
         return self._add(module, _walked(model_name, module, kind))
 
-    def _containing(self, module: nn.Module) -> ObservedModel | None:
+    def _of_part(self, module: nn.Module) -> ObservedModel | None:
         """The model, which the program has called before, that has this module as a part; None if there is none."""
         for model in self.alive():
             whole = model.module
-            if whole is not None and whole is not module and any(part is module for part in whole.modules()):
+            if whole is None or whole is module:
+                continue
+            for fqn, part in whole.named_modules():
+                if part is not module:
+                    continue
+                if whole not in self._wholes:
+                    self._parts.setdefault(model.name, []).append(PlainNames(whole)(fqn))
                 return model
         return None
-
-    def _alias_of_part(self, part: nn.Module, model: ObservedModel) -> ObservedModel | None:
-        """Count calls of a part as calls of its model."""
-        whole = model.module
-        if whole is not None and whole not in self._wholes:
-            fqn = next((fqn for fqn, one in whole.named_modules() if one is part), "")
-            self._parts.setdefault(model.name, []).append(PlainNames(whole)(fqn))
-        return self._alias(part, model)
 
     def note_parts(self) -> None:
         """Note on each model which of its parts the program has also called by themselves."""

@@ -138,22 +138,17 @@ class ParameterRows:
         """What happened to each parameter that is trained in this step. Waits for an accelerator."""
         held = set[int]().union(*map(parameter_ids, optimizers))
         rates = {key: _plain(group.settings.get("lr")) for group in self._groups.values() for key in group.parameters}
-        return [
-            ParameterFacts(
-                fqn=self._name(fqn),
-                reached=fqn in self._reached,
-                held=id(p) in held,
-                rate=rate if isinstance(rate := rates.get(id(p)), float) else None,
-                copied=self._rests(fqn) and any(_keeps_more_bits(optimizer, p) for optimizer in optimizers),
-            )
-            for fqn, p in self._matching()
-            if p.requires_grad
-        ]
-
-    def _rests(self, fqn: str) -> bool:
-        """True if an optimizer's step has left the parameter as it was."""
-        row = self.updates.get(self._name(fqn))
-        return row is not None and row["update"] == 0
+        facts = []
+        for fqn, p in self._matching():
+            if not p.requires_grad:
+                continue
+            name, rate = self._name(fqn), rates.get(id(p))
+            update = self.updates.get(name)
+            rests = update is not None and update["update"] == 0
+            copied = rests and any(_keeps_more_bits(optimizer, p) for optimizer in optimizers)
+            known_rate = rate if isinstance(rate, float) else None
+            facts.append(ParameterFacts(name, fqn in self._reached, id(p) in held, known_rate, copied))
+        return facts
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
         """A row per group that stepped, the first of each optimizer with its loss. Waits for an accelerator."""
@@ -193,15 +188,12 @@ def _keeps_more_bits(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
     for name, kept in optimizer.state.get(parameter, {}).items():
         if any(word in str(name).lower() for word in _LEFT_OUT):
             return True
-        if isinstance(kept, Tensor) and _is_copy_in_more_bits(kept, parameter):
+        if not isinstance(kept, Tensor) or kept.shape != parameter.shape or not kept.is_floating_point():
+            continue
+        wider = kept.element_size() > parameter.element_size()
+        if wider and torch.equal(tree.local(kept).to(parameter.dtype), tree.local(parameter)):
             return True
     return False
-
-
-def _is_copy_in_more_bits(kept: Tensor, parameter: nn.Parameter) -> bool:
-    if kept.shape != parameter.shape or not kept.is_floating_point() or kept.element_size() <= parameter.element_size():
-        return False
-    return bool(torch.equal(tree.local(kept).to(parameter.dtype), tree.local(parameter)))
 
 
 _LEFT_OUT = ("kahan", "compensation", "master")  # parts of names of such tensors

@@ -74,6 +74,16 @@ class _Thread:
             self.last, self.passes = self.passes, []
             self.had.clear()
 
+    def take(self, model: str, optimizer: Optimizer | None) -> list[_Pass]:
+        """The passes before the last step whose gradients the optimizer had, and that do not count for the model yet."""
+        taken = []
+        for number, one in enumerate(self.last):
+            reached = one.reached is None or id(optimizer) in one.reached
+            if reached and (model, number) not in self.had:
+                self.had.add((model, number))
+                taken.append(one)
+        return taken
+
     def leave_out(self, passes: Iterable[_Pass]) -> None:
         """No step takes these passes: the program has cleared their gradients, or leaves the step out."""
         terms = [*self.left_out, *(term for one in passes for term in one.terms or ())]
@@ -170,12 +180,9 @@ class EveryLoss:
             self._owned += 1
         thread.skipped()
         for model, number in numbers.items():
-            reaching = [n for n, one in enumerate(thread.last) if one.reached is None or id(optimizer) in one.reached]
-            left = [n for n in reaching if (model, n) not in thread.had]
-            thread.had.update((model, n) for n in left)
-            passes = [thread.last[n].terms for n in left]
-            backwards = sum(thread.last[n].number for n in left)
-            self._unread.append(_Step(model, number, passes, backwards, thread.left_out))
+            passes = thread.take(model, optimizer)
+            backwards = sum(one.number for one in passes)
+            self._unread.append(_Step(model, number, [one.terms for one in passes], backwards, thread.left_out))
             thread.following = model, number + 1
         thread.left_out = []
         if not self._waits or len(self._unread) >= self.at_once:
