@@ -83,7 +83,7 @@ def _check_completion() -> None:
     if os.environ.get("_HOOKCLI_COMPLETE") != "complete_bash" or ("COMP_WORDS" in os.environ and place.isdecimal()):
         return
     raise UsageError(
-        "_HOOKCLI_COMPLETE is set without COMP_WORDS and COMP_CWORD: unset it, the shell's completion sets all three"
+        "_HOOKCLI_COMPLETE is set without COMP_WORDS and COMP_CWORD: unset it (the shell's completion sets all three)"
     )
 
 

@@ -39,13 +39,12 @@ class Check(ABC):
     `means` names the usual cause of a finding on one line, `advice` what to try: for any weights, trained or not, and
     with MODEL or SCRIPT in the commands that it names, for which `hookcli check` puts what was typed. `needs` lists the
     fields of Measurements that the check reads, and probes whose reports it reads from `probes`; `takes` those that it
-    reads where they were measured, and judges without. A check that is
-    `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason. A check
-    without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option that the
-    check runs with, and not without. `follows` lists the ids of checks that find causes of this one's findings, which
-    are then listed first (`hookcli.checks.judgement`). `over_steps` says which finding stays over the recorded steps of
-    a program: the "first" or the "largest"; "": that of the last step alone counts. `look` is the command that shows
-    more of a finding, without the model: "grads --of outputs".
+    also reads if they were measured. A check that is `whole` does not judge a run that crashed, since whatever is
+    absent there may be absent for that reason. A check without `values` also judges a run on the meta device, which has
+    shapes only. `asked_by` is the option that the check runs with, and not without. `follows` lists the ids of checks
+    that find causes of this one's findings, which are then listed first (`hookcli.checks.judgement`). `over_steps` says
+    which of the findings in a program's recorded steps is reported: the "first" or the "largest"; with "" that of the
+    last step. `look` is the command that shows more of a finding, without the model: "grads --of outputs".
     """
 
     id: ClassVar[str]
@@ -75,7 +74,7 @@ class Check(ABC):
         """
 
     def too_little(self, measured: Any) -> str:
-        """Why what was measured is too little for a word, though all that the check needs is there; "" if it is not."""
+        """The reason why too little was measured to judge by, though everything in `needs` was; "" if it is enough."""
         return ""
 
     def near(self, measured: Any) -> str:

@@ -28,7 +28,7 @@ class _Units(Check):
         assert self.limit is not None
         for row in self._rows(measured):
             if not self._enough(row):
-                enough = f"< {_LEAST}" if row["positions"] < _LEAST else f"of {row.get('items')} inputs"
+                enough = f"< {_LEAST}" if row["positions"] < _LEAST else f"from {row.get('items')} inputs"
                 few = f"{self.name}: too few values per channel ({enough}); use a larger --batch-size"
                 yield Skipped(row.fqn, few)
             elif row[self.counted] and self._share(row) >= self.limit:

@@ -93,7 +93,11 @@ class ActivationNotFinite(_NotFinite):
             how = IN_EVAL if evaluated.gradients else f"{IN_EVAL} without gradients"
             for finding in self._of_run(evaluated.activations, evaluated.inventory):
                 finding = replace(finding, message=f"{how}: {finding.message}")
-                yield _of_fused_path(finding) if evaluated.fused else finding
+                if evaluated.fused:
+                    message = f"{finding.message}; without PyTorch's fused attention path they are finite"
+                    hint = f"a query that sees no key gives NaN on the fused path, and zeros without it; {_SEE_A_KEY}"
+                    finding = replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
+                yield finding
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
@@ -107,14 +111,7 @@ class ActivationNotFinite(_NotFinite):
             yield _blaming_the_code(finding, place, received) if place else finding
 
 
-def _of_fused_path(finding: Finding) -> Finding:
-    """The finding on values that are not finite only where attention takes PyTorch's fused path."""
-    message = f"{finding.message}; they are finite off PyTorch's fused attention path"
-    hint = f"a query that sees no key is NaN on the fused path, and zero off it; {_SEE_A_KEY}"
-    return replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
-
-
-_SEE_A_KEY = "let every query see a key, as by unmasking one key of items that are all padding"
+_SEE_A_KEY = "let every query see a key, for example by unmasking one key of items that are all padding"
 
 
 def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str, int], Row]) -> Finding:
@@ -190,8 +187,8 @@ class ParameterNotFinite(_NotFinite):
 
     Running statistics of a normalization count, too. Attention masks, which hold -inf on purpose, do not: a buffer of
     nothing but zeros and -inf is skipped. Only the first tensor is reported, with a count of the others, since a
-    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers. Of a run, `hookcli run
-    --check` says between which of its steps the values came to be so, which no checkpoint is then to blame for.
+    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers. `hookcli run --check` says
+    between which recorded steps training made the values so, in which case no checkpoint is to blame.
     """
 
     id = "HK005"
@@ -219,10 +216,10 @@ def _made_by(measured: ReadsInventory, fqn: str) -> str:
         return ""
     finite = measured.training.finite_at.get(fqn)
     if finite is None:
-        return f"training made them so before step {measured.step:,}, the first that was recorded"
+        return f"they became so in training before step {measured.step:,}, the first recorded one"
     alone = finite == measured.step - 1
     by = "its update" if alone else f"an update of steps {finite:,} to {measured.step - 1:,}"
-    return f"they were finite as step {finite:,} began: {by} made them so"
+    return f"they were finite when step {finite:,} began: {by} made them so"
 
 
 class LossNotFinite(Check):
@@ -253,7 +250,7 @@ class LossJumped(Check):
 
     The loss of every step is judged, as for `loss-not-finite`, once ten are known and the highest is above zero. The
     figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported, nor
-    one that an update has ruined: that is HK055.
+    one that a far too large update has ruined, which is HK055.
     """
 
     id = "HK044"
@@ -265,7 +262,7 @@ class LossJumped(Check):
 
     def too_little(self, measured: ReadsLosses) -> str:
         known = measured.losses.steps
-        return "" if known > KNOWN else f"it needs {KNOWN} losses before one; {known} are known"
+        return "" if known > KNOWN else f"a jump can be told after {KNOWN} losses; {known} are known"
 
     def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
         course = measured.losses

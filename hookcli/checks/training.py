@@ -51,7 +51,7 @@ class NotInOptimizer(Check):
         if names := course.unheld():
             owner, listed = _place(names)
             stale = f"; {course.stale}" if course.stale else ""
-            message = f"no optimizer has {listed}: gradients come, and nothing moves{stale}"
+            message = f"no optimizer has {listed}: gradients arrive, but nothing updates the values{stale}"
             found = self.finding(owner, message, len(names))
             yield replace(found, severity=ERROR) if stale else found
 

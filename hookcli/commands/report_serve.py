@@ -107,23 +107,9 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
     live: LivePage
-    _room = BoundedSemaphore(_MOST_THREADS)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, or close the connection where too many are open."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer in this thread, and make room for another."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
 
     def __init__(self, port: int | None, option: str = "--port") -> None:
+        self._room = BoundedSemaphore(_MOST_THREADS)
         try:
             super().__init__((_HOST, port or 0), _Handler)
         except OSError as error:
@@ -132,6 +118,24 @@ class PageServer(ThreadingHTTPServer):
             advice = "name another one, or leave it out for a free one"
             raise UsageError(f"{option} {port}: {why}; {advice}") from error
         self.address = f"http://{_HOST}:{self.server_port}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, or close the connection if too many are open."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer in this thread, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: object) -> None:
         # An OSError is that of a browser that has closed the connection.

@@ -160,22 +160,17 @@ class _EvalRuns(NamedTuple):
 
 
 def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRuns:
+    """Run the model in eval mode with gradients off, or on if it fails without them. Raises as `_eval_runs`."""
+    return again_with_gradients(partial(_eval_runs, model, inputs, times), Step())
+
+
+def _eval_runs(model: nn.Module, inputs: Arguments, times: int, gradients: bool) -> _EvalRuns:
     """Run the model in eval mode, each time with the same random numbers.
 
-    The model and its inputs are afterwards as before. Gradients are off, unless the model fails without them. Raises
-    ModelError if the first run fails.
+    The model and its inputs are afterwards as before. Raises ModelError if the first run fails.
     """
-
-    def attempt(gradients: bool) -> _EvalRuns:
-        with torch.set_grad_enabled(gradients):
-            return _eval_runs(model, inputs, times)._replace(gradients=gradients)
-
-    return again_with_gradients(attempt, Step())
-
-
-def _eval_runs(model: nn.Module, inputs: Arguments, times: int) -> _EvalRuns:
     devices, explaining = accelerators(model, inputs), UserCode(lambda error: failure.explain(error, model))
-    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model):
+    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model), torch.set_grad_enabled(gradients):
         before = random_states(devices)
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
@@ -189,7 +184,7 @@ def _eval_runs(model: nn.Module, inputs: Arguments, times: int) -> _EvalRuns:
                     outputs.append(_called(model, inputs))
             except ModelError as error:
                 failed = f"in eval mode, on the second run, {error}".replace("\n ", "")
-        return _EvalRuns(outputs, drew, changed, failed)
+        return _EvalRuns(outputs, drew, changed, failed, gradients)
 
 
 def _called(model: nn.Module, inputs: Arguments) -> Output:

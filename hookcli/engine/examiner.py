@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +11,16 @@ import torch
 from hookcli import registry
 from hookcli.checks.measurements import FIELDS, Measurements
 from hookcli.checks.selection import CheckPlan
-from hookcli.checks.unused import without_gradient
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
-from hookcli.engine.lost_gradients import used_by_loss
+from hookcli.engine.lost_gradients import with_reasons
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, make_probe
 from hookcli.engine.setting import compile_settings
-from hookcli.errors import HookcliError, ModelError, NoGradientsError
+from hookcli.errors import ModelError, NoGradientsError
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.torch_private.programs import backends_of, compiled_in_place
 from hookcli.probes.activations import ActivationsProbe
@@ -85,11 +83,9 @@ class Examiner:
             absent["probes"] = {name: report for name, report in measured.probes.items() if report.rows}
             measured = replace(measured, **absent, crash=self.error)
         else:
-            measured = replace(
-                measured, used_by_loss=self._used_by_loss(measured), output_grads=self._output_grads(measured)
-            )
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
             measured = self._inside(self._with_compilation(measured))
+            measured = with_reasons(measured, self.run, self.needs, self._hooking)
         if self.in_full:
             try:
                 self.further += layout()
@@ -125,24 +121,6 @@ class Examiner:
             probe = InventoryProbe(backward=self.backward, bits=True)
             again += self._captured([probe], replace(self.run, data=None))  # on the first batch
         return reports | ({"again": tuple(again)} if repeats else {})
-
-    def _used_by_loss(self, measured: Measurements) -> Mapping[str, bool] | None:
-        """Whether the loss is computed from each parameter that got no gradient, if a check asks."""
-        if "used_by_loss" not in self.needs or not (measured.inventory and measured.grads):
-            return None
-        lost = without_gradient(measured.inventory.rows, measured.grads.rows)
-        return used_by_loss(replace(self.run, data=None), lost) if lost else None
-
-    def _output_grads(self, measured: Measurements) -> Report | None:
-        """The gradients of modules' outputs, if a check asks for them and a parameter's is all zero."""
-        gradients = [row.stats for row in (measured.grads.rows if measured.grads else ()) if row.stats]
-        zero = any(stats.zeros == stats.numel for stats in gradients)
-        if "output_grads" not in self.needs or not zero:
-            return None
-        run = replace(self.run, data=None, step=replace(self.run.step, otherwise="randn"))
-        with suppress(HookcliError):
-            return capture_run(run, [GradsProbe("outputs")], replace(self._hooking, ops=None))[0]
-        return None
 
     def _of_names(self) -> list[Probe]:
         """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""

@@ -12,7 +12,7 @@ from hookcli.table.meta import Meta
 
 T = TypeVar("T")
 
-GRADIENTS = "on, since the model fails without"
+GRADIENTS = "on, since the model fails without them"
 """The entry `gradients` of `meta`, for a run that would have had none."""
 
 

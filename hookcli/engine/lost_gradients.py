@@ -1,29 +1,53 @@
-"""Tells why parameters get no gradient: one more forward follows them to the loss, past any detach."""
+"""Measures why parameters get no gradient, or one that is all zero, in one more run for each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from torch import Tensor
 
+from hookcli.checks.measurements import Measurements
+from hookcli.checks.unused import without_gradient
+from hookcli.engine.capture import Hooking, capture_run
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
+from hookcli.errors import HookcliError
 from hookcli.hooks.parameter_reach import ParameterReach
 from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.session import HookSession
+from hookcli.probes.grads import GradsProbe
 from hookcli.probes.shared.unregistered import UnregisteredParts
+from hookcli.table import Row
+
+
+def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
+    """Add `used_by_loss` and `output_grads`, if they are wanted and some parameter has no gradient, or a zero one."""
+    inventory, grads = measured.inventory, measured.grads
+    run = replace(run, data=None)  # the first batch
+    if "used_by_loss" in wanted and inventory and grads and (lost := without_gradient(inventory.rows, grads.rows)):
+        measured = replace(measured, used_by_loss=used_by_loss(run, lost))
+    if "output_grads" in wanted and grads and any(_is_zero(row) for row in grads.rows):
+        backward = replace(run, step=replace(run.step, otherwise="randn"))
+        with suppress(HookcliError):
+            (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=None))
+            measured = replace(measured, output_grads=report)
+    return measured
+
+
+def _is_zero(row: Row) -> bool:
+    return row.stats is not None and row.stats.zeros == row.stats.numel
 
 
 def used_by_loss(run: PreparedRun, fqns: Sequence[str]) -> Mapping[str, bool] | None:
-    """For each of these parameters, whether the loss is computed from it, be it detached; None if that can't be told.
+    """For each of these parameters, whether the loss is computed from it, even by way of a detach; None if unknown.
 
-    The model, its inputs and the random state are afterwards as before.
+    One more forward follows them to the loss. The model, its inputs and the random state are afterwards as before.
     """
-    parameters = dict(run.model.named_parameters())
-    followed = [parameters[fqn] for fqn in fqns]
-    mode, session = ParameterReach(followed), HookSession(run.model)
+    session = HookSession(run.model)
+    mode = ParameterReach([run.model.get_parameter(fqn) for fqn in fqns])  # a compiled model hands on its parts' names
     used = set[int]()
 
     def see(roots: Sequence[Tensor]) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _MEASURED = {*STATS_KEYS, *HIST_KEYS, *names(SPECTRAL)}
 _HEADER = tuple(name for name in names(WEIGHTS) if name not in _MEASURED)
 _SPECTRAL = (
-    "singular values: exact of matrices with a side of up to 256, else by Lanczos iteration to 0.05 %; "
+    "singular values: exact for matrices with a side of up to 256, otherwise by Lanczos iteration to 0.05 %; "
     "dimensions after the first are the columns of the matrix; "
-    "grouped rows have the largest norm and the smallest stable rank of their matrices"
+    "grouped rows show the largest norm and the smallest stable rank of their matrices"
 )
 _OF_MODELS = ("kind", "type")
 

@@ -211,9 +211,7 @@ class SpectrumProbe(Probe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         floor = f"singular values below {FLOOR:g} of the largest count as 0"
-        return (
-            [floor, "a row of several blocks has the figures of the one with the lowest effective rank"] if rows else []
-        )
+        return [floor, "a row for several blocks shows the block with the lowest effective rank"] if rows else []
 
 
 def _of_weight(x: Tensor) -> _Found:

@@ -87,6 +87,15 @@ def test_what_is_cut_off_is_an_error_and_what_is_unused_a_warning(case: str) -> 
         assert (UNUSED in found[fqn][1]) == (cause == UNUSED)
 
 
+@pytest.mark.parametrize(
+    ("case", "severity"), [("a branch that ends", "warning"), ("a head whose only use is detached", "error")]
+)
+def test_a_compiled_model_is_judged_alike(case: str, severity: str) -> None:
+    model = torch.compile(Parts(CASES[case][0]), backend="eager")
+    (finding,) = check(model, torch.randn(8, 4), select="HK008").findings
+    assert (finding.fqn, finding.severity, UNUSED in finding.message) == ("b", severity, severity == "warning")
+
+
 @pytest.mark.parametrize("needs", [True, False])
 @pytest.mark.filterwarnings("ignore:None of the inputs")
 def test_reentrant_checkpoints_whose_inputs_need_gradients_pass(needs: bool) -> None:

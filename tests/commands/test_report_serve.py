@@ -140,7 +140,7 @@ def test_a_port_in_use_is_an_error(path: Path) -> None:
 
 
 def test_half_open_connections_are_bounded_and_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_serve.PageServer, "_room", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(report_serve, "_MOST_THREADS", 2)
     with closing(report_serve.LivePage(path)) as live, report_serve.PageServer(None) as server:
         server.live = live
         thread = threading.Thread(target=server.serve_forever)

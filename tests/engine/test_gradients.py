@@ -79,7 +79,7 @@ class Frozen(Forces):
 
 
 NEED = [Forces, Backward, Refuses, Asserts]
-SAID = "on, since the model fails without"
+SAID = "on, since the model fails without them"
 
 
 @pytest.mark.parametrize("kind", NEED)

@@ -99,3 +99,16 @@ def test_a_step_that_another_extends_is_known_by_its_code() -> None:
         with hook:
             optimizer.step()
         assert told == expected
+
+
+def test_functions_that_differ_by_their_file_alone_warn_for_their_own() -> None:
+    """Code objects that are equal but for their files are equal to Python."""
+    source = "import warnings\ndef warn():\n    warnings.warn('here', stacklevel=2)\n\ndef call(run):\n    run(warn)\n"
+    files = []
+    for name in ("a.py", "b.py"):
+        namespace: dict[str, Any] = {"__name__": name}
+        exec(compile(source, name, "exec"), namespace)
+        with pytest.warns(UserWarning, match="here") as caught:
+            namespace["call"](frames.run_as_program)
+        files.append([warning.filename for warning in caught])
+    assert files == [["a.py"], ["b.py"]]

@@ -191,10 +191,11 @@ class SweepRun:
         yield f"Output change: relative l2 distance of {several if len(outputs.first) > 1 else outputs.in_words()}"
         if outputs.aside:
             yield f"not compared: {listed(outputs.aside, 4)} in the output"
-        if 0 < self._verdict.noise < math.inf:
-            yield f"noise: run again as it is, {self._verdict.what} changes by {number(self._verdict.noise)}"
+        what, noise = self._verdict.what, self._verdict.noise
+        if 0 < noise < math.inf:
+            yield f"noise: a second run of the unchanged model changes {what} by {number(noise)}"
         if any(trial.bottleneck for trial, _ in self._rows):
-            yield "bottleneck: all passes through it to the outputs that change, so nothing is left of the input; last"
+            yield "bottleneck: the outputs that change depend on the input only through it; ranked last"
 
     def _copies(self, ranked: Sequence[Ranked]) -> dict[str, Skipped]:
         """The modules whose change has the effect of that of a module around them: nothing else in it counts.
@@ -209,6 +210,8 @@ class SweepRun:
         for fqn, figures in effective.items():
             alike = (o for o in around(fqn) if o in effective and o != fqn and same(figures, effective[o]))
             if outermost := [*alike][-1:]:
-                reason = f"{self.sweep.done}, it has the effect of {in_words(outermost[0])}, which it is a part of"
+                reason = (
+                    f"when {self.sweep.done}, it has the same effect as {in_words(outermost[0])}, which contains it"
+                )
                 copies[fqn] = Skipped(fqn, reason)
         return copies

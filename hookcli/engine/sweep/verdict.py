@@ -52,12 +52,13 @@ class Verdict:
         branch have, one that contains others is named.
         """
         if broken := self._broken():
-            return f"The ranks mean nothing: {broken} is not finite as it is (hookcli check says where that begins)"
+            already = f"{broken} is not finite even in the unchanged model"
+            return f"The ranking is meaningless: {already} (hookcli check finds where that begins)"
         effective = [row for row in ranked if self.effect(row[1]) > self.noise]
         rivals = self._rivals(effective)
         one, done = self.sweep.of[:-1], f"when {self.sweep.done}"
         if not rivals:
-            more = f" by more than another run as it is: {number(self.noise)}" if self.noise else ""
+            more = f" by more than a second run of the unchanged model does: {number(self.noise)}" if self.noise else ""
             return f"None of {counted(len(ranked), one)} changes {self.what} {done}{more}"
         tied = [row for row in rivals if self.effect(row[1]) >= (1 - _ROUNDING) * self.effect(rivals[0][1])]
         first, figures = _outermost(tied)

@@ -107,7 +107,10 @@ def run_as_program(function: Callable[..., Any], *args: object, **kwargs: object
         frame = frame.f_back
     if not callers:
         return function(*args, **kwargs)
-    nearest, *further = [FunctionType(_disguised(one.f_code.co_filename, one.f_code.co_name, one.f_lineno), one.f_globals) for one in callers]
+    nearest, *further = [
+        FunctionType(_disguised(one.f_code.co_filename, one.f_code.co_name, one.f_lineno), one.f_globals)
+        for one in callers
+    ]
     run = partial(nearest, function)
     for outer in further:
         run = partial(outer, run)

@@ -13,8 +13,10 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+from hookcli.hooks.importlib_bootstrap import between
 from hookcli.hooks.torch_private.exchange import Wrapper, replaced
 from hookcli.tensors.torch_private import caller, getter, is_batched, private
+from hookcli.tensors.tree import Args, Kwargs
 
 # Modes.
 
@@ -74,13 +76,11 @@ def move_function_mode_below(mode: TorchFunctionMode) -> None:
 def stopped_by_backward(stop: Callable[[], object]) -> Iterator[None]:
     """Call `stop` before each `Tensor.backward` in this block: PyTorch hands it to modes, and puts these back after."""
 
-    def stopping(original: Callable[..., object]) -> Callable[..., object]:
-        def backward(*args: object, **kwargs: object) -> object:
-            stop()
-            return original(*args, **kwargs)
+    def begins(*args: object, **kwargs: object) -> tuple[Args, Kwargs]:
+        stop()
+        return args, kwargs
 
-        return backward
-
+    stopping = between(begins, lambda *args: None)  # warnings pass over its frames
     with replaced(Tensor, "backward", stopping, "operators of loss functions stay watched in backward"):
         yield
 

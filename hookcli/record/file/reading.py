@@ -121,6 +121,8 @@ class Record:
         looked_at = {model: one.jumped for model, one in courses.items() if one.climbs or one.jumped is not None}
         of_these = [entry for entry in self.entries if entry.phase == "train" and entry.model in looked_at]
         entries = [entry for entry in of_these if entry.step < EARLY or entry.step + 1 == looked_at[entry.model]]
+        if not entries:  # the file need not exist yet
+            return
         for step in self.steps(entries, lambda row: "optimizer" in row):
             courses[step.model].updated(step.step, [row.values for row in step.rows("optimizer")])
 

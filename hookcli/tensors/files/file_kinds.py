@@ -38,8 +38,11 @@ _ONNX_FIELDS = {number << 3 | 2 for number in (2, 3, 4, 6, 7, 8, 14, 20, 25)} | 
 def kind_of(path: str | Path) -> str:
     """What a file or folder is, and what to do: "a TorchScript archive: ..."; "" for one of no such kind."""
     path = Path(path)
+    if is_file(path / ".metadata") and any(path.glob("*.distcp")):
+        convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+        return f"a distributed checkpoint: `{convert} {shell_path(path)} FILE.pt` converts it"
     if is_folder(path):
-        return _of_folder(path)
+        return f"a SavedModel of TensorFlow: {_SAVE}" if is_file(path / "saved_model.pb") else ""
     begin = b""
     with suppress(OSError), opened(path) as file:
         begin = file.read(_BEGIN)
@@ -53,13 +56,6 @@ def kind_of(path: str | Path) -> str:
         return "" if path.suffix in _OWN else "a safetensors file: rename it to end in .safetensors"
     kind = next((kind for at, word, kind in _STARTS if begin[at:].lower().startswith(word)), "")
     return "" if path.suffix in _OWN and kind.endswith(path.suffix) else kind
-
-
-def _of_folder(folder: Path) -> str:
-    if is_file(folder / ".metadata") and any(folder.glob("*.distcp")):
-        convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
-        return f"a distributed checkpoint: `{convert} {shell_path(folder)} FILE.pt` converts it"
-    return f"a SavedModel of TensorFlow: {_SAVE}" if is_file(folder / "saved_model.pb") else ""
 
 
 def _of_archive(path: Path) -> str:

@@ -169,8 +169,9 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
 def _gram(blocks: Iterable[Floats], columns: int, count: int) -> Values:
     """``A'A`` of a matrix of `count` rows, or where these are fewer than its columns ``AA'``."""
     if count < columns:
-        rows = np.concatenate([block.astype(np.float64) for block in blocks])
-        return rows @ rows.T
+        rows: Values = np.concatenate([block.astype(np.float64) for block in blocks])
+        product: Values = rows @ rows.T
+        return product
     gram = np.zeros((columns, columns))
     for block in blocks:
         wide = block.astype(np.float64)

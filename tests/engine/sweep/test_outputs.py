@@ -147,7 +147,7 @@ def test_one_output_with_nan_is_named() -> None:
             return box, cls.log() * torch.nan
 
     verdict = swept(Broken(lambda *both: both), torch.randn(3, 4)).totals["verdict"]
-    assert verdict.startswith("The ranks mean nothing: output [1] is not finite as it is")
+    assert verdict.startswith("The ranking is meaningless: output [1] is not finite even in the unchanged model")
 
 
 def test_a_logit_is_of_one_output_whose_bottlenecks_count() -> None:

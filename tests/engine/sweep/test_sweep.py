@@ -67,7 +67,7 @@ def test_every_module_equals_hooks_by_hand(make: Any, operation: str, change: Ch
     assert sum(hooks_on(model).values()) == 0
     base = logits(model(x)).detach()
     number = base[0, 3] if base.dim() == 2 else base[0, -1, 3]
-    copies = [item for item in report.skipped if "which it is a part of" in item.reason]
+    copies = [item for item in report.skipped if ", which contains it" in item.reason]
     assert len(report.rows) > 10 and report.totals["runs"] == len(report.rows) + len(copies)
     for row in report.rows:
         expected = by_hand(model, row.fqn, change, x)
@@ -109,7 +109,9 @@ def test_a_part_that_is_all_of_its_module_has_no_row_of_its_own() -> None:
     report = swept(*Planted.made(), depth=9.0)
     reasons = {item.fqn: item.reason for item in report.skipped}
     for n in range(4):
-        assert reasons[f"layers.{n}.mlp.2"] == f"zeroed, it has the effect of layers.{n}.mlp, which it is a part of"
+        assert (
+            reasons[f"layers.{n}.mlp.2"] == f"when zeroed, it has the same effect as layers.{n}.mlp, which contains it"
+        )
         assert {f"layers.{n}.mlp", f"layers.{n}.mlp.0"} <= {row.fqn for row in report.rows}
     assert [row["order"] for row in report.rows] == [*range(1, len(report.rows) + 1)]
 
@@ -222,7 +224,7 @@ def test_a_model_that_is_broken_or_random_is_said_first() -> None:
     x = torch.randn(2, 3)
     for logit, what in (("", "the output"), ("1", "logit 1")):
         broken = swept(Shaky(math.nan), x, logit=logit).totals["verdict"]
-        assert broken.startswith(f"The ranks mean nothing: {what} is not finite as it is")
+        assert broken.startswith(f"The ranking is meaningless: {what} is not finite even in the unchanged model")
         report = swept(Shaky(1e3), x, logit=logit)
-        assert f"None of 1 module changes {what} when zeroed by more than another run" in report.totals["verdict"]
-        assert f"noise: run again as it is, {what} changes by" in str(report.meta["notes"])
+        assert f"None of 1 module changes {what} when zeroed by more than a second run" in report.totals["verdict"]
+        assert f"noise: a second run of the unchanged model changes {what} by" in str(report.meta["notes"])

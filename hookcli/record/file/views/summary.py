@@ -189,9 +189,9 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
     """A rule that fired; if `checked`, a loss that was not finite, else errors of the last steps; "" without any."""
     if record.rules or not checked:
         return "a rule fired" if record.rules and said else "".join(rule_summaries(record.rules)[:1])
-    if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
-        return "a value was not finite" if said else lost
     courses = record.courses()
+    if lost := faults(courses) or "".join(map(non_finite_line, record.non_finite[:1])):
+        return "a value was not finite" if said else lost
     judged = (report for step in record.last() for report in findings(step, courses.get(step.model)))
     if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
         return f"{formatting.counted(errors, 'error')} in the recorded steps"

@@ -113,10 +113,10 @@ def _parsed(text: str) -> Rule:
 def _refuse_what_python_warns_of(text: str) -> None:
     r"""Raise UsageError for `5or` and for `'\d'`: Python reads them with a warning, on the terminal of the user."""
     if "\\" in text:
-        raise UsageError(f"a backslash has no meaning; {_EXAMPLE}")
+        raise UsageError(f"backslashes are not allowed; {_EXAMPLE}")
     for word in re.findall(r"(?<![\w.])\d[\w.]*", re.sub(r"'[^']*'", "", text)):
         if not re.fullmatch(r"[\d_]+\.?\d*(?:[eE]\d*)?|0[xXbBoO][\da-fA-F]+", word):
-            raise UsageError(f"{word!r} is no number; put a space between a number and a word")
+            raise UsageError(f"{word!r} is not a number; put a space between a number and a word")
 
 
 def _quoted(call: re.Match[str]) -> str:

@@ -75,14 +75,11 @@ class _Thread:
             self.had.clear()
 
     def take(self, model: str, optimizer: Optimizer | None) -> list[_Pass]:
-        """The passes before the last step whose gradients the optimizer had, and that do not count for the model yet."""
-        taken = []
-        for number, one in enumerate(self.last):
-            reached = one.reached is None or id(optimizer) in one.reached
-            if reached and (model, number) not in self.had:
-                self.had.add((model, number))
-                taken.append(one)
-        return taken
+        """The passes before the last step that gave the optimizer gradients and do not count for the model yet."""
+        reaching = [n for n, one in enumerate(self.last) if one.reached is None or id(optimizer) in one.reached]
+        left = [n for n in reaching if (model, n) not in self.had]
+        self.had.update((model, n) for n in left)
+        return [self.last[n] for n in left]
 
     def leave_out(self, passes: Iterable[_Pass]) -> None:
         """No step takes these passes: the program has cleared their gradients, or leaves the step out."""
@@ -292,7 +289,7 @@ class Remainders:
         step, backwards, usual = self.last
         others = f" and {counted(self.count - 1, 'step')} before it" if self.count > 1 else ""
         took = f"step {step:,}{others} took fewer backward passes ({backwards} instead of {usual})"
-        return f"{took}, so their loss is a smaller sum: it is not shown as the last loss"
+        return f"{took}, so the loss is a smaller sum, and is not shown as the last loss"
 
 
 def _not_finite(terms: Iterable[Tensor | float]) -> float | None:

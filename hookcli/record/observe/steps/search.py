@@ -227,7 +227,7 @@ def _kept(step: ObservedStep, row: Row, value: NonFinite) -> str:
     """Keep the module, and say how to reproduce the value; else why it was not kept."""
     assert step.measured.keep_bad is not None
     if value.fqn.startswith(LOSS):
-        return "modules are kept, and what the loss function computes is not one"
+        return "not kept: only modules can be, and the loss function computes this value"
     here = joined_world()  # all ranks may share the folder
     rank = f"-rank{here.rank}" if here.size > 1 else ""
     name = f"{step.model.name}-step{step.number}-{value.fqn or 'model'}{rank}"

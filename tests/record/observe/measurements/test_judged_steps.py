@@ -87,7 +87,9 @@ def test_parameters_that_no_optimizer_has_are_named(program: Program, severity: 
     findings = found(program)
     assert findings.keys() == {"HK053"}
     assert (findings["HK053"].severity, findings["HK053"].fqn) == (severity, place)
-    assert findings["HK053"].message.startswith(f"no optimizer has {names}: gradients come, and nothing moves")
+    assert findings["HK053"].message.startswith(
+        f"no optimizer has {names}: gradients arrive, but nothing updates the values"
+    )
     assert ("without gradients, in no module that runs" in findings["HK053"].message) == (severity == "error")
 
 
@@ -349,7 +351,7 @@ def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come
     assert findings["HK016"].message.endswith("65504 (step 2)")
     assert findings["HK004"].message == "1 of 32 values of its gradient are NaN (step 4)"
     assert findings["HK004"].cause == ""
-    made = "they were finite as step 4 began: its update made them so (step 5)"
+    made = "they were finite when step 4 began: its update made them so (step 5)"
     assert findings["HK005"].message == f"1 of 32 values are NaN; {made}" and "--first-bad" in findings["HK005"].remedy
     assert findings["HK003"].cause == "HK005 b.weight"
 
