@@ -199,7 +199,12 @@ class ParameterNotFinite(_NotFinite):
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
+        rows = []
+        for row in measured.inventory.rows:
+            is_buffer, stats = row["kind"] == "buffer", row.stats
+            is_mask = is_buffer and stats and (stats.masks or stats.inf == stats.numel > 0)  # added to attention scores
+            if (is_buffer or row["kind"] == "parameter") and not is_mask:
+                rows.append(row)
         for finding in self.of_rows(rows, "values", "tensor"):
             made = _made_by(measured, finding.fqn)
             hint = f"{made}; {_SEARCH}"
@@ -268,9 +273,3 @@ class LossJumped(Check):
         course = measured.losses
         if course.jumped is not None and not course.blow_up():
             yield self.finding("", f"the loss {course.jumps()}", course.jumped)
-
-
-def _is_mask(row: Row) -> bool:
-    """True for a buffer of zeros and infinities only: a mask that is added to attention scores."""
-    stats = row.stats
-    return bool(stats and row["kind"] == "buffer" and (stats.masks or stats.inf == stats.numel > 0))

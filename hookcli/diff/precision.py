@@ -117,17 +117,17 @@ def _received(row: Row) -> float | None:
 def _own(rows: Sequence[Row]) -> str:
     """Name the innermost module that makes the largest error on A's input, and the largest error among the others."""
     worst = max(rows, key=lambda row: row["rel_l2"])
-    while inner := [r for r in rows if is_within(r.fqn, worst.fqn) and _has_most(r, worst)]:
+    while worst["rel_l2"]:
+        most = _SHARE * worst["rel_l2"]
+        inner = [row for row in rows if is_within(row.fqn, worst.fqn) and row["rel_l2"] >= most]
+        if not inner:
+            break
         worst = max(inner, key=lambda row: row["rel_l2"])
     if not worst["rel_l2"]:
         return "no module has an error of its own"
     others = [row["rel_l2"] for row in rows if row.fqn != worst.fqn and not is_within(worst.fqn, row.fqn)]
     more = f" (others at most {max(others):.2g})" if any(others) else " (others have none)" if others else ""
     return f"own error: {title(worst, typed=False)} {worst['rel_l2']:.2g}{more}"
-
-
-def _has_most(part: Row, whole: Row) -> bool:
-    return bool(part["rel_l2"] and part["rel_l2"] >= _SHARE * whole["rel_l2"])
 
 
 def _with_parts(rows: Iterable[Row]) -> set[str]:

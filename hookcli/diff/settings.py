@@ -122,11 +122,12 @@ def sentences(of: Sequence[Cause]) -> str:
 
 def findings_of(differing: Iterable[Cause], check: str) -> list[Finding]:
     """A finding for each cause that no other finding tells of, at the first of its modules."""
-    return [Finding(check, c.severity, c.fqns[0], c.sentence, remedy=_remedy(c)) for c in differing if c.severity]
-
-
-def _remedy(cause: Cause) -> str:
-    return f"{_ALLOW} {cause.names.replace(' ', '')}" if cause.severity == ERROR else ""
+    findings = []
+    for cause in differing:
+        if cause.severity:
+            remedy = f"{_ALLOW} {cause.names.replace(' ', '')}" if cause.severity == ERROR else ""
+            findings.append(Finding(check, cause.severity, cause.fqns[0], cause.sentence, remedy=remedy))
+    return findings
 
 
 def advice(findings: Iterable[Finding]) -> str:

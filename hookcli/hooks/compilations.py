@@ -179,13 +179,9 @@ def _left_eager(attempts: Sequence[Attempt]) -> list[LeftEager]:
     return list(left.values())
 
 
-def _hit_limit(attempt: Attempt) -> bool:
-    return (attempt.failure or "").startswith(_LIMIT)
-
-
 def _why(attempt: Attempt) -> tuple[str, bool]:
     """Why a function was given up, and whether it was compiled too often."""
-    if _hit_limit(attempt):
+    if (attempt.failure or "").startswith(_LIMIT):
         return f"recompiled too often; the last guard that failed: {_guard(attempt.recompiled or '')}", True
     words, at = _explained(attempt.failure or "")[0], attempt.failed_at
     loop = "in a loop, " if "graph break in loop" in (attempt.failure or "") else ""

@@ -159,8 +159,10 @@ def _draw_histogram(ax: Any, row: Row, across: int) -> None:
     for place, bar in enumerate(ax.bar(range(len(bins)), shares, width=0.9, color=colors)):
         bar.set_gid(f"bar-{place}")
     _cut_zeros(ax, bins, shares, stats.numel)
+    float16 = FORMATS[0]
     for place, one in enumerate(bins):
-        if _is_outside_float16(one):
+        small, large = sorted((abs(one.low), abs(one.high)))
+        if 0 < large <= 2.0 ** (float16.least - 1) or small >= float16.most:
             ax.axvspan(place - 0.5, place + 0.5, color=_SHADE, zorder=0)
     ax.set_xticks(*_ticks(bins, _LABELS // across + 2))
     beside = max(_FEWEST_BINS - len(bins), 0) / 2 + 0.6
@@ -178,12 +180,6 @@ def _cut_zeros(ax: Any, bins: Sequence[Bin], shares: Sequence[float], numel: int
             side = 1 if place < len(bins) / 2 else -1
             where = (place + 0.7 * side, others * _CUT * 0.9)
             ax.text(*where, text, fontsize=6.5, color=_DIM, ha="left" if side > 0 else "right")
-
-
-def _is_outside_float16(one: Bin) -> bool:
-    small, large = sorted((abs(one.low), abs(one.high)))
-    float16 = FORMATS[0]
-    return 0 < large <= 2.0 ** (float16.least - 1) or small >= float16.most
 
 
 def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:

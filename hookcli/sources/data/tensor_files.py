@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -44,8 +44,8 @@ def _parsed(text: str) -> tuple[str, str]:
     if not files.is_file(file):
         folder = " (it is a folder)" if files.is_folder(file) else ""
         raise wrong("input-file", f"no file {shortened(file)!r}{folder}")
-    if Path(file).suffix.lower() not in _READERS:
-        raise wrong("input-file", f"{shortened(file)}: give a file of {listed(list(_READERS), len(_READERS))}")
+    if Path(file).suffix.lower() not in _KINDS:
+        raise wrong("input-file", f"{shortened(file)}: give a file of {listed(list(_KINDS), len(_KINDS))}")
     return keyword, file
 
 
@@ -68,23 +68,31 @@ def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
 
 def _read(file: str) -> object:
     """Reads a file's tensor or array, or its tuple or mapping of them. Raises UsageError for another file."""
-    read, what = _READERS[Path(file).suffix.lower()]
+    suffix = Path(file).suffix.lower()
     try:
-        return read(file)
+        return _content(file, suffix)
     except ImportError as error:
         raise wrong(
             "input-file", f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'"
         ) from error
     except Exception as error:
         why = f" ({in_brief(error)})" if isinstance(error, OSError) else ""  # others advise to trust the file
-        raise wrong("input-file", f"{file}: is not {what}{why}") from error
+        raise wrong("input-file", f"{file}: is not {_KINDS[suffix]}{why}") from error
 
 
-def _npy(file: str) -> object:
-    import numpy as np
+def _content(file: str, suffix: str) -> object:
+    if suffix == ".safetensors":
+        from safetensors.torch import load_file
 
-    with files.opened(file) as array:
-        return np.load(array, allow_pickle=False)
+        return load_file(files.regular(file))
+    if suffix == ".npz":
+        return _npz(file)
+    if suffix == ".npy":
+        import numpy as np
+
+        with files.opened(file) as array:
+            return np.load(array, allow_pickle=False)
+    return torch.load(files.regular(file), map_location="cpu", weights_only=True)
 
 
 def _npz(file: str) -> object:
@@ -97,21 +105,9 @@ def _npz(file: str) -> object:
     return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
 
 
-def _pickled(file: str) -> object:
-    return torch.load(files.regular(file), map_location="cpu", weights_only=True)
-
-
-def _safetensors(file: str) -> object:
-    from safetensors.torch import load_file
-
-    return load_file(files.regular(file))
-
-
-_READERS: dict[str, tuple[Callable[[str], object], str]] = {
-    ".npy": (_npy, "an array that numpy saved without pickle"),
-    ".npz": (_npz, "arrays that numpy saved without pickle"),
-    **dict.fromkeys(
-        (".pt", ".pth", ".bin"), (_pickled, "a tensor, or a tuple or dict of tensors, that torch.save wrote")
-    ),
-    ".safetensors": (_safetensors, "a safetensors file"),
+_KINDS = {
+    ".npy": "an array that numpy saved without pickle",
+    ".npz": "arrays that numpy saved without pickle",
+    **dict.fromkeys((".pt", ".pth", ".bin"), "a tensor, or a tuple or dict of tensors, that torch.save wrote"),
+    ".safetensors": "a safetensors file",
 }

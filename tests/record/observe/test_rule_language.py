@@ -120,7 +120,7 @@ def test_anything_else_is_refused_with_what_would_be_right(text: str, said: str)
 def test_python_warns_of_no_rule(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UsageError, match=r"--rule .*(put a space between a number and a word|a backslash)"):
+        with pytest.raises(UsageError, match=r"--rule .*(put a space between a number and a word|backslashes)"):
             parse_rules([text])
         assert parse_rules(["loss > 1e-3 and lr < .5 or std(0.weight) > 1_000", "max_abs(layers.3e) > 2.5E+3"])
 
