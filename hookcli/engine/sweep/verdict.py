@@ -70,9 +70,11 @@ class Verdict:
             much = f"much, except {counted(large, 'bottleneck')}" if large else "much"
             return f"No {one} changes {self.what} {much}: {self._change(figures)} at most {done} ({name})"
         after = self._next(first, rivals[len(tied) :])
-        does = self._does(figures, after[1] if after else None, alone=len(ranked) > 1)
-        then = f" (next: {after[0].name}, {self._figure(after[1])})" if after else ""
-        return f"{name} {does}: {self._change(figures)} {done}{then}"
+        change = f"{self._change(figures)} {done}"
+        if after is None:
+            return f"{name} {self._does(figures, None, alone=len(ranked) > 1)}: {change}"
+        does = self._does(figures, after[1], alone=True)
+        return f"{name} {does}: {change} (next: {after[0].name}, {self._figure(after[1])})"
 
     @staticmethod
     def _rivals(effective: Sequence[Ranked]) -> Sequence[Ranked]:

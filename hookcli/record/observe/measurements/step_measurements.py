@@ -65,7 +65,8 @@ class StepMeasurements:
         self._module = module
         self._training, self._backward = training, False
         self._plan = plan
-        compiled = compiled_parts(module) if not model.hidden else {}
+        observed = nn.Identity() if model.hidden else module
+        compiled = compiled_parts(observed)
         self._compiled = {} if inside else compiled
 
         def watched(fqn: str, part: object) -> bool:
@@ -78,7 +79,6 @@ class StepMeasurements:
         self.rows, self.weights = RowNorms(), ""
         self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
-        observed = nn.Identity() if model.hidden else module
         session = partial(HookSession, observed, guard=guard, callers_run=True, ops=plan.ops)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
         outside.unhooked |= compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -74,6 +74,13 @@ class _Thread:
             self.last, self.passes = self.passes, []
             self.had.clear()
 
+    def clear(self, optimizers: Set[int]) -> None:
+        """The program has cleared the gradients of these optimizers (ids), which no step takes from then on."""
+        for one in self.passes if optimizers else ():
+            one.reached = one.reached and one.reached - optimizers
+        self.leave_out(one for one in self.passes if one.reached == set())
+        self.passes = [one for one in self.passes if one.reached != set()]
+
     def take(self, model: str, optimizer: Optimizer | None) -> list[_Pass]:
         """The passes before the last step that gave the optimizer gradients and do not count for the model yet."""
         reaching = [n for n, one in enumerate(self.last) if one.reached is None or id(optimizer) in one.reached]
@@ -132,11 +139,7 @@ class EveryLoss:
             thread.running.append((one, {}))
             return
         if thread.passes:
-            cleared = gradients.cleared_since(thread.left)
-            for one in thread.passes if cleared else ():
-                one.reached = one.reached and one.reached - cleared
-            thread.leave_out(one for one in thread.passes if one.reached == set())
-            thread.passes = [one for one in thread.passes if one.reached != set()]
+            thread.clear(gradients.cleared_since(thread.left))
         thread.passes.append(one := _Pass(copies))
         thread.running.append((one, gradients.held))
 
