@@ -158,7 +158,8 @@ def in_extended_step(optimizer: Optimizer) -> bool:
     Searches the stack if two of its classes have a step with hooks: a counter would stay wrong after a step that an
     exception ends.
     """
-    if _hooked_steps(type(optimizer)) < 2:
+    kind: Any = type(optimizer)
+    if _hooked_steps(kind) < 2:
         return False
     frame: FrameType | None = sys._getframe(1)
     steps = 0

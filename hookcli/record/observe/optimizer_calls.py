@@ -14,6 +14,9 @@ from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 from hookcli.table.formatting import counted
 
+_LOOKED_AT = 16
+"""First steps of an optimizer of no model, in which its parameters are looked for in all models: that takes long."""
+
 
 class OptimizerCalls:
     """Follows each call of `Optimizer.step`; its end is reported unless an exception comes first."""
@@ -79,7 +82,8 @@ class OptimizerCalls:
         self._optimizer_steps.stepped(optimizer)
         if models or not self._models.narrowed:
             self.program_steps.stepped(optimizer, numbers)
-        self._look_for_stale(optimizer, observed=bool(steps or not models))
+        begins = not models and self._optimizer_steps.count(optimizer) <= _LOOKED_AT
+        self._look_for_stale(optimizer, observed=bool(steps) or begins)
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes

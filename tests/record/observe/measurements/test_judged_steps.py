@@ -12,6 +12,7 @@ from observing import observed, skipped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.table import Finding
 
 Program = Callable[[], Any]
@@ -91,6 +92,19 @@ def test_parameters_that_no_optimizer_has_are_named(program: Program, severity: 
         f"no optimizer has {names}: gradients arrive, but nothing updates the values"
     )
     assert ("without gradients, in no module that runs" in findings["HK053"].message) == (severity == "error")
+
+
+def test_parameters_of_no_model_are_not_looked_for_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    look = OptimizerSteps.look_for_stale
+    monkeypatch.setattr(OptimizerSteps, "look_for_stale", lambda *args: looked.append(1) or look(*args))
+
+    def program() -> nn.Module:
+        model = net()
+        return trained(copy.deepcopy(model), torch.optim.SGD(model.parameters(), 0.1), number=60)
+
+    assert found(program, every=20)["HK053"].severity == "error"
+    assert 3 <= len(looked) < 30
 
 
 def test_the_reason_why_a_gradient_was_not_taken_is_the_true_one() -> None:
