@@ -82,8 +82,7 @@ class OptimizerCalls:
         self._optimizer_steps.stepped(optimizer)
         if models or not self._models.narrowed:
             self.program_steps.stepped(optimizer, numbers)
-        begins = not models and self._optimizer_steps.count(optimizer) <= _LOOKED_AT
-        self._look_for_stale(optimizer, observed=bool(steps) or begins)
+        self._look_for_stale(optimizer, recorded=bool(steps), of_a_model=bool(models))
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes
@@ -95,9 +94,10 @@ class OptimizerCalls:
             self._await_hidden(model)
             model.ended = self._steps.clock.mark()
 
-    def _look_for_stale(self, optimizer: Optimizer, *, observed: bool) -> None:
+    def _look_for_stale(self, optimizer: Optimizer, *, recorded: bool, of_a_model: bool) -> None:
         """Note parameters that the optimizer has in no module that has run; not if only one model is observed."""
-        if observed and self._steps.plan.check and not self._models.narrowed:
+        begins = not of_a_model and self._optimizer_steps.count(optimizer) <= _LOOKED_AT
+        if (recorded or begins) and self._steps.plan.check and not self._models.narrowed:
             ran = (model for model in self._models.alive() if not model.hidden)
             modules = [module for model in ran if (module := model.module) is not None]
             self._optimizer_steps.look_for_stale(optimizer, {id(p) for m in modules for p in m.parameters()})
