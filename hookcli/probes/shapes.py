@@ -176,7 +176,7 @@ class ShapesProbe(Probe):
         """Return parameters, multiply-accumulates, bytes of training with AdamW; `kept_mode` if train mode differs."""
         model = self.session.model
         params, trainable = count_parameters(model)
-        tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
+        tensors = [*(p for p in model.parameters() if not is_lazy(p)), *(x for _, x in packed_parameters(model))]
         size = sum(x.numel() * x.element_size() for x in tensors)
         spent, root = self._spent(), self._calls.get(("", 0))  # the first forward; further ones are remembered, too
         in_root = _between(spent, root) if root else None

@@ -98,7 +98,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 def count_parameters(module: nn.Module) -> tuple[int, int]:
     """Elements of all parameters in the module, each tensor once, packed ones too; and of those that require grad."""
     sizes = [(p.numel(), p.requires_grad) for p in module.parameters() if not is_lazy(p)]
-    packed = sum(x.numel() for x in packed_parameters(module))
+    packed = sum(x.numel() for _, x in packed_parameters(module))
     return sum(n for n, _ in sizes) + packed, sum(n for n, trained in sizes if trained)
 
 
@@ -108,13 +108,12 @@ def training_bytes(module: nn.Module) -> dict[str, int]:
     return {"grad_bytes": sum(sizes), "optimizer_bytes": 2 * sum(sizes) + 4 * len(sizes)}
 
 
-def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
+def packed_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
-    part: object
-    for part in module.modules():
-        kind = type(part)
+    for fqn, part in module.named_modules():
+        kind: type = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
-            yield from unpacked(part)
+            yield from ((f"{fqn}.{name}" if fqn else name, x) for name, x in unpacked(part).items())
 
 
 def containers(model: nn.Module) -> list[str]:
