@@ -30,7 +30,10 @@ def activations(
     timing: TimeOptions,
     compiling: LookOptions,
 ) -> int:
-    """Show statistics of every module's outputs."""
+    """Show statistics of every module's outputs.
+
+    Statistics of complex outputs are those of the modulus.
+    """
     return inspect_tensors(
         ctx, model, layer, "activations", own=own, options=options, time=timing.time, compiling=compiling
     )

@@ -44,4 +44,6 @@ class OnnxRuns(DumpRuns):
         pairing = reader.pair_with(model, calls, arguments(first))
         parts = [NamedPart(fqn, type_text(module)) for fqn, module in model.named_modules()]
         comparison = OnnxComparison(reader, pairing, side, parts, self.wanted(reader.dump, parts))
-        return self.observed(comparison, live, built, (first, given.described, given.of_side(0)), (a, b))
+        report = self.observed(comparison, live, built, (first, given.described, given.of_side(0)), (a, b))
+        verdict = "; ".join(filter(None, (reader.in_training, str(report.totals["verdict"]))))
+        return replace(report, totals={**report.totals, "verdict": verdict})

@@ -13,6 +13,7 @@ from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.formatting import counted
 from hookcli.table.meta import Meta, with_notes
 from hookcli.table.names import numbered_lists
+from hookcli.table.remarks import of_complex
 from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.tensors.files.statistics import WIDEST, Told, measured, spectrum
 from hookcli.tensors.files.stored import StoredTensor
@@ -94,6 +95,7 @@ class WeightsReport:
         done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
         containers = numbered_lists(row.fqn for row in self.rows)
         meta: Meta = {**self.meta, "containers": containers, "complete": done == len(self.tensors)}
+        meta = with_notes(meta, *of_complex(self.rows))
         if any(column in SPECTRAL for column in self.columns):
             unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
             meta = with_notes(meta, f"{_SPECTRAL}{unsure}")
@@ -101,6 +103,8 @@ class WeightsReport:
         dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
         by_dtype = {dtype: _counts([t for t in tensors if t.dtype == dtype]) for dtype in dtypes}
         totals = _counts(tensors) | {"dtypes": by_dtype}
+        if not self.tensors:
+            totals["nothing"] = "No tensors"
         return Report("weights", self.model, self.columns, self.rows, meta, totals, self.skipped, grouping="disjoint")
 
 
@@ -109,9 +113,13 @@ def _counts(tensors: Sequence[StoredTensor]) -> dict[str, object]:
 
 
 def parameters_and_buffers(model: nn.Module) -> Iterator[StoredTensor]:
-    """All of a model's, by module; a tensor of several names is tied to its first. Raises ModelError for lazy ones."""
+    """All of a model's, by module, then those of quantized modules, which PyTorch packs for its kernels.
+
+    A tensor of several names is tied to its first. Raises ModelError for lazy ones.
+    """
     from torch.nn.parameter import is_lazy
 
+    from hookcli.probes.shared.module_facts import packed_parameters
     from hookcli.tensors.files.pytorch import stored
     from hookcli.tensors.tree import type_text
 
@@ -124,3 +132,5 @@ def parameters_and_buffers(model: nn.Module) -> Iterator[StoredTensor]:
                     raise ModelError(f"{fqn} is lazy: it has no values before its module has run once")
                 tied = first.setdefault(id(tensor), fqn)
                 yield stored(fqn, tensor, kind=kind, type=type_text(module), tied=tied if tied != fqn else "")
+    for fqn, tensor in packed_parameters(model):
+        yield stored(fqn, tensor, kind="parameter", type=type_text(model.get_submodule(fqn.rpartition(".")[0])))

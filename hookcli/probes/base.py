@@ -18,6 +18,7 @@ from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.table.columns.layouts import STATISTICS, with_operators
 from hookcli.table.merge import BatchRows
 from hookcli.table.meta import Meta, with_notes
+from hookcli.table.remarks import of_complex
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -115,8 +116,7 @@ class Probe(ABC):
         rows = self.rows()
         _require("rows", rows, Row)
         _require("skipped", skipped, Skipped)
-        if notes := self.notes(rows):
-            meta = with_notes(meta, *notes)
+        meta = with_notes(meta, *self.notes(rows), *of_complex(rows))
         columns = with_operators(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
         return Report(self.name, model, columns, rows, meta, self.totals(), skipped, grouping=self.grouping)
 

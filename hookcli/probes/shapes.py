@@ -36,14 +36,18 @@ from hookcli.probes.shared.module_facts import (
     containers,
     count_parameters,
     packed_parameters,
+    tied_names,
     training_bytes,
 )
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SHAPES
+from hookcli.table.formatting import listed
 from hookcli.table.names import Levels
 from hookcli.tensors import tree
 from hookcli.tensors.tree import lone
+
+_LISTED = 3  # tied weights
 
 
 class ShapesProbe(Probe):
@@ -176,7 +180,7 @@ class ShapesProbe(Probe):
         """Return parameters, multiply-accumulates, bytes of training with AdamW; `kept_mode` if train mode differs."""
         model = self.session.model
         params, trainable = count_parameters(model)
-        tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
+        tensors = [*(p for p in model.parameters() if not is_lazy(p)), *(x for _, x in packed_parameters(model))]
         size = sum(x.numel() * x.element_size() for x in tensors)
         spent, root = self._spent(), self._calls.get(("", 0))  # the first forward; further ones are remembered, too
         in_root = _between(spent, root) if root else None
@@ -200,10 +204,12 @@ class ShapesProbe(Probe):
         return [*self._uncounted(), *unknown, *self._unseen.skipped(), *unmeasured(self.session)]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
+        """Notes on tied weights, what the meta device lets through, and memory that other devices don't keep so."""
+        tied = [f"{name} (tied with {first})" for name, first in tied_names(self.session.model).items()]
+        once = [f"counted once in the totals: {listed(tied, _LISTED)}"] if tied else []
         on_meta = any(p.is_meta for p in self.session.model.parameters())
         mixed = mixed_product(self._functions.signatures) if on_meta else []
-        return [*mixed, *([] if self._memory is None else on_other_devices(self.session))]
+        return [*once, *mixed, *([] if self._memory is None else on_other_devices(self.session))]
 
     def _uncounted(self) -> Iterable[Skipped]:
         log = self._functions.log

@@ -94,7 +94,16 @@ def base(tensor: Tensor) -> Tensor:
 
 def shape_of(tensor: Tensor) -> list[int]:
     """The tensor's shape; -1 for the sizes of a nested tensor that differ between its parts."""
-    return [tensor.size(0)] + [-1] * (tensor.dim() - 1) if tensor.is_nested else list(tensor.shape)
+    if not tensor.is_nested:
+        return list(tensor.shape)
+    sizes = []
+    for dim in range(tensor.dim()):
+        try:
+            size = tensor.size(dim)
+        except RuntimeError:  # a strided one refuses to tell those that differ; of a jagged one they are symbols
+            size = -1
+        sizes.append(size if type(size) is int else -1)
+    return sizes
 
 
 def shape_text(tensor: Tensor) -> str:

@@ -239,3 +239,46 @@ def test_names_of_very_many_segments_name_no_module() -> None:
         graph = helper.make_graph([node], "g", [], [])
         [operator] = operators(graph, {"a", "a.a"}, [])
         assert operator.scope == (None if len(name) > 100 else "a.a")
+
+
+DROPS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, p=0.5):
+        super().__init__()
+        self.conv, self.bn, self.drop = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(p)
+
+    def forward(self, x):
+        return self.drop(self.bn(self.conv(x)))
+
+class Drops(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("Net", {"dynamo": False, "training": torch.onnx.TrainingMode.TRAINING}, "1 BatchNormalization and 1 Dropout"),
+        ("Net", {"dynamo": False, "training": torch.onnx.TrainingMode.TRAINING, "opset_version": 12}, "1 Batch"),
+        ("Drops", {"dynamo": True, "verbose": False}, "1 Dropout act as in training"),
+        ("Net", {"dynamo": False}, ""),
+    ],
+    ids=["script", "opset12", "dynamo", "eval"],
+)
+def test_a_file_that_was_exported_in_train_mode_is_named_so(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("drops.py").write_text(DROPS)
+    made: dict[str, Any] = {}
+    exec(DROPS, made)
+    x = torch.randn(4, 3, 6, 6) if name == "Net" else torch.randn(3, 4)
+    torch.onnx.export(made[name]().train(bool(says)), (x,), "net.onnx", **options)
+    _, found = report(cli, f"drops.py:{name}", "net.onnx", "-i", "x".join(map(str, x.shape)))
+    verdict = found["totals"]["verdict"]
+    assert verdict.startswith(f"net.onnx was exported in train mode ({says}") == bool(says)
+    assert ("train mode" in verdict) == bool(says)

@@ -41,6 +41,33 @@ class Lazy(nn.Module):
         super().__init__()
         self.fc = nn.LazyLinear(3)
 """
+QUANTIZED = """
+import warnings
+import torch
+from torch import nn
+from torch.ao import quantization
+
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+PLAIN = {
+    "linear": lambda: nn.Linear(8, 4),
+    "lstm": lambda: nn.LSTM(4, 2, bidirectional=True),
+    "cell": lambda: nn.GRUCell(4, 2),
+    "embedding": lambda: nn.EmbeddingBag(10, 8),
+}
+
+def made(name):
+    model = nn.Sequential(PLAIN[name]())
+    if name == "embedding":
+        model.qconfig = quantization.float_qparams_weight_only_qconfig
+        return quantization.convert(quantization.prepare(model))
+    return quantization.quantize_dynamic(model)
+
+def linear(): return made("linear")
+def lstm(): return made("lstm")
+def cell(): return made("cell")
+def embedding(): return made("embedding")
+"""
 
 
 @pytest.fixture
@@ -219,3 +246,27 @@ def test_grouped_rows_keep_the_spectral_columns(cli: Cli, folder: Path) -> None:
     words = ("--spectral", "--depth", "1", "--columns", "fqn,spectral_norm,stable_rank")
     [line] = [line.split() for line in cli("weights", "two.safetensors", *words).out.splitlines() if "enc" in line]
     assert line == ["enc", "(2)", "5.000", "1.000"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["linear", "lstm", "cell", "embedding"])
+def test_packed_weights_of_quantized_modules_are_shown(cli: Cli, folder: Path, name: str) -> None:
+    """PyTorch has neither parameters nor buffers for them; the names are those of the module before."""
+    Path("quantized.py").write_text(QUANTIZED)
+    found = rows(cli, f"quantized.py:{name}")
+    made: dict[str, Any] = {}
+    exec(QUANTIZED, made)
+    plain = made["PLAIN"][name]()
+    assert {key: row["shape"] for key, row in found.items()} == {
+        f"0.{key}": [*x.shape] for key, x in plain.named_parameters()
+    }
+    for key, x in plain.named_parameters():
+        row = found[f"0.{key}"]
+        assert row["mean"] == pytest.approx(x.mean().item(), abs=0.02), "values are dequantized"
+        assert row["dtype"] == ("float32" if "bias" in key else "quint8" if name == "embedding" else "qint8")
+
+
+def test_a_model_without_tensors_says_so(cli: Cli, folder: Path) -> None:
+    Path("none.py").write_text("import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.ReLU())\n")
+    ran = cli("weights", "none.py:make")
+    assert ran.code == 0 and ran.out.splitlines()[-1] == "No tensors"

@@ -185,7 +185,7 @@ def test_a_padding_mask_makes_nested_tensors_on_the_fused_path() -> None:
     mask = torch.tensor([[False, False, True], [False, True, True]])
     report = capture(model, {"src": torch.randn(2, 3, 8), "src_key_padding_mask": mask}, ["activations"])[0]
     inner = next(row for row in report.rows if row.fqn == "layers.0")
-    assert inner["shape"] == [2, -1, -1] and inner["numel"] == 3 * 8
+    assert inner["shape"] == [2, -1, 8] and inner["numel"] == 3 * 8
 
 
 def test_importing_hookcli_is_lazy() -> None:

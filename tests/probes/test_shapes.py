@@ -169,3 +169,48 @@ def test_the_costs_of_a_run_that_failed_are_those_until_then(broken: type[nn.Mod
         capture(Fails(), torch.ones(3, 4), ["shapes"])
     [report] = caught.value.reports
     assert report.totals["macs"] == (3 * 4 * 2 if broken is nn.Linear else 0)
+
+
+class Ties(nn.Module):
+    """Ties of each kind: a parameter of two layers, a layer of two names, and one in a list as well."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        if kind == "weight":
+            self.second.weight = self.first.weight
+        elif kind == "both":
+            self.second.weight, self.second.bias = self.first.weight, self.first.bias
+        elif kind == "layer":
+            self.second = self.first
+        elif kind == "list":
+            self.layers = nn.ModuleList([self.first])
+        elif kind == "within":
+            self.block = nn.Sequential(nn.Linear(4, 4), self.second)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "params"),
+    [
+        ("weight", "second.weight (tied with first.weight)", 24),
+        ("both", "second.weight (tied with first.weight), second.bias (tied with first.bias)", 20),
+        ("layer", "second (tied with first)", 20),
+        ("list", "layers.0 (tied with first)", 40),
+        ("within", "block.1 (tied with second)", 60),
+        ("none", None, 40),
+    ],
+)
+def test_shared_weights_are_named(kind: str, says: str | None, params: int) -> None:
+    report = capture(Ties(kind), torch.ones(2, 4))
+    notes = [note for note in report.meta.get("notes", ()) if "tied" in note]
+    assert notes == ([f"counted once in the totals: {says}"] if says else [])
+    assert report.totals["params"] == params
+    assert report.to_dict()["meta"].get("notes", []) == notes
+
+
+def test_a_parameter_of_no_value_is_no_tie() -> None:
+    report = capture(nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)), torch.ones(1, 2))
+    assert "notes" not in report.meta

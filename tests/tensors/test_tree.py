@@ -100,8 +100,14 @@ def test_arguments() -> None:
 
 
 def test_shapes_of_nested_tensors() -> None:
-    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
-    assert tree.shape_of(nested) == [2, -1, -1] and tree.shape_text(nested) == "2x*x*"
+    """Sizes that all parts share are known, whichever dimension differs."""
+    parts = [torch.ones(2, 3, 7), torch.ones(4, 3, 7)]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    for nested in (torch.nested.nested_tensor(parts), jagged):
+        assert tree.shape_of(nested) == [2, -1, 3, 7] and tree.shape_text(nested) == "2x*x3x7"
+    assert tree.shape_of(jagged.transpose(1, 2)) == [2, 3, -1, 7]
+    assert tree.shape_of(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(2, 5)])) == [2, 2, -1]
+    assert tree.shape_of(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 5)])) == [2, -1, -1]
     assert tree.shape_text(torch.tensor(1.0)) == "scalar"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +95,38 @@ def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> lis
         found.append(Operator("Relu" if value in merged else op, scope, inputs, [*filter(None, node.output)]))
         scopes |= dict.fromkeys(node.output, scope)
     return found
+
+
+def acting_in_training(graph: Any) -> Counter[str]:
+    """How many operators of a graph, and of those within it, do what they do only in train mode, by their type."""
+    from onnx import numpy_helper
+
+    nodes = [*_nodes(graph)]
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in nodes:
+        for one in node.attribute if node.op_type == "Constant" else ():
+            if one.name == "value":
+                constants[node.output[0]] = one.t
+    found: Counter[str] = Counter()
+    for node in nodes:
+        if node.op_type == "Dropout":  # its third input; before opset 12 there was none, and it never drops
+            mode = constants.get(node.input[2]) if len(node.input) > 2 else None
+            acts = mode is not None and bool(numpy_helper.to_array(mode).any())
+        elif node.op_type == "BatchNormalization":  # before opset 14 further outputs told
+            acts = any(one.name == "training_mode" and one.i for one in node.attribute) or any(node.output[1:])
+        else:
+            continue
+        found[node.op_type] += acts
+    return +found
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and of the graphs within them (of If, Loop, Scan)."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _named(node: Any, value: str, modules: Collection[str]) -> str | None:

@@ -18,7 +18,7 @@ from hookcli.diff.align import Alignment, NamedPart
 from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted, key_of
 from hookcli.engine.lockstep.lockstep import A
 from hookcli.engine.lockstep.module_tensors import OUTPUT
-from hookcli.engine.onnx.graph import operators, read_onnx
+from hookcli.engine.onnx.graph import acting_in_training, operators, read_onnx
 from hookcli.engine.onnx.pairs import Pairing
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.session import HookSession
@@ -59,6 +59,14 @@ class OnnxModel(DumpReader):
         kinds = {name: f":{str(dtype).removeprefix('torch.')}" for name, dtype in self._dtypes.items()}
         shapes = [size + ("" if "float" in kinds[name] else kinds[name]) for name, size in fixed.items()]
         return shapes if fixed.keys() == kinds.keys() else []
+
+    @property
+    def in_training(self) -> str:
+        """What tells that it was exported in train mode, in a sentence; "" if nothing does."""
+        found = [f"{number} {kind}" for kind, number in acting_in_training(self._model.graph).items()]
+        if not found:
+            return ""
+        return f"{self.folder} was exported in train mode ({' and '.join(found)} act as in training)"
 
     def pair_with(self, model: nn.Module, calls: Sequence[Row], call: Arguments) -> Pairing:
         """Run it on a model's first batch, and pair its values with the rows of what the model's calls returned."""

@@ -192,13 +192,18 @@ Norm: Any = private("torch.nn.modules.batchnorm", "_NormBase", (*_NORMS, *_INSTA
 """Classes, for isinstance: all convolutions, all batch norms, all instance norms, and both kinds of norms."""
 
 
-def unpacked(module: nn.Module) -> list[Tensor]:
-    """The weights and biases of a quantized module, which PyTorch packs for a kernel; empty if it has none."""
+def unpacked(module: nn.Module) -> dict[str, Tensor]:
+    """The weights and biases of a quantized module by name, which PyTorch packs for a kernel; empty if it has none."""
     kind = type(module)
-    if not any(callable(getattr(kind, bias, None)) for bias in ("bias", "get_bias")):
-        return []
-    unpack = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")
     try:
-        return [x for _, x in tree.leaves(unpack())]
+        if any(callable(getattr(kind, bias, None)) for bias in ("bias", "get_bias")):
+            found = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")()
+        elif callable(getattr(kind, "weight", None)):  # of embeddings
+            found = (module.weight(),)  # type: ignore[operator]  # the class is one of PyTorch's
+        else:
+            return {}
     except (AttributeError, RuntimeError):  # not packed yet
-        return []
+        return {}
+    if not isinstance(found, tuple):  # of recurrent layers: {"weight": {"weight_ih_l0": ...}, "bias": ...}
+        return {path.rpartition('["')[2].removesuffix('"]'): x for path, x in tree.leaves(found)}
+    return {name: x for name, x in zip(("weight", "bias"), found, strict=False) if isinstance(x, Tensor)}

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import TensorOrigins, version_of
-from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm, unpacked
+from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm, part_tables, unpacked
 from hookcli.probes.shared.inventory_part import InventoryPart
 from hookcli.table.names import around
 from hookcli.tensors import tree
@@ -94,8 +94,28 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 def count_parameters(module: nn.Module) -> tuple[int, int]:
     """Elements of all parameters in the module, each tensor once, packed ones too; and of those that require grad."""
     sizes = [(p.numel(), p.requires_grad) for p in module.parameters() if not is_lazy(p)]
-    packed = sum(x.numel() for x in packed_parameters(module))
+    packed = sum(x.numel() for _, x in packed_parameters(module))
     return sum(n for n, _ in sizes) + packed, sum(n for n, trained in sizes if trained)
+
+
+def tied_names(model: nn.Module) -> dict[str, str]:
+    """The names of parameters that have another name before, with that name; or of the module that has both."""
+    first: dict[int, str] = {}
+    tied: dict[str, str] = {}
+    waiting: list[tuple[str, nn.Module]] = [("", model)]
+    while waiting:
+        owner, module = waiting.pop()
+        held = [(name, one) for table in part_tables(module) for name, one in table.items() if one is not None]
+        again = []
+        for name, one in held:
+            fqn = f"{owner}.{name}" if owner else name
+            known = first.setdefault(id(one), fqn)
+            if known == fqn:
+                again += [(fqn, one)] if isinstance(one, nn.Module) else []
+            elif isinstance(one, nn.Parameter) or (isinstance(one, nn.Module) and any(True for _ in one.parameters())):
+                tied[fqn] = known
+        waiting += reversed(again)
+    return tied
 
 
 def training_bytes(module: nn.Module) -> dict[str, int]:
@@ -104,13 +124,12 @@ def training_bytes(module: nn.Module) -> dict[str, int]:
     return {"grad_bytes": sum(sizes), "optimizer_bytes": 2 * sum(sizes) + 4 * len(sizes)}
 
 
-def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
+def packed_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
-    part: object
-    for part in module.modules():
-        kind = type(part)
+    for fqn, part in module.named_modules():
+        kind: type = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
-            yield from unpacked(part)
+            yield from ((f"{fqn}.{name}" if fqn else name, x) for name, x in unpacked(part).items())
 
 
 def containers(model: nn.Module) -> list[str]:
