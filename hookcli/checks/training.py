@@ -14,6 +14,7 @@ from hookcli.table.names import owner_of
 from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
+_CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
 
 
 def _place(names: Sequence[str]) -> tuple[str, str]:
@@ -63,7 +64,8 @@ class StillWeights(Check):
     are 0.0078 apart. `hookcli run --check` judges parameters whose optimizer stepped in at least five recorded steps,
     over nine steps or more, with a gradient that was more than rounding, at half of the highest learning rate or above;
     not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
-    all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them.
+    all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them. So are
+    gradients that the program cleared, in all of these steps, between backward and the optimizer's step.
     """
 
     id = "HK054"
@@ -88,6 +90,10 @@ class StillWeights(Check):
             message = f"the learning rate was 0 {steps}: nothing was trained"
             remedy = "look at the scheduler, and at the learning rate that the optimizer was given"
             yield replace(self.finding("", message), remedy=remedy, hint=f"{self.means}; {remedy}")
+        if course.clears:
+            steps = f"in each of the {course.stepped:,} recorded steps"
+            message = f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
+            yield replace(self.finding("", message), remedy=_CLEAR_LATER, hint=_CLEAR_LATER)
         still = course.still()
         for dtype in dict.fromkeys(one.dtype for one in still.values()):
             names = [fqn for fqn, one in still.items() if one.dtype == dtype]

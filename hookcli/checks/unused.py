@@ -10,13 +10,14 @@ from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import number
-from hookcli.table.names import around, is_within, is_within_any
+from hookcli.table.names import around, is_within, is_within_any, owner_of
 
 # Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
 _AROUND = 3  # modules, from the inside, among which two factors of one product lie
 _FEW = 3  # names that a message has room for
+_WITH_BIAS = ("Linear", "Conv")
 _RUN = 2  # recorded steps from which on zeros say something on the run
 
 
@@ -88,7 +89,8 @@ class NoGradient(Check):
     iteration" unless it is given `find_unused_parameters=True`. Without DDP the parameter silently keeps its initial
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
-    also where no optimizer took it (HK053).
+    also where no optimizer took it (HK053). It does not report parameters that no optimizer has: the program trains
+    others, such as a new head on a body that runs without gradients.
 
     `hookcli check` follows such parameters to the loss, past any detach. Only a warning if the module ran and the loss
     is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
@@ -128,7 +130,9 @@ def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str
     """The parameters without a gradient, by the outermost module in which none has one, and by the cause."""
     inventory, reached = measured.inventory.rows, _reached(measured)
     called = {row.fqn: row for row in inventory if row["kind"] == "called"}
-    lost = [name for name in without_gradient(inventory, measured.grads.rows) if name not in reached]
+    left_alone = measured.training.left_alone() if measured.training else set()
+    without = without_gradient(inventory, measured.grads.rows)
+    lost = [name for name in without if name not in reached and name not in left_alone]
     trainable = {row.fqn for row in inventory if row["kind"] == "parameter" and row["trainable"]}
     kept = {owner for name in trainable.difference(lost) for owner in around(name)}
     places: dict[tuple[str, str], list[str]] = {}
@@ -170,7 +174,8 @@ class ZeroGradient(Check):
     of detectors, if no object is near). Such a factor zeroes the gradients of everything before it, so only the module
     nearest to the loss, whose gradient arrived first, is reported, with a count of the others. Only a warning, since
     some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic
-    depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported. `hookcli run
+    depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported, nor a layer's
+    bias alone whose gradients cancel, as in the difference of two outputs that trains a critic. `hookcli run
     --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing.
     """
 
@@ -185,7 +190,9 @@ class ZeroGradient(Check):
 
     def judge(self, measured: _ReadsZeros) -> Iterator[Finding]:
         left_out, course = _left_out(measured.activations.rows), measured.training
+        cancelled = _cancelled(measured)
         zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
+        zero = [name for name in zero if name not in cancelled]
         if zero:
             owner = zero[0].rpartition(".")[0]
             names = [name for name in zero if name.rpartition(".")[0] == owner]
@@ -253,6 +260,15 @@ def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> lis
             if len(factors) > 1:
                 return _short(place, factors) if len(factors) <= _FEW else []
     return []
+
+
+def _cancelled(measured: _ReadsZeros) -> set[str]:
+    """The biases of layers whose output and weight have gradients: the sum over the batch is zero, and no factor."""
+    zeros = {row.fqn: _is_zero(row) for row in measured.grads.rows}
+    layers = {row.fqn for row in measured.activations.rows if row["type"].startswith(_WITH_BIAS)}
+    biases = [name for name in zeros if name.rpartition(".")[2] == "bias" and owner_of(name) in layers]
+    trained = [name for name in biases if not zeros.get(f"{owner_of(name)}.weight".lstrip("."), True)]
+    return {name for name in trained if _arrived(measured.output_grads, owner_of(name))}
 
 
 def _arrived(output_grads: Report | None, fqn: str) -> float | None:

@@ -110,6 +110,8 @@ class TrainingCourse:
     """The number of steps in which every gradient was zero."""
     resting: int = 0
     """The number of steps that optimizers made with a learning rate of 0 alone."""
+    cleared: int = 0
+    """The number of steps that optimizers made after the program had cleared every gradient."""
     stepped: int = 0
     """The number of steps that optimizers made."""
     span: int = 0
@@ -145,19 +147,22 @@ class TrainingCourse:
         material = _material(grads)
         self.zero += bool(grads) and all(row["zeros"] == row["numel"] for row in grads.values())
         rates = []
+        arrived = False
         for fact in facts:
             course = self.parameters.setdefault(fact.fqn, ParameterCourse())
             course.take(fact)
             if fact.fqn not in changes:
                 continue
             rates.append(fact.rate)
+            arrived = arrived or fact.reached
             course.moved = course.moved or changes[fact.fqn] != 0
             if fact.fqn in material and fact.rate != 0:
-                course.push(step, fact.rate, grads[fact.fqn]["l2"])
+                course.push(step, 1.0 if fact.rate is None else fact.rate, grads[fact.fqn]["l2"])
         if rates:
             self._note_rates(step, rates)
         if self._first is not None:
             self.span = step + 1 - self._first
+        self.cleared += arrived and not grads and not any(changes.values())
 
     def _note_rates(self, step: int, rates: Sequence[float | None]) -> None:
         """Count a step that optimizers made, each parameter at one of these learning rates."""
@@ -180,6 +185,20 @@ class TrainingCourse:
         if not self.has_optimizers or self.steps < LEAST_UNHELD or any(course.moved for course in without.values()):
             return []
         return list(without)
+
+    def left_alone(self) -> set[str]:
+        """The parameters that the program does not train: no gradient reaches them, and no optimizer has them.
+
+        None where an optimizer has parameters that no module has any more: it may have been meant to have these.
+        """
+        if not self.has_optimizers or self.stale:
+            return set()
+        return {fqn for fqn, course in self.parameters.items() if not (course.reached or course.held)}
+
+    @property
+    def clears(self) -> bool:
+        """True if every gradient had been cleared before each step that an optimizer made."""
+        return self.stepped >= LEAST and self.cleared == self.stepped
 
     @property
     def rests(self) -> bool:

@@ -37,6 +37,17 @@ def submodules(module: nn.Module) -> Mapping[str, nn.Module | None] | None:
     return parts
 
 
+def all_parts(module: nn.Module) -> list[nn.Module]:
+    """A module and all that it contains, each once, without asking for their hashes, which some classes lack."""
+    parts, left = {id(module): module}, [module]
+    while left:
+        for part in (submodules(left.pop()) or {}).values():
+            if part is not None and id(part) not in parts:
+                parts[id(part)] = part
+                left.append(part)
+    return [*parts.values()]
+
+
 def hold(module: nn.Module, tensors: Iterable[Tensor]) -> None:
     """Make these tensors a module's parameters, as they are: `register_parameter` takes only Parameters."""
     _PARTS[0](module).update({str(number): tensor for number, tensor in enumerate(tensors)})

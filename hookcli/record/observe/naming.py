@@ -20,7 +20,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from hookcli.hooks.torch_private.dynamo import WRAPPED
-from hookcli.hooks.torch_private.modules import submodules
+from hookcli.hooks.torch_private.modules import all_parts, submodules
 from hookcli.table.names import operator_owner
 from hookcli.tensors.tree import is_sharded, type_text
 
@@ -72,7 +72,8 @@ def _fsdp_dimensions(module: nn.Module, sharded: Sequence[Any]) -> int:
 def plain_type(module: nn.Module) -> str:
     """A model's class name, such as ResNet, also if it is compiled, sharded or averaged."""
     inner = unwrap(module)
-    wrapped = next((part for name, part in inner.named_children() if name in WRAPPED), None)
+    parts = submodules(inner) or {}
+    wrapped = next((part for name, part in parts.items() if name in WRAPPED and part is not None), None)
     return type_text(inner) if wrapped is None else plain_type(wrapped)
 
 
@@ -116,12 +117,17 @@ def outermost(module: nn.Module) -> nn.Module:
 
 def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
     """The program's model inside another library's wrapper, or `anyones`; the module itself if it wraps none."""
-    inner = [part for part in module.children() if next(part.parameters(), None) is not None]
+    parts = [part for part in (submodules(module) or {}).values() if part is not None]
+    inner = [part for part in parts if _has_parameters(part)]
     alone = len(inner) == 1 and next(module.parameters(recurse=False), None) is None
     if not alone or _defined_in(module).startswith("torch."):
         return module
     held = held_by(inner[0], anyones=anyones)
     return held if anyones or (_is_ours(module) and not _is_ours(held)) else module
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return any(next(part.parameters(recurse=False), None) is not None for part in all_parts(module))
 
 
 def _alive() -> list[nn.Module]:

@@ -6,6 +6,7 @@ import gc
 import sys
 import weakref
 from collections import defaultdict
+from collections.abc import Container, Iterator
 from time import perf_counter
 from types import FrameType
 
@@ -15,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import Mark
 from hookcli.hooks.torch_private.dynamo import frames_compiled
-from hookcli.hooks.torch_private.modules import submodules
+from hookcli.hooks.torch_private.modules import all_parts, submodules
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.judged_steps import JudgedSteps
@@ -237,17 +238,26 @@ COMPILED_AROUND = (
 )
 
 
-def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
-    """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began."""
+def why_never_ran(optimizer: Optimizer, compiled: int, left_out: Container[nn.Module] = ()) -> str:
+    """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began. Models
+    that are `left_out` have a note of their own.
+    """
     if frames_compiled() > compiled:
         return COMPILED_AROUND
     parameters = parameter_ids(optimizer)
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
     built = (module for module in modules if submodules(module) is not None)
-    holders = [module for module in built if any(id(p) in parameters for p in module.parameters())]
+    holders = [module for module in built if not parameters.isdisjoint(_parameters_within(module))]
     if not holders:
         return "tensors of no module: only their gradients and updates can be observed"
-    return forward_called(max(holders, key=lambda module: sum(1 for _ in module.modules())))
+    if any(module in left_out for module in holders):
+        return "of a model that is left out: only their gradients and updates can be observed"
+    return forward_called(max(holders, key=lambda module: len(all_parts(module))))
+
+
+def _parameters_within(module: nn.Module) -> Iterator[int]:
+    """The ids of the parameters of a module and its parts."""
+    return (id(p) for part in all_parts(module) for p in part.parameters(recurse=False))
 
 
 def forward_called(module: nn.Module) -> str:
@@ -263,7 +273,8 @@ def bypassing_owner(module: nn.Module) -> nn.Module | None:
         code = frame.f_code
         if code.co_name == "forward" and code.co_argcount:
             owner: object = frame.f_locals.get(code.co_varnames[0])
-            if isinstance(owner, nn.Module) and any(part is module for part in owner.modules()) and owner is not module:
+            parts = all_parts(owner) if isinstance(owner, nn.Module) and owner is not module else ()
+            if isinstance(owner, nn.Module) and any(part is module for part in parts):
                 return owner
         frame = frame.f_back
     return None

@@ -69,7 +69,8 @@ class ObservedModels:
         if self._only and not self._only(module):
             return None
         if not self._has_parameters(module):
-            if not isinstance(module, GraphModule):  # torch.compile makes these of parts of models
+            # torch.compile makes GraphModules of parts of models.
+            if module not in self._odd and not isinstance(module, GraphModule):
                 self.others[plain_type(module)] += 1
             return None
         owner = bypassing_owner(module)
@@ -82,7 +83,7 @@ class ObservedModels:
     def _has_parameters(self, module: nn.Module) -> bool:
         """True if a module has parameters; a note where PyTorch can't list them, as without a hash."""
         try:
-            return next(module.parameters(), None) is not None
+            return bool([*module.parameters()])  # to the end: a part without a hash may come last
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
@@ -142,6 +143,8 @@ class ObservedModels:
         if held is None:
             return self._copied(module)
         whole = _walked(outermost, module, module)
+        if not self._has_parameters(whole):  # PyTorch can't list them
+            return module
         if not held.issuperset(id(p) for p in whole.parameters() if p.requires_grad):
             return module
         parts = (part for part in whole.modules() if next(part.parameters(), None) is not None)
@@ -195,7 +198,7 @@ class ObservedModels:
         """Models of an optimizer's parameters whose forward no hook sees; the parameters alone if no model is known."""
         models = self.of(optimizer)
         if not models and not self.narrowed:
-            why = why_never_ran(optimizer, self._compiled)
+            why = why_never_ran(optimizer, self._compiled, self._odd)
             self.compiled_around |= why == COMPILED_AROUND
             parameters = self._parameters_of[optimizer] = nn.ParameterList()
             # Not appended: that turns plain tensors into Parameters.

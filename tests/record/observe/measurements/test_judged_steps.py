@@ -187,10 +187,54 @@ def a_layer_that_is_drawn() -> nn.Module:
     return trained(model, torch.optim.SGD(model.parameters(), 0.1))
 
 
+def a_body_without_gradients() -> nn.Module:
+    """Its parameters still require gradients: the program leaves them out of the optimizer."""
+
+    class Probe(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                features = self.body(x).tanh()
+            y: Tensor = self.head(features)
+            return y
+
+    model = Probe()
+    return trained(model, torch.optim.SGD(model.head.parameters(), 0.1))
+
+
+def a_critic() -> nn.Module:
+    """The gradients of its last bias, which are 1 and -1 for each pair, cancel."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for _ in range(10):
+        model.zero_grad()
+        (model(torch.randn(32, 8)).mean() - model(1 + torch.randn(32, 8)).mean()).backward()
+        optimizer.step()
+    return model
+
+
+def gradients_that_are_given_back() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in steps(model, 12):
+        gradients = [parameter.grad for parameter in model.parameters()]
+        optimizer.zero_grad()
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return model
+
+
 @pytest.mark.parametrize(
     "program",
     [
         two_optimizers_in_turns,
+        a_body_without_gradients,
+        a_critic,
+        gradients_that_are_given_back,
         gradients_that_the_program_clears,
         updates_by_hand,
         float32_masters,
@@ -254,6 +298,22 @@ def test_a_rate_of_zero_in_every_step_is_said() -> None:
         return trained(model, optimizer, 12, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0))
 
     assert found(program)["HK054"].message.startswith("the learning rate was 0 in each of the 12 recorded steps")
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_gradients_that_are_cleared_before_every_step_are_said(kind: Callable[..., torch.optim.Optimizer]) -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = kind(model.parameters(), 0.1)
+        for _ in steps(model, 12):
+            optimizer.zero_grad()
+            optimizer.step()
+        return model
+
+    finding = found(program)["HK054"]
+    words = "every gradient was cleared before the optimizer's step, in each of the 12 recorded steps"
+    assert finding.severity == "error" and finding.message.startswith(words)
+    assert finding.remedy and "before backward()" in finding.remedy
 
 
 def a_rate_of_zero_at_first() -> nn.Module:
@@ -380,3 +440,21 @@ def test_weights_that_a_run_begins_with_are_the_checkpoints() -> None:
     finding = found(program)["HK005"]
     assert finding.message.startswith("1 of 3 values are NaN") and "made them so" not in finding.message
     assert "checkpoint" in finding.remedy
+
+
+def test_a_model_with_a_part_without_a_hash_is_left_out_and_the_others_are_recorded() -> None:
+    class Unhashable(nn.Linear):
+        __hash__ = None  # type: ignore[assignment]
+
+    odd = nn.Sequential(nn.Linear(8, 8), Unhashable(8, 8))
+    model = net()
+
+    def program() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(odd(torch.randn(4, 8))).sum().backward()
+            optimizer.step()
+
+    seen = observed(program, check=True)
+    assert [(step.model, step.step) for step in seen.recorded] == [("Sequential", number) for number in range(3)]
