@@ -21,6 +21,8 @@ _SHARE, _AIM = 0.02, 0.015
 _SLOW = 0.02
 """Seconds of the program's own from which on each of its steps is followed, whatever that takes."""
 _SAMPLES = 8
+_FIRST = 1000
+"""Steps that are all followed: a short run can afford to know each loss."""
 _MOST = 64
 """Of so many steps one is followed in any case, so that a loss that goes wrong is seen."""
 
@@ -35,7 +37,8 @@ class _Moment(NamedTuple):
 class Following:
     """Says, at the end of each step, how many steps to let pass without following them.
 
-    The rule: every step is followed, until eight of those that are not recorded have been timed. If hookcli takes more
+    The rule: the first thousand steps are followed, and until eight of those that are not recorded have been timed.
+    If hookcli takes more
     than 2 % of the program's time in such steps, and the program less than 20 ms for each, then only those are followed
     whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 1.5 %; two runs have steps in
     common. Followed in any case, each from the end of the step before it, are the steps that the schedule may choose:
@@ -70,7 +73,7 @@ class Following:
     def passing(self, step: int) -> int:
         """The number of steps to let pass, from this one on, which comes next: 0 if it is to be followed."""
         between = self.between()
-        if between == 1:
+        if between == 1 or step < _FIRST:
             return 0
         until = step
         while until % between and not self._schedule.may_choose(until, step) and until - step < _MOST:
