@@ -89,6 +89,7 @@ class TinySteps:
     """Steps of a model so small that what an unrecorded step costs shows; the observer has seen the model before."""
 
     STEPS = 200
+    TRAINING = 10_000
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -112,14 +113,25 @@ class TinySteps:
             self._observer.stop()
             self._observer = None
 
+    def training(self) -> None:
+        for _ in range(self.TRAINING):
+            self.step()
+
+    def chosen(self) -> None:
+        """An observer is on in the next steps, and chooses those that it records and follows."""
+        self._observe(RecordingPlan())
+
     def observed(self) -> None:
         """An observer is on in the next steps, and records none."""
+        self._observe(RecordingPlan(every=10**9, start=10**6))
+        for _ in range(3):
+            self.step()
+
+    def _observe(self, plan: RecordingPlan) -> None:
         self.plain()
         writer = RecordWriter("/dev/null")
         sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 0, {}), print)
-        self._observer = Observer(RecordingPlan(every=10**9, start=10**6), sink).start()
-        for _ in range(3):
-            self.step()
+        self._observer = Observer(plan, sink).start()
 
 
 class WholeRun:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from _bench_measure import Sample, apart, compare, console, installed, timed
-from _bench_table import BATCH, RULED, TINY, WHOLE
+from _bench_table import BATCH, RULED, TINY, WHOLE, WHOLE_TINY
 
 _TINY_TARGETS = {"not recorded": 1.35}
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
@@ -58,6 +60,23 @@ def _tiny_steps(rounds: int) -> None:
         "not recorded": partial(timed, tiny.steps, tiny.observed),
     }
     compare(TINY, rounds, runs, _TINY_TARGETS)
+    whole = {
+        "plain": partial(_processor, tiny.training, tiny.plain),
+        "hookcli run": partial(_processor, tiny.training, tiny.chosen),
+    }
+    compare(WHOLE_TINY, rounds, whole, {"hookcli run": 1.05})
+    ways = (tiny.observed, tiny.plain)
+    pairs = [[_processor(tiny.steps, way).seconds for way in ways] for _ in range(rounds)]
+    more = median(observed - plain for observed, plain in pairs)
+    console.print(f"a step that is followed and not recorded costs {more / tiny.STEPS * 1e6:.0f} µs\n")
+
+
+def _processor(action: Callable[[], object], before: Callable[[], object]) -> Sample:
+    """The time of the processor."""
+    before()
+    began = time.process_time()
+    action()
+    return Sample(time.process_time() - began)
 
 
 def _whole_run(rounds: int) -> None:

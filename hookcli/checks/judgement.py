@@ -31,7 +31,8 @@ class Judgement:
     def report(self, model: str, meta: Meta, modules: int = 0, **judged: int) -> Report:
         """The report: a row per finding, and in `totals` how many checks were made on how many modules.
 
-        `judged`: the number of recorded `steps` that were judged, and how many losses (`of_steps`), in `totals`, too.
+        `judged`, which are in `totals`, too: the number of recorded `steps` that were judged, that of all steps
+        (`of_steps`), and that of their `losses` that are known, unless all are.
         """
         count = Counter(finding.severity for finding in self.findings)
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}

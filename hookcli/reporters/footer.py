@@ -115,7 +115,8 @@ def _verdict(totals: Mapping[str, Any]) -> str:
     of = [counted(totals["modules"], "module")] if totals["modules"] else []  # none in the verdict on a program
     if "steps" in totals:
         every = f"{totals['of_steps']:,}" if totals.get("of_steps", 0) > totals["steps"] else ""
-        of += [f"{totals['steps']:,} of {every} steps, and every loss" if every else counted(totals["steps"], "step")]
+        known = f"{totals['losses']:,} of {every} losses" if "losses" in totals else "every loss"
+        of += [f"{totals['steps']:,} of {every} steps, and {known}" if every else counted(totals["steps"], "step")]
     notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
     if faults:
         return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"

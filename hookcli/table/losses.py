@@ -49,6 +49,8 @@ class LossCourse:
 
     steps: int = 0
     """Number of steps whose loss is known."""
+    unknown: int = 0
+    """Number of steps whose loss is not known, such as those that hookcli let pass."""
     first: float | None = None
     last: float | None = None
     not_finite: int = 0
@@ -90,6 +92,7 @@ class LossCourse:
         """
         for step, loss in enumerate(losses, first):
             if loss is None:
+                self.unknown += taken
                 continue
             if not taken:
                 self.skipped.setdefault(step, loss)
@@ -164,7 +167,8 @@ class LossCourse:
 
     def fault(self) -> str:
         """The steps whose loss was not finite: NaN from step 37 on (23 of 60 steps). Empty if there are none."""
-        texts, of = [], f"{self.not_finite:,} of {counted(self.steps, 'step')}"
+        of_known = f"{self.steps:,} losses that are known" if self.unknown else counted(self.steps, "step")
+        texts, of = [], f"{self.not_finite:,} of {of_known}"
         if self.not_finite == self.steps - self.before > 0:
             texts.append(f"{self.kind} from step {self.first_not_finite:,} on ({of})")
         elif self.not_finite:

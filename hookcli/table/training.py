@@ -157,7 +157,7 @@ class TrainingCourse:
             arrived = arrived or fact.reached
             course.moved = course.moved or changes[fact.fqn] != 0
             if fact.fqn in material and fact.rate != 0:
-                course.push(step, 1.0 if fact.rate is None else fact.rate, grads[fact.fqn]["l2"])
+                course.push(step, fact.rate, grads[fact.fqn]["l2"])
         if rates:
             self._note_rates(step, rates)
         if self._first is not None:

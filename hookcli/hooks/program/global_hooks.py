@@ -106,11 +106,24 @@ class GlobalHooks:
         if self.listener.module_compiled(module):
             self._stack.callback(wrap_in_place(module, self._calls.in_place))
 
+    # Steps that pass without being followed: what is left is a look at the first forward, and the optimizer's hooks.
+
+    def let_pass(self) -> bool:
+        """Let steps pass, if nothing is under way, until `follow`. Returns whether they do."""
+        return self._calls.let_pass()
+
+    def follow(self) -> None:
+        self._calls.follow()
+
     # Optimizers.
 
     def _step_begins(self, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> tuple[Args, KwargsWithToken] | None:
         if torch.compiler.is_compiling() or in_extended_step(optimizer):
             return None
+        if self._calls.passing:
+            self.listener.step_of_other(optimizer)
+            if self._calls.passing:
+                return None
         self._calls.drop_interrupted()
         self._calls.clean_up()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -124,14 +137,18 @@ class GlobalHooks:
 
     def _step_over(self, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> None:
         if not (torch.compiler.is_compiling() or in_extended_step(optimizer)):
+            if self._calls.passing:
+                self._calls.next_step()
+                self.listener.step_passed(optimizer)
+                return
             self.listener.step_over(optimizer)
             self._ends.pop(id(optimizer), None)
 
     # Wrapped functions, where PyTorch has no hooks.
 
     def _backward_begins(self, *args: object, **kwargs: object) -> tuple[Args, Kwargs] | None:
-        if torch.compiler.is_compiling() or in_backward() or self._calls.busy:  # in: the older checkpoint's pass
-            return None
+        if self._calls.passing or torch.compiler.is_compiling() or in_backward() or self._calls.busy:
+            return None  # in_backward: the older checkpoint's pass
         self._calls.drop_interrupted()
         raise_dropped()
         args = tuple(map(_lasting, args))
@@ -145,13 +162,13 @@ class GlobalHooks:
         return (batches,), {}
 
     def _loss_scaled(self, scaled: object, scaler: torch.amp.GradScaler, outputs: object) -> None:
-        if scaler.is_enabled():
+        if scaler.is_enabled() and not self._calls.passing:
             self.listener.loss_scaled(scaler, outputs, scaled)
 
     def _scaler_stepped(
         self, _: object, scaler: torch.amp.GradScaler, optimizer: Optimizer, *args: object, **kwargs: object
     ) -> None:
-        if scaler.is_enabled():
+        if scaler.is_enabled() and not self._calls.passing:
             self.listener.scaler_stepped(optimizer)
 
 

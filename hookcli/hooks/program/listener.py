@@ -57,6 +57,15 @@ class Listener(Protocol):
     def step_over(self, optimizer: Optimizer) -> None:
         """The optimizer's step is over."""
 
+    def step_passed(self, optimizer: Optimizer) -> None:
+        """The optimizer's step is over, while steps pass without being followed."""
+
+    def step_of_other(self, optimizer: Optimizer) -> None:
+        """An optimizer's step begins, while steps pass: perhaps that of another than the one whose steps may."""
+
+    def evaluation_begins(self) -> bool:
+        """The first forward since a step has no gradients, while steps pass. Returns whether it is followed."""
+
     def module_compiled(self, module: nn.Module) -> bool:
         """`module.compile()` was called: hooks see no calls of the module any more.
 

@@ -123,6 +123,30 @@ class OutermostCalls:
         self._id = 0
         self._hook: Any = None
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
+        self.passing = False
+        """True while calls are not reported: but for the first one of a step, if it has no gradients."""
+
+    def let_pass(self) -> bool:
+        """Report no calls from here on, unless one is under way. Returns whether it is so."""
+        self.drop_interrupted()
+        self.passing = self._local.call is None and not self._later and not other_threads()
+        return self.passing
+
+    def follow(self) -> None:
+        """Report calls again."""
+        self.passing = False
+        self._on()
+
+    def _passes(self) -> bool:
+        """Look at the first call of a step that passes. Returns whether no more of its calls are to be looked at."""
+        passes = torch.is_grad_enabled() or not self._listener.evaluation_begins()
+        if passes:
+            self._hooks.pop(self._id, None)
+        return passes
+
+    def next_step(self) -> None:
+        """The first call of the next step is looked at."""
+        self._on()
 
     def registered(self, handle: RemovableHandle) -> None:
         """Note the handle of the global pre-hook."""
@@ -165,7 +189,7 @@ class OutermostCalls:
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
         def enter(module: nn.Module, args: Args) -> Args | None:
-            if is_compiling() or local.busy:
+            if is_compiling() or local.busy or (self.passing and self._passes()):
                 return None
             call = local.call
             if (call is None or call.module is not module) and called_by_module():

@@ -7,6 +7,7 @@ import torch
 from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded
 
 _EVERY = 25  # epochs, whose ends are all recorded
+_AHEAD = 2  # steps before an epoch's end: it may end a step earlier than the numbers of batches say
 
 
 class Epochs:
@@ -35,8 +36,27 @@ class Epochs:
         Of more than 25 epochs only every second, fifth, tenth ... counts, which end at round numbers. A step may take
         several batches; a program that fetches ahead has the last one a step early, and then two steps count.
         """
-        each = self._batches // step if step else 1
-        return self._length > 0 and self._left < max(each, 1) and self._epochs % _round(self._epochs / _EVERY) == 0
+        return self._length > 0 and self._left < self._each(step) and self._counts(self._epochs)
+
+    def may_end(self, step: int, now: int) -> bool:
+        """True if this step may be the last of an epoch, seen from the end of the step before number `now`."""
+        if not self._length:
+            return False
+        each = self._each(now)
+        left = self._left - (step + 1 - now) * each
+        for at in (left, left + each):  # the program may have fetched the batches of a step ahead
+            epoch = self._epochs - at // self._length
+            if self._counts(epoch) and at % self._length < _AHEAD * each:
+                return True
+        return False
+
+    def _each(self, step: int) -> int:
+        """The number of batches that a step takes."""
+        return max(self._batches // step if step else 1, 1)
+
+    def _counts(self, epoch: int) -> bool:
+        """True if the last step of this epoch is recorded."""
+        return epoch % _round(epoch / _EVERY) == 0
 
 
 def _round(least: float) -> int:

@@ -18,6 +18,7 @@ from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
+from hookcli.record.observe.following import Following, Passing
 from hookcli.record.observe.measurements.inside_compiled import NOTHING_COMPILED, InsideCompiled
 from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
@@ -53,9 +54,11 @@ class Observer:
         self._fail = self.safe(self._forwards.fail)  # at once: the program may need the memory that a step holds
         self.backward_begins = self.safe(self._begin_backward)
         self.loss_scaled = self.safe(self._passes.scaled)
-        self.parameters_added = self.safe(self.optimizer_steps.parameters_added)
+        self.parameters_added = self.safe(self._add_parameters)
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
         self._hooks = GlobalHooks(self)
+        following = Following(plan, self.clock, self._steps.schedule)
+        self._passing = Passing(following, self._optimizer_calls, self.models, self._hooks)
         if plan.ops:
             function_names(torch.add)  # PyTorch lists its functions, before the program has warned of anything
         self._lock = threading.RLock()
@@ -77,6 +80,7 @@ class Observer:
         self._hooks.__exit__()
         if self._active:
             with self._lock, self._boundary:
+                self._end_passing()
                 self._forwards.fail()
                 for step in self._steps:
                     self._steps.leave(step)
@@ -85,6 +89,8 @@ class Observer:
                     self.models.counts[name].note(note)
                 self._steps.rules.end()
                 self.models.note_parts()
+                for name, number in self._optimizer_calls.passed_of.items():
+                    self.models.counts[name].note(_PASSED.format(number=number, of=self.models.counts[name].steps))
                 for name, line in self._steps.failed:
                     self.models.counts[name].note(line)
         self._active = False
@@ -102,7 +108,7 @@ class Observer:
             "models": [asdict(model) for model in self.models.counts.values()],
             "others": dict(self.models.others),
             "program_steps": self._optimizer_calls.program_steps.count,
-            "hookcli_seconds": self.clock.own,
+            "hookcli_seconds": self.clock.cost,
             "compiled": made.to_dict() if (made := self._compilations.result()) else {},
         }
 
@@ -213,7 +219,32 @@ class Observer:
     def step_over(self, optimizer: Optimizer) -> None:
         self._safely(self._optimizer_calls.end, optimizer)
         self._safely(self._compilations.read)
+        self._safely(self._let_pass, optimizer)
         self._steps.stop_if_asked()
+
+    def _let_pass(self, optimizer: Optimizer) -> None:
+        self._passing.step_over(optimizer, waits=bool(self._steps))
+
+    def step_passed(self, optimizer: Optimizer) -> None:
+        if self._passing.step_passed():
+            self._safely(self._passing.go_on, optimizer)
+
+    def step_of_other(self, optimizer: Optimizer) -> None:
+        if not self._passing.is_of(optimizer):
+            self._safely(self._end_passing)
+
+    def evaluation_begins(self) -> bool:
+        if not self._passing.evaluates:
+            self._safely(self._end_passing)
+        return not self._passing.on
+
+    def _end_passing(self) -> None:
+        if self._passing.on:
+            self._passing.end()
+
+    def _add_parameters(self, optimizer: Optimizer) -> None:
+        self._end_passing()
+        self.optimizer_steps.parameters_added(optimizer)
 
     # The program.
 
@@ -232,6 +263,12 @@ class Observer:
         # Without the lock: a thread of the parent may have held it, and none here will release it.
         self._on = self._active = False
         self._steps.discard()
+
+
+_PASSED = (
+    "the loss of {number:,} of {of:,} steps is not known: to follow each would have taken more than 2 % of the"
+    " program's time (--every N follows each)"
+)
 
 
 class ErrorBoundary:

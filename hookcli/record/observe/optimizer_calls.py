@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -27,6 +28,8 @@ class OptimizerCalls:
         self._steps = steps
         self.program_steps = ProgramSteps()
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
+        self.passed_of: Counter[str] = Counter()
+        """The number of steps of each model that were not followed."""
 
     def begin(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
         """Begin an optimizer's step. Returns a function to call when it is over or has failed; None if not needed."""
@@ -93,6 +96,20 @@ class OptimizerCalls:
         for model in self._models.of(optimizer):  # perhaps one that was found just now
             self._await_hidden(model)
             model.ended = self._steps.clock.mark()
+
+    @property
+    def alone(self) -> bool:
+        """True if one optimizer makes all steps."""
+        return self._optimizer_steps.alone
+
+    def passed(self, models: Iterable[ObservedModel], steps: int, optimizer: Optimizer | None) -> None:
+        """Count steps of the only optimizer, which may be gone by now, that were not followed, after one that was."""
+        for model in models:
+            self._steps.losses.passed(model.name, model.steps_passed(steps))
+            self.passed_of[model.name] += steps
+        if optimizer is not None:
+            self._optimizer_steps.stepped(optimizer, steps)
+        self.program_steps.passed(steps)
 
     def _look_for_stale(self, optimizer: Optimizer, *, recorded: bool, of_a_model: bool) -> None:
         """Note parameters that the optimizer has in no module that has run; not if only one model is observed."""

@@ -186,6 +186,18 @@ class Schedule:
                 del self._chosen[next(iter(self._chosen))]
         return chosen
 
+    def has_chosen(self, step: int) -> bool:
+        """True if this step was recorded, or is about to be."""
+        return self._chosen.get(step - self._plan.start, False)
+
+    def may_choose(self, step: int, now: int) -> bool:
+        """True if this step may be recorded, seen from the end of the step before `now`; its time decides later."""
+        if not self._plan.covers(step):
+            return False
+        number = step - self._plan.start
+        regular = number % self.interval(step) == 0
+        return number < _ALWAYS or number in self._soon or regular or self._epochs.may_end(step, now)
+
     def interval(self, step: int) -> int:
         """The interval between recorded steps around this one, as far as time allows."""
         if self._plan.every is not None:

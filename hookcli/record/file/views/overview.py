@@ -134,7 +134,10 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
     whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
-    judged = {"steps": report.totals["steps"], "of_steps": losses.steps} if "steps" in report.totals else {}
+    judged = (
+        {"steps": report.totals["steps"], "of_steps": losses.steps + losses.unknown} if "steps" in report.totals else {}
+    )
+    judged |= {"losses": losses.steps} if judged and losses.unknown else {}
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
 
 

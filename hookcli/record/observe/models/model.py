@@ -172,6 +172,14 @@ class ObservedModel:
         held = set[int]().union(*map(parameter_ids, made))
         return all(held.isdisjoint(parameter_ids(optimizer)) for optimizer in left)
 
+    def steps_passed(self, steps: int) -> range:
+        """Count steps of its only optimizer, which has stepped, that were not followed. Returns their numbers."""
+        first = self._steps or 0
+        self._steps = first + steps
+        self.counts.steps += steps
+        self.ended = None
+        return range(first, first + steps)
+
     def stepped(self, optimizer: Optimizer) -> None:
         """Count a step of an optimizer. Several that step after one forward, or in turns, make one step together."""
         step = self.next_step_of(optimizer)
@@ -180,6 +188,13 @@ class ObservedModel:
             self._stepped.clear()
             self.counts.steps += 1
         self._stepped.add(id(optimizer))
+
+    def forwards_passed(self, steps: int, forwards: tuple[int, int]) -> None:
+        """Count the forwards, with and without gradients, of steps that were not followed: each as many as usual."""
+        with_gradients, without = forwards
+        self.counts.forwards += steps * with_gradients
+        self.counts.no_grad_forwards += steps * without
+        self._forwards += steps * (with_gradients + without)
 
     def count_forward(self, *, grad: bool) -> int:
         """Count a forward. Returns how many without gradients came before it since the last one with; 0 with them."""

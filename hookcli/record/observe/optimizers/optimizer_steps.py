@@ -57,9 +57,9 @@ class OptimizerSteps:
         self.add(optimizer)
         self.version += 1
 
-    def stepped(self, optimizer: Optimizer) -> None:
+    def stepped(self, optimizer: Optimizer, steps: int = 1) -> None:
         self.add(optimizer)
-        self._counts[optimizer] = self.count(optimizer) + 1
+        self._counts[optimizer] = self.count(optimizer) + steps
 
     def count(self, optimizer: Optimizer) -> int:
         """Steps made so far; also the number of the next one."""
@@ -81,6 +81,11 @@ class OptimizerSteps:
         what = f"{type(optimizer).__name__} has {counted(left, 'parameter')}"
         self._stale[optimizer] = f"{what} without gradients, in no module that runs" if left else ""
 
+    @property
+    def alone(self) -> bool:
+        """True if there is one optimizer."""
+        return sum(1 for _ in self._counts.items()) == 1
+
     def of(self, model: nn.Module) -> list[Optimizer]:
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(parameter_ids(optimizer))]
@@ -101,6 +106,10 @@ class ProgramSteps:
         self.count = 0
         self._stepped: list[ref[Optimizer]] = []
         self._numbers: dict[str, int] = {}  # of the step that each model has made in the program's
+
+    def passed(self, steps: int) -> None:
+        """Count further steps of the optimizer that made the last one."""
+        self.count += steps
 
     def stepped(self, optimizer: Optimizer, numbers: Mapping[str, int]) -> None:
         """Note an optimizer's step, which is the step of this number of each of its models.

@@ -190,6 +190,11 @@ class EveryLoss:
         if any(len(losses) > _AT_ONCE for losses in self._read.values()):
             self.flush()
 
+    def passed(self, model: str, numbers: range) -> None:
+        """Steps of these numbers were not followed: their losses are not known."""
+        self._read.setdefault(model, {}).update(dict.fromkeys(numbers))
+        self._stepping().following = model, numbers.stop
+
     def skipped(self) -> None:
         """An optimizer's step was left out, perhaps not those of others: no later step takes these passes."""
         thread = self._stepping()
