@@ -36,7 +36,7 @@ class WeakIds(Generic[K, V]):
     def __delitem__(self, key: K) -> None:
         del self._entries[id(key)]
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         return id(key) in self._entries
 
     def __bool__(self) -> bool:

@@ -198,11 +198,12 @@ class OutermostCalls:
                 return None
             if in_backward() or is_tracing():  # a recomputation, or tracing
                 return None
+            # Before the listener puts hooks of its own on the module.
+            alone = not (has_forward_hooks(module) or other_global_hooks(self._id) or other_threads())
             matters = self._report(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
                 return None
             local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
-            alone = not (has_forward_hooks(module) or other_global_hooks(self._id) or other_threads())
             if alone and not matters:
                 return self._off(call, args)
             leave = PicklableHook(partial(self._leave, call))
