@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hookcli.reporters.base import Reporter
-from hookcli.table import Report, document, strict
+from hookcli.table import Report, document
 from hookcli.table.grouping import View
-from hookcli.table.stats import HIST_KEYS
 from hookcli.table.strict_json import document_text
 
 
@@ -21,11 +20,6 @@ class JsonReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write the reports as one JSON document; rows have only the columns that were chosen."""
         whole = document(reports, self.error)
-        for report, written in zip(reports, whole["reports"], strict=True):
-            computed = [column.name for column in report.columns if column.name in HIST_KEYS]
-            for row, values in zip(report.rows, written["rows"] if computed else (), strict=bool(computed)):
-                if "hist" in values:
-                    values |= {name: strict(row.get(name)) for name in computed}
         for report in whole["reports"] if view.columns else ():
             names = [column["name"] for column in report["columns"]]
             report["rows"] = [{name: row.get(name) for name in names} for row in report["rows"]]

@@ -11,10 +11,12 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import UsageError
+from hookcli.hooks.torch_private.dynamo import WRAPPED
+from hookcli.hooks.torch_private.modules import STATE_VERSIONS
 from hookcli.table.formatting import counted, listed
 from hookcli.tensors.files.checkpoints import STATE_DICTS, Entry, entries
 
-_WRAPPERS = frozenset(("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+_WRAPPERS = WRAPPED | {"module"}
 """What data-parallel, compiled, sharded and checkpointed modules add to the names of what they wrap."""
 _COPIES = ("ema", "swa", "average", "shadow", "teacher", "momentum", "grad")
 """Words in the keys of what has the names and shapes of the trained model, and other values."""
@@ -132,12 +134,12 @@ class Fitting:
     def _keep_versions(self, state: OrderedDict[str, object], found: _Found) -> None:
         """Give the state dict the versions of modules that it was saved with, which `load_state_dict` reads."""
         owners = (entry.owner for entry in found.entries.values() if entry.place == found.place)
-        versions = getattr(next(owners, None), "_metadata", None)
+        versions = getattr(next(owners, None), STATE_VERSIONS, None)
         if not isinstance(versions, dict):
             return
         within = {f"{name}." if name else "": version for name, version in versions.items()}
         own = {name: version for name, version in within.items() if name.startswith(found.in_names)}
-        vars(state)["_metadata"] = {name.removeprefix(found.in_names)[:-1]: version for name, version in own.items()}
+        vars(state)[STATE_VERSIONS] = {name.removeprefix(found.in_names)[:-1]: version for name, version in own.items()}
 
 
 def _unwrapped(name: str) -> str:

@@ -17,7 +17,7 @@ from hookcli.table.columns import layouts
 from hookcli.table.meta import Meta
 from hookcli.table.printed import PrintedTable, data_frame
 from hookcli.table.row import Row, row_of
-from hookcli.table.stats import STATS_KEYS
+from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.table.strict_json import relaxed, strict
 
 SCHEMA = 1
@@ -243,4 +243,14 @@ def _statistics(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
 def document(reports: Iterable[Report], error: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The one JSON document that holds the reports of a run, and the error that ended it, if one did."""
     ended = {"error": error} if error else {}
-    return {"schema": SCHEMA, **ended, "reports": [strict(report.to_dict()) for report in reports]}
+    return {"schema": SCHEMA, **ended, "reports": [_with_computed(report) for report in reports]}
+
+
+def _with_computed(report: Report) -> dict[str, Any]:
+    """The report with the figures that follow from its histograms."""
+    written: dict[str, Any] = strict(report.to_dict())
+    computed = [column.name for column in report.columns if column.name in HIST_KEYS]
+    for row, values in zip(report.rows, written["rows"], strict=True):
+        if "hist" in values:
+            values |= {name: strict(row.get(name)) for name in computed}
+    return written

@@ -51,7 +51,7 @@ class Net(nn.Module):
 
 
 def checked(net: Net, ops: str | None = "functions", **settings: object) -> Report:
-    x = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(16, 4, 8, generator=torch.Generator().manual_seed(0))
     with untouched(net):
         return check(net, x, ops=ops, **{"backward": False, **settings})  # type: ignore[arg-type]
 

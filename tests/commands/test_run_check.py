@@ -144,7 +144,7 @@ for step in range(100):
 def test_a_run_whose_time_went_into_its_first_steps_says_which_one_was_the_last(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SLOW)
     ran = run(tmp_path, "run", "train.py")
-    assert "Linear: the last recorded step is 1 of 99; --every N records more\n" in ran.stderr
+    assert "Linear: the last recorded step is 0 of 99; --every N records more\n" in ran.stderr
     assert "the last recorded step" not in run(tmp_path, "run", "--every", "70", "train.py").stderr
 
 

@@ -20,9 +20,11 @@ from torch.utils.hooks import RemovableHandle
 from hookcli.hooks.events import PicklableHook
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call, on_stack
 from hookcli.hooks.torch_private.modules import forward_hooks, has_forward_hooks, other_global_hooks
 from hookcli.tensors.tree import Args, Kwargs
+from hookcli.tensors.weak import WeakIds
 
 
 class Token:
@@ -112,6 +114,7 @@ class OutermostCalls:
 
     The hook is off while an outermost call runs: PyTorch calls the modules inside more quickly without one. Where other
     threads may call modules it stays on, since it is the same for all, and where other hooks would see the arguments.
+    It also stays on in a module's first call and once anything was compiled: programs of torch.compile guard the hooks.
     A token tells of the end of a call whose end does not matter to the listener, and of one that an interrupt ends,
     since no hook does.
     """
@@ -123,13 +126,15 @@ class OutermostCalls:
         self._id = 0
         self._hook: Any = None
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
+        self._called: WeakIds[nn.Module, None] = WeakIds()
         self.passing = False
         """True while calls are not reported: but for the first one of a step, if it has no gradients."""
 
     def let_pass(self) -> bool:
         """Report no calls from here on, unless one is under way. Returns whether it is so."""
         self.drop_interrupted()
-        self.passing = self._local.call is None and not self._later and not other_threads()
+        idle = self._local.call is None and not self._later
+        self.passing = idle and not other_threads() and not frames_compiled()
         return self.passing
 
     def follow(self) -> None:
@@ -199,7 +204,7 @@ class OutermostCalls:
             if in_backward() or is_tracing():  # a recomputation, or tracing
                 return None
             # Before the listener puts hooks of its own on the module.
-            alone = not (has_forward_hooks(module) or other_global_hooks(self._id) or other_threads())
+            alone = self._may_be_off(module)
             matters = self._report(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
                 return None
@@ -214,6 +219,15 @@ class OutermostCalls:
             return self._off(call, args) if alone else None
 
         return enter
+
+    def _may_be_off(self, module: nn.Module) -> bool:
+        """Return whether the global pre-hook may be off during a call of this module, which begins."""
+        if module not in self._called:
+            self._called[module] = None
+            return False
+        if frames_compiled() or has_forward_hooks(module):
+            return False
+        return not (other_global_hooks(self._id) or other_threads())
 
     @property
     def busy(self) -> bool:

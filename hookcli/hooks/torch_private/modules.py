@@ -218,3 +218,7 @@ def unpacked(module: nn.Module) -> dict[str, Tensor]:
     if not isinstance(found, tuple):  # of recurrent layers: {"weight": {"weight_ih_l0": ...}, "bias": ...}
         return {path.rpartition('["')[2].removesuffix('"]'): x for path, x in tree.leaves(found)}
     return {name: x for name, x in zip(("weight", "bias"), found, strict=False) if isinstance(x, Tensor)}
+
+
+STATE_VERSIONS = "_metadata"
+"""The attribute of a state dict with the versions of its modules, by which `load_state_dict` reads older ones."""

@@ -99,7 +99,10 @@ def load(file: Path) -> object:
 def _load(file: Path) -> object:
     with opened(file) as begin:
         mapped = begin.read(4) == b"PK\x03\x04"
-    load_plain = partial(torch.load, regular(file), map_location="cpu", weights_only=True, mmap=mapped)
+
+    def load_plain() -> object:
+        return torch.load(regular(file), map_location="cpu", weights_only=True, mmap=mapped)
+
     try:
         return load_plain()
     except pickle.UnpicklingError:
