@@ -93,7 +93,8 @@ def _rows(sides: Sides) -> Iterator[Row]:
 
 
 def _key(row: Row) -> tuple[int, int]:
-    return row["step"], row["forward"] if row["forward"] is not None else -1
+    forward = row.get("forward")
+    return row["step"], -1 if forward is None else forward
 
 
 _ENDING = ".run.jsonl"
