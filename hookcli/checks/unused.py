@@ -126,13 +126,18 @@ _REMEDIES = {
 }
 
 
+def _lost(measured: _ReadsReach) -> list[str]:
+    """The parameters without a gradient; in a running program in no recorded step, and not left alone on purpose."""
+    excused = _reached(measured)
+    if measured.training:
+        excused = excused | measured.training.left_alone()
+    return [name for name in without_gradient(measured.inventory.rows, measured.grads.rows) if name not in excused]
+
+
 def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str]]:
     """The parameters without a gradient, by the outermost module in which none has one, and by the cause."""
-    inventory, reached = measured.inventory.rows, _reached(measured)
+    inventory, lost = measured.inventory.rows, _lost(measured)
     called = {row.fqn: row for row in inventory if row["kind"] == "called"}
-    left_alone = measured.training.left_alone() if measured.training else set()
-    without = without_gradient(inventory, measured.grads.rows)
-    lost = [name for name in without if name not in reached and name not in left_alone]
     trainable = {row.fqn for row in inventory if row["kind"] == "parameter" and row["trainable"]}
     kept = {owner for name in trainable.difference(lost) for owner in around(name)}
     places: dict[tuple[str, str], list[str]] = {}

@@ -145,7 +145,7 @@ class TrainingCourse:
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
         material = _material(grads)
-        self.zero += bool(grads) and all(row["zeros"] == row["numel"] for row in grads.values())
+        self.zero += _all_zero(grads)
         rates = []
         arrived = False
         for fact in facts:
@@ -204,6 +204,11 @@ class TrainingCourse:
     def rests(self) -> bool:
         """True if the learning rate was 0 in every step that an optimizer made."""
         return self.stepped >= LEAST and self.resting == self.stepped
+
+
+def _all_zero(gradients: Mapping[str, Row]) -> bool:
+    """True if there are gradients, and every one is zero."""
+    return bool(gradients) and all(row["zeros"] == row["numel"] for row in gradients.values())
 
 
 def _material(grads: Mapping[str, Row]) -> set[str]:

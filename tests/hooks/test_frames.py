@@ -36,7 +36,7 @@ def test_modules_inside_others_are_not_outermost(
         monkeypatch.setattr(nn.Module, "_call_impl", lambda *args, **kwargs: original(*args, **kwargs))
     told: list[str] = []
     listener = SimpleNamespace(
-        enter=lambda module, *args: told.append(f"enter {type(module).__name__}"),
+        enter=lambda module, *args: told.append(f"enter {type(module).__name__}") is None,  # the end of each matters
         leave=lambda module, *rest: told.append(f"leave {type(module).__name__}"),
         failed=lambda thread: told.append("failed"),
     )
@@ -58,7 +58,7 @@ def test_a_call_that_an_interrupt_ended_is_over() -> None:
 
     told: list[str] = []
     listener = SimpleNamespace(
-        enter=lambda module, *args: told.append(type(module).__name__),
+        enter=lambda module, *args: told.append(type(module).__name__) is None,
         leave=lambda *a: None,
         failed=lambda thread: None,
     )

@@ -203,22 +203,26 @@ class OutermostCalls:
                 return None
             if in_backward() or is_tracing():  # a recomputation, or tracing
                 return None
-            # Before the listener puts hooks of its own on the module.
-            alone = self._may_be_off(module)
-            matters = self._report(module, args)
-            if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
-                return None
-            local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
-            if alone and not matters:
-                return self._off(call, args)
-            leave = PicklableHook(partial(self._leave, call))
-            if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
-                call.handle = torch_module.register_module_forward_hook(leave, always_call=True)
-            else:
-                call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
-            return self._off(call, args) if alone else None
+            return self._begin(module, args, sys._getframe(1))
 
         return enter
+
+    def _begin(self, module: nn.Module, args: Args, caller: FrameType) -> Args | None:
+        """Report an outermost call, which begins, and have its end noted. Returns other arguments for it, if any."""
+        # Before the listener puts hooks of its own on the module.
+        alone = self._may_be_off(module)
+        matters = self._report(module, args)
+        if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
+            return None
+        self._local.call = call = _OutermostCall(module, frame_of_call(caller), sys.exc_info()[1])
+        if alone and not matters:
+            return self._off(call, args)
+        leave = PicklableHook(partial(self._leave, call))
+        if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
+            call.handle = torch_module.register_module_forward_hook(leave, always_call=True)
+        else:
+            call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+        return self._off(call, args) if alone else None
 
     def _may_be_off(self, module: nn.Module) -> bool:
         """Return whether the global pre-hook may be off during a call of this module, which begins."""
