@@ -68,7 +68,14 @@ _HISTOGRAM = (
         for key, form in OUTSIDE.items()
     ),
 )
-HIST_COLUMNS = tuple(map(_of_output, _HISTOGRAM))
+_DRAWN = (
+    "report",
+    "inputs",
+    "activations",
+    "gradients",
+    "parameters",
+)  # views that draw histograms with their quantiles
+HIST_COLUMNS = tuple(replace(_of_output(column), aside=_DRAWN) for column in _HISTOGRAM)
 """Columns of statistics that have histograms."""
 _QUARTILES = (Column(key, f"{share:.0%}", kind=Kind.FIGURE, aside=("steps",)) for key, share in QUARTILES.items())
 QUARTILE_COLUMNS = tuple(map(_of_output, _QUARTILES))
