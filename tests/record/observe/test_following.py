@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.program import outermost
 from hookcli.record.observe import following, recording_plan
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.following import Following
@@ -154,6 +155,12 @@ def with_teacher() -> nn.Module:
         (model(x) - wanted).square().mean().backward()
         optimizer.step()
     return model
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process that compiled a program, every step is followed."""
+    monkeypatch.setattr(outermost, "frames_compiled", lambda: 0)
 
 
 @pytest.fixture
