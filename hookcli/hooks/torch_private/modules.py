@@ -210,8 +210,9 @@ def unpacked(module: nn.Module) -> dict[str, Tensor]:
         if any(callable(getattr(kind, bias, None)) for bias in ("bias", "get_bias")):
             found = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")()
         elif callable(getattr(kind, "weight", None)):  # of embeddings
-            # A copy: what PyTorch returns refers to the module's memory, and does not keep it.
-            found = (module.weight().clone(),)  # type: ignore[operator]  # the class is one of PyTorch's
+            weight: Any = module.weight()  # type: ignore[operator]  # the class is one of PyTorch's
+            weight.held_by = module  # whose memory it refers to without keeping it
+            found = (weight,)
         else:
             return {}
     except (AttributeError, RuntimeError):  # not packed yet

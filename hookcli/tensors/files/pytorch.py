@@ -25,7 +25,8 @@ _VIEWED = {1: torch.uint8, 2: torch.uint16}
 
 def stored(name: str, tensor: Tensor, **described: Any) -> StoredTensor:
     """The tensor under this name; `described` are further fields of StoredTensor."""
-    tensor = unnested(tensor.detach()) if tensor.is_nested else tensor.detach()
+    if not tensor.is_quantized:  # which has no graph, and may hold what its memory belongs to
+        tensor = unnested(tensor.detach()) if tensor.is_nested else tensor.detach()
     dtype, coding, unreadable = dtype_text(tensor), "", ""
     plain = tensor.layout is torch.strided and not tensor.is_quantized
     if tensor.is_meta:
