@@ -158,9 +158,10 @@ def with_teacher() -> nn.Module:
 
 
 @pytest.fixture(autouse=True)
-def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process that compiled a program, every step is followed."""
+def as_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where other tests compiled a program, or left a thread, every step would be followed."""
     monkeypatch.setattr(outermost, "frames_compiled", lambda: 0)
+    monkeypatch.setattr(outermost, "other_threads", lambda: False)
 
 
 @pytest.fixture
