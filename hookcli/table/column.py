@@ -114,7 +114,8 @@ class Column:
     A plugin's column needs no more than these, and gets the rules that its unit suggests; any field may be given:
 
     - `kind`: the type of its values; `required`: a row that has the column has a value (None is damage).
-    - `merge`: the rule for several rows that become one (calls, batches, ranks, parts, folded blocks).
+    - `merge`: the rule for several rows that become one (calls, batches, ranks, parts, folded blocks). `lowest_of`: a
+      column; if the rows have it, the value is that of the row in which it is lowest, so that figures stay together.
     - `identity`: rows with another value are other places; only hookcli's own columns say so. `charted`: False for
       numbers that do not change from step to step, or say which row it is. `per_call`: one value for a call, however
       many tensors it returned.
@@ -159,6 +160,7 @@ class Column:
     judged: bool = False
     total: str = ""
     explanation: str = ""
+    lowest_of: str = ""
 
     def to_dict(self) -> dict[str, str | None]:
         """The name, the title and the unit, as JSON has them; `asdict` copies deeply, in every step of a record."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from hookcli.table.column import Column, Merge
 from hookcli.table.columns import DECLARED, place_of
-from hookcli.table.columns.spectra import SPECTRUM
 from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.formatting import listed
 from hookcli.table.row import Row
@@ -36,7 +35,9 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
         name, rule = column.name, column.merge
         if name not in present or rule == Merge.SAME:
             continue
-        if rule == Merge.FIRST:
+        if column.lowest_of in present:
+            values[name] = _lowest(rows, column.lowest_of).get(name)
+        elif rule == Merge.FIRST:
             values[name] = rows[0].get(name)
         elif rule == Merge.WORST:
             values |= {name: worst.get(name)} if worst else {}
@@ -46,16 +47,12 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
             ratios.append(name)
         elif rule != Merge.NORM or same_place:
             values[name] = _combined(rows, column)
-    if "effective_rank" in present:
-        values |= _of_lowest_rank(rows)
     return values | {name: ratio(values.get("update"), values.get("weight")) for name in ratios}
 
 
-def _of_lowest_rank(rows: Sequence[Row]) -> dict[str, Any]:
-    """The spectrum of the row with the lowest rank: figures of several rows can't be read beside each other."""
-    ranked = [row for row in rows if row.get("effective_rank") is not None]
-    lowest = min(ranked, key=lambda row: float(row["effective_rank"]), default=rows[0])
-    return {name: lowest.get(name) for name in SPECTRUM}
+def _lowest(rows: Sequence[Row], name: str) -> Row:
+    """The row whose value in this column is lowest; the first if none has one."""
+    return min((row for row in rows if row.get(name) is not None), key=lambda row: float(row[name]), default=rows[0])
 
 
 def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, Any]:

@@ -68,13 +68,8 @@ _HISTOGRAM = (
         for key, form in OUTSIDE.items()
     ),
 )
-_DRAWN = (
-    "report",
-    "inputs",
-    "activations",
-    "gradients",
-    "parameters",
-)  # views that draw histograms with their quantiles
+_DRAWN = ("report", "inputs", "activations", "gradients", "parameters")
+"""Views of a page that draw histograms, with their quantiles."""
 HIST_COLUMNS = tuple(replace(_of_output(column), aside=_DRAWN) for column in _HISTOGRAM)
 """Columns of statistics that have histograms."""
 _QUARTILES = (Column(key, f"{share:.0%}", kind=Kind.FIGURE, aside=("steps",)) for key, share in QUARTILES.items())
@@ -105,8 +100,8 @@ STATISTICS = (
     Column("out_shape", "Gradient out", kind=Kind.SHAPE, drop=41),
     Column("dtype", "Dtype", kind=Kind.TEXT, usual="float32", alike=True, drop=15),
     Column("requires_grad", "Requires grad", kind=Kind.FLAG, aside=("parameters",)),
-    Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE, merge=Merge.MOST),
-    Column("stable_rank", "Stable rank", kind=Kind.FIGURE, merge=Merge.LEAST),
+    Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE, merge=Merge.MOST, lowest_of="effective_rank"),
+    Column("stable_rank", "Stable rank", kind=Kind.FIGURE, merge=Merge.LEAST, lowest_of="effective_rank"),
     # Keys of rows that no report declares as columns
     *(Column(name, name.capitalize(), kind=Kind.SHAPES, required=True) for name in ("shapes", "input_shapes")),
     Column("output_shapes", "Outputs", kind=Kind.SHAPES, required=True),
