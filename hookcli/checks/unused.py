@@ -142,7 +142,7 @@ def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str
     kept = {owner for name in trainable.difference(lost) for owner in around(name)}
     places: dict[tuple[str, str], list[str]] = {}
     for name in lost:
-        owner = name.rpartition(".")[0]
+        owner = owner_of(name)
         used = (measured.used_by_loss or {}).get(name, True)
         whole = [place for place in around(name) if place not in kept]
         place = whole[-1] if whole else owner
@@ -196,11 +196,11 @@ class ZeroGradient(Check):
     def judge(self, measured: _ReadsZeros) -> Iterator[Finding]:
         left_out, course = _left_out(measured.activations.rows), measured.training
         cancelled = _cancelled(measured)
-        zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
+        zero = [row.fqn for row in measured.grads.rows if is_zero(row) and not is_within_any(row.fqn, left_out)]
         zero = [name for name in zero if name not in cancelled]
         if zero:
-            owner = zero[0].rpartition(".")[0]
-            names = [name for name in zero if name.rpartition(".")[0] == owner]
+            owner = owner_of(zero[0])
+            names = [name for name in zero if owner_of(name) == owner]
             rest = len(zero) - len(names)
             more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
             why, remedy = _why(measured, zero, names)
@@ -233,8 +233,8 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input. Two
     factors that are zero both, as of an adapter, each make the other's gradient zero.
     """
-    owner = names[0].rpartition(".")[0]
-    of_owner = [row.fqn for row in measured.grads.rows if row.fqn.rpartition(".")[0] == owner]
+    owner = owner_of(names[0])
+    of_owner = [row.fqn for row in measured.grads.rows if owner_of(row.fqn) == owner]
     reached = [name for name in of_owner if name not in zero]
     if f"{owner}.bias".lstrip(".") in reached:
         return " (the layer's input is zero)", ""
@@ -258,8 +258,8 @@ _CLIPPING = "look at the norm that clip_grad_norm_ returns, and at the gradients
 def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> list[str]:
     """Parameters that are zero as their gradients are, in the module or in one just around it; none of one alone."""
     rows = measured.inventory.rows if measured.inventory else ()
-    empty = [row.fqn for row in rows if row["kind"] == "parameter" and row.fqn in zero and _is_zero(row)]
-    if any(name.rpartition(".")[0] == owner for name in empty):
+    empty = [row.fqn for row in rows if row["kind"] == "parameter" and row.fqn in zero and is_zero(row)]
+    if any(owner_of(name) == owner for name in empty):
         for place in (owner, *around(owner))[:_AROUND]:
             factors = [name for name in empty if is_within(name, place)]
             if len(factors) > 1:
@@ -269,7 +269,7 @@ def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> lis
 
 def _cancelled(measured: _ReadsZeros) -> set[str]:
     """The biases of layers whose output and weight have gradients: the sum over the batch is zero, and no factor."""
-    zeros = {row.fqn: _is_zero(row) for row in measured.grads.rows}
+    zeros = {row.fqn: is_zero(row) for row in measured.grads.rows}
     layers = {row.fqn for row in measured.activations.rows if row["type"].startswith(_WITH_BIAS)}
     biases = [name for name in zeros if name.rpartition(".")[2] == "bias" and owner_of(name) in layers]
     trained = [name for name in biases if not zeros.get(f"{owner_of(name)}.weight".lstrip("."), True)]
@@ -283,7 +283,8 @@ def _arrived(output_grads: Report | None, fqn: str) -> float | None:
     return max((max(abs(one.min), abs(one.max)) for one in stats if one.finite), default=None)
 
 
-def _is_zero(row: Row) -> bool:
+def is_zero(row: Row) -> bool:
+    """True if all elements of a row's tensor are zero."""
     return bool(row.stats and row.stats.numel and row.stats.zeros == row.stats.numel)
 
 
@@ -292,11 +293,11 @@ def _left_out(rows: Iterable[Row]) -> set[str]:
     places: set[str] = set()
     by_chance = was_zero = False
     for row in rows:
-        is_zero = _is_zero(row)
-        by_chance = is_zero and (by_chance if was_zero else _is_random(row))
-        was_zero = is_zero
+        zero = is_zero(row)
+        by_chance = zero and (by_chance if was_zero else _is_random(row))
+        was_zero = zero
         if by_chance and _is_random(row):
-            places.add(row.fqn.rpartition(".")[0])
+            places.add(owner_of(row.fqn))
     return places - {""}
 
 

@@ -192,8 +192,7 @@ def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
     if not reports or reports[0].probe != "run":
         return reports
     lost = faults(courses := record.courses())
-    bad = (one for one in record.non_finite[:1] if not (lost and one.cause in (UNSEARCHED, SKIPPED)))
-    wrong = [*rule_summaries(record.rules), *wrong_lines(record), lost or jumps(courses), *map(non_finite_line, bad)]
+    wrong = [*rule_summaries(record.rules), *wrong_lines(record), lost or jumps(courses), *_first_bad(record, lost)]
     ran = ran_line(record.header, record.end, record.path) if record.header else ""
     verdict = "; ".join(filter(None, wrong)) or ran
     return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
@@ -247,10 +246,13 @@ def remarks(record: Record) -> list[str]:
         ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += compiled_lines(record.end)
-    lines += [
-        non_finite_line(one) for one in record.non_finite[:1] if not (lost and one.cause in (UNSEARCHED, SKIPPED))
-    ]
-    return [*lines, *lacking(record)]
+    return [*lines, *_first_bad(record, lost), *lacking(record)]
+
+
+def _first_bad(record: Record, lost: str) -> list[str]:
+    """The line on the first non-finite value; none if it is only the loss, and the line `lost` says that."""
+    values = record.non_finite[:1]
+    return [non_finite_line(one) for one in values if not (lost and one.cause in (UNSEARCHED, SKIPPED))]
 
 
 def lacking(record: Record) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 from torch import nn
 
-from hookcli.engine.gradients import need_gradients, with_gradients
+from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import as_called
 from hookcli.engine.looked import Witness, compared, plain_run, seen_inside
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
@@ -203,19 +203,18 @@ def capture_run(
     final = runs_only_for_real if run.info.get("device") == META.type else None
     step = replace(run.step, backward=any(p.needs_backward for p in probes))
     fresh = None if step.backward else states(probes)
+
+    def attempt(gradients: bool) -> list[Report]:
+        prepared = run
+        if gradients:
+            put_back(probes, fresh or ())
+            info: Meta = {**run.info}
+            prepared = replace(run, step=with_gradients(step, info), info=info)
+        reports = with_fallbacks(probes, partial(_attempt, prepared, hooking, restore), final)
+        return _with_masks(reports, prepared, hooking, restore)
+
     with silent_compiler(), emulated_casts(hooking.emulate_casts):
-        try:
-            reports = with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
-            return _with_masks(reports, run, hooking, restore)
-        except ModelError as error:
-            if fresh is None or not need_gradients(error, step):
-                raise
-            error.__traceback__ = None  # its frames keep the first attempt's tensors
-        put_back(probes, fresh)
-        info: Meta = {**run.info}
-        run = replace(run, step=with_gradients(step, info), info=info)
-        reports = with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
-        return _with_masks(reports, run, hooking, restore)
+        return attempt(False) if fresh is None else again_with_gradients(attempt, step)
 
 
 def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, restore: bool) -> list[Report]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.unused import without_gradient
+from hookcli.checks.unused import is_zero, without_gradient
 from hookcli.engine.capture import Hooking, capture_run
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
@@ -20,7 +20,6 @@ from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.shared.unregistered import UnregisteredParts
-from hookcli.table import Row
 
 
 def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
@@ -29,16 +28,12 @@ def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[st
     run = replace(run, data=None)  # the first batch
     if "used_by_loss" in wanted and inventory and grads and (lost := without_gradient(inventory.rows, grads.rows)):
         measured = replace(measured, used_by_loss=used_by_loss(run, lost))
-    if "output_grads" in wanted and grads and any(_is_zero(row) for row in grads.rows):
+    if "output_grads" in wanted and grads and any(is_zero(row) for row in grads.rows):
         backward = replace(run, step=replace(run.step, otherwise="randn"))
         with suppress(HookcliError):
             (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=None))
             measured = replace(measured, output_grads=report)
     return measured
-
-
-def _is_zero(row: Row) -> bool:
-    return row.stats is not None and row.stats.zeros == row.stats.numel
 
 
 def used_by_loss(run: PreparedRun, fqns: Sequence[str]) -> Mapping[str, bool] | None:

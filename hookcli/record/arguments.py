@@ -34,7 +34,8 @@ def check_arguments(
 
     `other` is the function that takes further ones, and `advice` says when it is called.
     """
-    names, hints = [*inspect.signature(function).parameters], get_type_hints(_called(function))
+    called: Any = vars(function)["__init__"] if isinstance(function, type) else function
+    names, hints = [*inspect.signature(function).parameters], get_type_hints(called)
     for name, value in given.items():
         if name not in names:
             if other and name in inspect.signature(other).parameters:
@@ -44,10 +45,6 @@ def check_arguments(
         if kinds and not any(_is_one(value, kind) for kind in kinds):
             wanted = " or ".join(_words(kind) for kind in kinds if kind is not NoneType)
             raise UsageError(f"{name}={shortened(repr(value), 60)}: give {wanted}, not {class_name(value)}")
-
-
-def _called(function: Any) -> Any:
-    return vars(function)["__init__"] if isinstance(function, type) else function
 
 
 def _kinds(hint: object) -> Sequence[object]:

@@ -62,7 +62,7 @@ class OnnxModel(DumpReader):
 
     @property
     def in_training(self) -> str:
-        """What tells that it was exported in train mode, in a sentence; "" if nothing does."""
+        """A sentence saying that the model was exported in train mode; "" if no operator shows that."""
         found = [f"{number} {kind}" for kind, number in acting_in_training(self._model.graph).items()]
         if not found:
             return ""

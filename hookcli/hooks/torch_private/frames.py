@@ -100,20 +100,14 @@ def run_as_program(function: Callable[..., Any], *args: object, **kwargs: object
     depth = _DEEPEST if isinstance(function, (FunctionType, partial)) else 1  # C warns for the frame that calls it
     if frame is not None and frame.f_code is _HANDS_ON and frame.f_back is not None:
         frame = frame.f_back.f_back
-    run: Callable[..., object] = function
     callers = list[FrameType]()
     while frame is not None and len(callers) < depth:
         callers.append(frame)
         frame = frame.f_back
-    if not callers:
-        return function(*args, **kwargs)
-    nearest, *further = [
-        FunctionType(_disguised(one.f_code.co_filename, one.f_code.co_name, one.f_lineno), one.f_globals)
-        for one in callers
-    ]
-    run = partial(nearest, function)
-    for outer in further:
-        run = partial(outer, run)
+    run: Callable[..., object] = function
+    for one in callers:
+        code = _disguised(one.f_code.co_filename, one.f_code.co_name, one.f_lineno)
+        run = partial(FunctionType(code, one.f_globals), run)
     return run(*args, **kwargs)
 
 

@@ -92,10 +92,10 @@ def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]
 
 def _queries(hidden: Tensor | None) -> str:
     """The queries that see no key, in words."""
-    numbers: Iterable[int] = hidden.nonzero().flatten().tolist() if hidden is not None else ()
-    some = [*numbers]
-    if not some:
+    numbers = [] if hidden is None else hidden.nonzero().flatten().tolist()
+    if not numbers:
         return ""
-    more = f" and {len(some) - _NAMED:,} more" if len(some) > _NAMED else ""
-    named = ", ".join(map(str, some[:_NAMED]))
-    return f"quer{'y' if len(some) == 1 else 'ies'} {named}{more} see{'s' * (len(some) == 1)} no key"
+    if len(numbers) == 1:
+        return f"query {numbers[0]} sees no key"
+    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
+    return f"queries {', '.join(map(str, numbers[:_NAMED]))}{more} see no key"

@@ -111,16 +111,13 @@ class Record:
         for model in dict.fromkeys(line.model for line in self.losses):
             short = {step for line in self.losses if line.model == model for step in line.short}
             courses[model] = LossCourse.of(self.losses_of(model), short)
-            courses[model].unknown = self._unknown_losses(model)
-        for line in (line for line in self.losses if not line.taken):
-            courses[line.model].add(line.first, line.values, taken=False)
+        for line in self.losses:
+            if line.taken:
+                courses[line.model].unknown += sum(value is None for value in line.values)
+            else:
+                courses[line.model].add(line.first, line.values, taken=False)
         self._add_updates(courses)
         return courses
-
-    def _unknown_losses(self, model: str) -> int:
-        """The number of a model's steps whose losses are not known."""
-        lines = (line for line in self.losses if line.model == model and line.taken)
-        return sum(value is None for line in lines for value in line.values)
 
     def _add_updates(self, courses: Mapping[str, LossCourse]) -> None:
         """Add the large updates of the first steps, whose reports are read only where they may say something."""
