@@ -46,7 +46,7 @@ class Judgement:
 
 
 class SoFar:
-    """What checks have found so far: here, of a single run, what they find now."""
+    """Findings of earlier steps of a program, which some checks keep. A single run has none."""
 
     def add(self, check: Check, found: list[Finding]) -> list[Finding]:
         """The findings of a check, with those of earlier steps that stay."""

@@ -78,7 +78,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvalOutputs:
-    """What was seen of the model's output in eval mode without gradients; with `gradients` if the model fails without.
+    """The model's output in eval mode without gradients, or with them (`gradients`) if the model fails otherwise.
 
     If a value was not finite, `activations` and `inventory` are the rows of another such pass, under probes; else they
     are empty. `fused`: the values are finite where attention does not take PyTorch's fused path.

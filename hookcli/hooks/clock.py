@@ -115,7 +115,7 @@ class ProgramClock:
         return self._processor + (self._processor_now() if self._depth else 0.0)
 
     def _processor_now(self) -> float:
-        """What of it the work under way has taken; less than 0 if it began in another thread, which then is 0."""
+        """Processor time of the work under way; 0 if it began in another thread, whose clock is another one."""
         return max(thread_time() - self._processor_before, 0.0) if self._counts_processor else 0.0
 
     def wait_begins(self) -> None:

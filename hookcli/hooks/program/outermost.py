@@ -209,7 +209,7 @@ class OutermostCalls:
 
     def _begin(self, module: nn.Module, args: Args, caller: FrameType) -> Args | None:
         """Report an outermost call, which begins, and have its end noted. Returns other arguments for it, if any."""
-        # Before the listener puts hooks of its own on the module.
+        # Asked first: the listener may add hooks to the module.
         alone = self._may_be_off(module)
         matters = self._report(module, args)
         if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end

@@ -144,7 +144,7 @@ _forward_pre_hooks: Callable[[nn.Module], Mapping[int, object]] = getter(
 
 
 def has_forward_hooks(module: nn.Module) -> bool:
-    """True if a module has forward hooks of its own, which may keep the arguments that PyTorch gives them."""
+    """True if forward hooks are registered on a module: they may keep the arguments that PyTorch gives them."""
     return bool(forward_hooks(module) or _forward_pre_hooks(module))
 
 

@@ -16,7 +16,7 @@ _MASKED = -5e3  # or less is the score of a hidden key, where no other head's sc
 _CPU_BLOCK, _DEVICE_BLOCK = 1 << 19, 1 << 24  # scores in a block: on the CPU they stay in its cache
 _LEAST = 8  # queries of a block, where keys are so many that its scores are more
 _EVEN = 0.01  # weights that differ less from even ones say nothing of what a head looks for
-_FARTHEST = 256  # places from a query to a key that are told apart: more than a row of most images
+_FARTHEST = 256  # the largest distance from a query to a key that is counted by itself: more than a row of most images
 
 
 @dataclass

@@ -55,7 +55,7 @@ def unregistered(session: HookSession) -> list[Unregistered]:
 
 
 def _left_out(model: nn.Module) -> Iterator[Unregistered]:
-    """What is not registered; a skeleton without values, which functional_call runs with others, is so on purpose."""
+    """Unregistered parts. A skeleton on meta, which functional_call runs with other values, is meant to be one."""
     real = not any(p.is_meta for p in model.parameters())
     for fqn, name, value, items in _unregistered(model):
         tensors = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else [item])]

@@ -24,7 +24,7 @@ _SAMPLES = 8
 _FIRST = 1000
 """Steps that are all followed: a short run can afford to know each loss."""
 _MOST = 64
-"""Of so many steps one is followed in any case, so that a loss that goes wrong is seen."""
+"""The largest interval between followed steps: a loss that goes wrong is seen within it."""
 
 
 class _Moment(NamedTuple):
@@ -37,13 +37,12 @@ class _Moment(NamedTuple):
 class Following:
     """Says, at the end of each step, how many steps to let pass without following them.
 
-    The rule: the first thousand steps are followed, and until eight of those that are not recorded have been timed.
-    If hookcli takes more
-    than 2 % of the program's time in such steps, and the program less than 20 ms for each, then only those are followed
-    whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 1.5 %; two runs have steps in
-    common. Followed in any case, each from the end of the step before it, are the steps that the schedule may choose:
-    by their number, after something was found, and at the ends of epochs. Where every step is asked for (an interval,
-    a search, rules, ranks, a look inside compiled programs), none passes.
+    The rule: the first thousand steps are followed, and until eight of those that are not recorded have been timed. If
+    hookcli takes more than 2 % of the program's time in such steps, and the program less than 20 ms for each, then only
+    those are followed whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 1.5 %; two
+    runs have steps in common. Followed in any case, each from the end of the step before it, are the steps that the
+    schedule may choose: by their number, after something was found, and at the ends of epochs. Where every step is
+    asked for (an interval, a search, rules, ranks, a look inside compiled programs), none passes.
 
     Both times are those in the lower quarter of the last steps: others on the machine, and evaluations between steps,
     make single ones longer.
@@ -81,7 +80,7 @@ class Following:
         return until - step
 
     def between(self) -> int:
-        """Of so many steps one is followed."""
+        """Return the interval between followed steps; 1 if all are followed."""
         if len(self._costs) < _SAMPLES:
             return 1
         cost, seconds = (sorted(times)[_SAMPLES // 4] for times in (self._costs, self._seconds))

@@ -1,4 +1,4 @@
-"""What the checks have found in the recorded steps of a model so far. Free of torch."""
+"""Findings of the checks over the recorded steps of a model. Free of torch."""
 
 from __future__ import annotations
 
