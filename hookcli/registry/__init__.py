@@ -121,7 +121,9 @@ def names(kind: str) -> list[str]:
 
 def find(kind: str, name: str) -> Plugin:
     """Return the plugin of this name, a built-in one first. Raises PluginError if none or several others have it."""
-    matching = [plugin for plugin in plugins(kind) if plugin.name == name]
+    ours = BUILT_IN[kind].get(name)
+    matching = [Plugin(kind, name, ours, "hookcli")] if ours else []
+    matching += (plugin for plugin in _external() if (plugin.kind, plugin.name) == (kind, name))
     for plugin in matching:
         if plugin.shadowed:
             _remarks[f"{plugin} is not used: a built-in plugin has the same name"] = None
