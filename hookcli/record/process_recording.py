@@ -27,6 +27,7 @@ from hookcli.record.observe.rules.actions import parse_then
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
+from hookcli.system.interrupts import ignored
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
 from hookcli.system.torchrun import World, joined_world
 from hookcli.table.losses import jumps
@@ -79,6 +80,7 @@ class ProcessRecording:
             except Exception as error:  # it must not become the program's
                 say_aside(f"warning: hookcli failed in a child process ({type(error).__name__}: {error})")
 
+    @ignored()
     def end(self) -> None:
         """Stop observing, and end the record. Does nothing the second time."""
         observer, sink = self._observer, self._sink

@@ -2,7 +2,8 @@
 
 An import that is cut short turns a KeyboardInterrupt into an ImportError, a library's `except` turns it into another
 error, and callbacks of weak references drop it. So the command line asks `came` at the end, whatever exception it
-got, and an interrupt that was dropped is raised again. Only `python -m hookcli` handles SIGINT, never the library.
+got, and an interrupt that was dropped is raised again. Only `python -m hookcli` handles SIGINT, never the library; a
+program that is recorded handles its own, until it is over (`ignored`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from hookcli.errors import INTERRUPTED
 from hookcli.system.streams import say
 from hookcli.system.torchrun import LAUNCHER
 
+T = TypeVar("T")
+_HEEDS = 0.1  # seconds until an interrupt is heeded that came to another thread
 _AGAIN = 1.0  # seconds until an interrupt that was dropped is raised again
 
 
@@ -132,6 +135,32 @@ def raising(make: Callable[[], BaseException]) -> Iterator[None]:
         yield
     finally:
         _interrupts.make = before
+
+
+def interruptible(run: Callable[[], T], stop: Callable[[], object]) -> T:
+    """The result of C++ that hears no Ctrl-C: it runs in another thread, and `stop` makes it end soon."""
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(run)
+        try:
+            while not wait([running], _HEEDS).done:
+                pass  # now Python heeds a signal that the other thread got
+            return running.result()
+        finally:
+            stop()
+
+
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Ignore Ctrl-C in the block, as the record of a program that is over is ended: it would be lost."""
+    main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    try:
+        yield
+    finally:
+        if before is not None:  # None is a handler that Python did not set
+            signal.signal(signal.SIGINT, before)
 
 
 def delete(path: Path) -> None:

@@ -171,6 +171,25 @@ def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp
     assert "KeyboardInterrupt (exit code 130); 1 recorded step in train.run.jsonl" in ours.stderr
 
 
+def test_an_interrupt_while_the_record_ends_loses_nothing_and_prints_no_traceback(tmp_path: Path) -> None:
+    interrupted = """
+        import os, signal, torch
+        from hookcli.hooks import clock
+
+        def interrupted(measure=clock.seconds_outside):
+            os.kill(os.getpid(), signal.SIGINT)
+            return measure()
+
+        clock.seconds_outside = interrupted
+        torch.nn.Linear(2, 2)(torch.ones(1, 2))
+        """
+    (tmp_path / "train.py").write_text(dedent(interrupted))
+    ran = forks.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "Traceback" not in ran.stderr
+    record = read_record(tmp_path / "record.jsonl")
+    assert record.end is not None and record.end.models[0]["recorded_steps"] == 1
+
+
 SUITE = """
     import subprocess, sys
     import pytest
