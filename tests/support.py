@@ -27,6 +27,19 @@ needs_inductor = pytest.mark.skipif(
     reason="inductor's C++ does not compile for kernels without vectors",
 )
 
+# Sends SIGINT when the process has used so many seconds of a processor, however busy the machine is.
+TIMED = """
+import atexit, signal, sys, time
+from hookcli.__main__ import entry
+spent, after = time.process_time(), float(sys.argv.pop(1))
+if not after:
+    atexit.register(lambda: open("spent", "w").write(str(time.process_time() - spent)))
+sys.argv[0] = "hookcli"
+signal.signal(signal.SIGPROF, lambda *_: signal.raise_signal(signal.SIGINT))
+signal.setitimer(signal.ITIMER_PROF, after)
+entry()
+"""
+
 
 def damaged(document: Any) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
     """A JSON document with one value at a time replaced by what doesn't belong there: where, by what, and it."""
@@ -226,3 +239,8 @@ class Later:
         if name.startswith("__"):  # pytest asks all that stands in a test's file for `__test__` and `__bases__`
             raise AttributeError(name)
         return getattr(import_module(self._name), name)
+
+
+def swept(*values: Any) -> Any:
+    """A costly sibling of a case that every `pytest` runs: one for `scripts/sweep tests`."""
+    return pytest.param(*values, marks=pytest.mark.sweep)

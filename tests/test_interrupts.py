@@ -10,19 +10,8 @@ from random import Random
 
 import forks
 import pytest
+from support import TIMED
 
-# Sends SIGINT when the process has used so many seconds of a processor, however busy the machine is.
-TIMED = """
-import atexit, signal, sys, time
-from hookcli.__main__ import entry
-spent, after = time.process_time(), float(sys.argv.pop(1))
-if not after:
-    atexit.register(lambda: open("spent", "w").write(str(time.process_time() - spent)))
-sys.argv[0] = "hookcli"
-signal.signal(signal.SIGPROF, lambda *_: signal.raise_signal(signal.SIGINT))
-signal.setitimer(signal.ITIMER_PROF, after)
-entry()
-"""
 NET = """
 import torch
 from torch import nn

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
+import forks
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
+from support import TIMED
 
 from hookcli.engine.onnx.graph import operators
 
@@ -217,6 +220,22 @@ def test_hostile_files(cli: Cli, folder: Path) -> None:
     for file, said in cases.items():
         ran = cli("diff", "net.py:Net", file, *INPUT)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1) and said in ran.err, (file, ran.err)
+
+
+def test_ctrl_c_ends_a_model_that_loops_without_end(folder: Path) -> None:
+    node = helper.make_node
+    kept = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("goes", "on")]
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3, 4, 4]) for name in ("a", "b")]
+    counted = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    nodes = [node("Identity", ["goes"], ["on"]), node("Neg", ["a"], ["b"])]
+    body = helper.make_graph(nodes, "body", [counted, kept[0], given[0]], [kept[1], given[1]])
+    always = numpy_helper.from_array(np.array(True), "always")
+    saved("endless.onnx", node("Loop", ["", "always", "x"], ["y"], body=body), weights=[always])
+    ran = forks.run(
+        (sys.executable, "-c", TIMED, "4", "diff", "net.py:Net", "endless.onnx", *INPUT),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (130, "hookcli: interrupted\n")
 
 
 def test_wrong_sides(cli: Cli, folder: Path) -> None:

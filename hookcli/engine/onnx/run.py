@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from hookcli.engine.onnx.graph import acting_in_training, operators, read_onnx
 from hookcli.engine.onnx.pairs import Pairing
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.session import HookSession
+from hookcli.system.interrupts import interruptible
 from hookcli.system.memory import available_memory
 from hookcli.table import Row, Skipped
 from hookcli.table.dump import Dump
@@ -99,14 +100,16 @@ class OnnxModel(DumpReader):
         return self._values[row["file"]]
 
     def _run(self, names: Sequence[str], call: Arguments) -> None:
-        from onnxruntime import OrtValue
+        from onnxruntime import OrtValue, RunOptions
 
         given = self._given(*call)
         try:
             given = {name: x.detach().to("cpu", self._dtypes[name]).contiguous() for name, x in given.items()}
             self._session = self._session or _session(self._model, Path(self.folder).parent)
             feed = {name: OrtValue.ortvalue_from_numpy(x.numpy()) for name, x in given.items()}
-            values = zip(names, self._session.run_with_ort_values([*names], feed), strict=True)
+            options = RunOptions()
+            run = partial(self._session.run_with_ort_values, [*names], feed, options)
+            values = zip(names, interruptible(run, partial(setattr, options, "terminate", True)), strict=True)
             self._values = {name: from_dlpack(value) for name, value in values if value.is_tensor()}
         except Exception as error:  # ONNX Runtime's own classes, which have no base in common
             why = _PREFIX.sub("", in_brief(error).partition(": ")[2]).rstrip(". ")
