@@ -7,22 +7,25 @@ that it names is imported.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-_MADE_BY_CALLS = ("numpy", "pathlib", "datetime", "uuid", "decimal", "fractions")
-"""Packages whose objects are pickled as a call: the numbers, paths and dates beside a state dict."""
+_OF_PYTHON_2 = {"__builtin__", "commands", "copy_reg", "thread"}  # as torch.save names builtins, subprocess and others
+_PLAIN = {"pathlib", "datetime", "uuid", "decimal", "fractions"}
+_NEVER_CALLED = (sys.stdlib_module_names | _OF_PYTHON_2) - _PLAIN
+"""Packages of which no object beside a state dict is pickled as a call, as paths, dates and enums are."""
 _OF_TORCH = ("torch.torch_version.TorchVersion",)  # a text; whatever else is torch's, PyTorch knows whether it is plain
 
 
 class _Inert(type):
-    """The class of inert classes: they can't be called, unless their objects are pickled so."""
+    """The class of inert classes. A call makes an object without a state; one of `os.system` shows a hostile file."""
 
     def __call__(cls, *args: object) -> object:
-        if cls.__module__.partition(".")[0] not in _MADE_BY_CALLS:
+        if cls.__module__.partition(".")[0] in _NEVER_CALLED:
             raise pickle.UnpicklingError(f"a call of the global {cls.__module__}.{cls.__qualname__}")
         return super().__call__(*args)
 
