@@ -146,6 +146,7 @@ class _Summary:
         verdicts += [report for step in self._others for report in findings(step) if fails([report], ERROR)]
         replicas = apart(self.record) if self.checked and self.record else ""
         verdicts += verdict_on(self.end, self.header.name, replicas) if self.checked else []
+        verdicts.sort(key=lambda report: not fails([report], ERROR))  # no "passed" above an error
         verdicts = [with_advice(r, lambda text: text.replace("SCRIPT", self._script or "SCRIPT")) for r in verdicts]
         return [self._rendered(verdicts)] if verdicts else []
 
