@@ -11,7 +11,7 @@ from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.table import Finding, Row
 from hookcli.table.losses import KNOWN
-from hookcli.table.marks import MASK
+from hookcli.table.marks import MASK, WRITTEN, is_lost
 from hookcli.table.names import is_operator, is_within
 
 
@@ -30,14 +30,14 @@ class _NotFinite(Check):
         With `others` only the first row is reported, with a count of the rest; `others` is the word for what is
         counted.
         """
-        bad = [row for row in rows if _is_bad(row)]
+        bad = [row for row in rows if is_lost(row) or row.get("scores") == WRITTEN]
         rest = len({row.fqn for row in bad[1:]}) if others else 0
         for row in bad[:1] if others else bad:
             assert row.stats is not None
             number = row.stats.nan + row.stats.inf
             kinds = " and ".join(k for k, n in (("NaN", row.stats.nan), ("infinite", row.stats.inf)) if n)
             after = f", and in {rest} {others}{'s' * (rest > 1)} after it" if rest else ""
-            cause = f": {row['scores']}" if row.get("scores") else ""
+            cause = f": {row['scores']}" if _has_cause(row) else ""
             first = f" (first in batch {row['bad_batch']})" if row.get("bad_batch") else ""
             message = f"{number:,} of {row.stats.numel:,} {what} are {kinds}{cause}{first}{after}"
             finding = self.finding(row.fqn, message, number)
@@ -69,7 +69,8 @@ class ActivationNotFinite(_NotFinite):
     begins in one place. If that module already received such values, they begin in the code that calls it; the finding
     then names the module that this code belongs to, and the two of its parts between which the values appear. With
     --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
-    attention masks, are no fault.
+    attention masks, are no fault. Nor is -inf that the program wrote into what a module returns, such as the scores of
+    actions that are not allowed, unless it does harm later: then the module that wrote it is named.
 
     The model's output is also judged in eval mode without gradients, where PyTorch's attention takes a fused path: a
     query that sees no key gives NaN there, and zeros elsewhere.
@@ -101,9 +102,12 @@ class ActivationNotFinite(_NotFinite):
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
-        bad = _from_its_operator(_innermost(activations), activations, inventory)
+        bad = _from_its_operator(_innermost(_lost_modules(activations)), activations, inventory)
+        if bad and (bad[0].fqn, bad[0].get("call")) in received:  # -inf that was written does harm there
+            written = [row for row in activations if row.get("scores") == WRITTEN and not is_operator(row.fqn)]
+            bad = [*_innermost(written)[:1], *bad]
         for finding in self.of_rows(bad, "values of its output", "module"):
-            if bad[0].get("scores"):  # the cause is known
+            if _has_cause(bad[0]):
                 yield finding
                 continue
             call = bad[0].get("call")  # a recorded step has one row for all calls
@@ -127,7 +131,7 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
 
 def _from_its_operator(bad: Sequence[Row], activations: Sequence[Row], inventory: Sequence[Row]) -> Sequence[Row]:
     """These rows of modules, after the operator from which the first one's values come, if one is known."""
-    rows = {(row.fqn, row.get("call")): row for row in activations if _is_bad(row)}
+    rows = {(row.fqn, row.get("call")): row for row in activations if is_lost(row) or row.get("scores") == WRITTEN}
     each = any(call is not None for _, call in rows)  # a recorded step has one row for all calls
     made: dict[_Call, list[_Call]] = defaultdict(list)
     for row in inventory:
@@ -145,20 +149,24 @@ def _from_its_operator(bad: Sequence[Row], activations: Sequence[Row], inventory
 _Call = tuple[str, int | None]
 
 
-def _is_bad(row: Row) -> bool:
-    return bool(row.stats and (row.stats.nan or row.stats.inf) and row.get("scores") != MASK)
+def _has_cause(row: Row) -> bool:
+    return row.get("scores") not in (None, MASK, WRITTEN)
 
 
-def _innermost(rows: Sequence[Row]) -> list[Row]:
-    """The rows of modules that are not finite, without containers that only return what one of their parts made.
+def _lost_modules(rows: Sequence[Row]) -> list[Row]:
+    """The rows of modules that are not finite.
 
     Masks, which a module may return, count only if nothing else is not finite, and the model returns them.
     """
-    bad = [row for row in rows if _is_bad(row) and not is_operator(row.fqn)]
+    bad = [row for row in rows if is_lost(row) and not is_operator(row.fqn)]
     others = [row for row in bad if not (row.stats and row.stats.masks)]
-    bad = bad if not others and any(not row.fqn for row in bad) else others
-    names = {row.fqn for row in bad}
-    return [r for r in bad if not any(is_within(n, r.fqn) for n in names)]
+    return bad if not others and any(not row.fqn for row in bad) else others
+
+
+def _innermost(rows: Sequence[Row]) -> list[Row]:
+    """These rows, without those of containers that only return what one of their parts made."""
+    names = {row.fqn for row in rows}
+    return [row for row in rows if not any(is_within(name, row.fqn) for name in names)]
 
 
 class GradientNotFinite(_NotFinite):

@@ -15,6 +15,7 @@ from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
 _CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
+_STEP = "call the optimizer's step() after backward()"
 
 
 def _place(names: Sequence[str]) -> tuple[str, str]:
@@ -65,7 +66,8 @@ class StillWeights(Check):
     over nine steps or more, with a gradient that was more than rounding, at half of the highest learning rate or above;
     not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
     all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them. So are
-    gradients that the program cleared, in all of these steps, between backward and the optimizer's step.
+    gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
+    optimizer that has made no step when the program ends, after five backward passes or more.
     """
 
     id = "HK054"
@@ -73,18 +75,20 @@ class StillWeights(Check):
     severity: ClassVar[str] = ERROR
     means = "updates that are lost as the weights are rounded, or a learning rate that is 0 or far too small"
     advice = "keep weights in float32 (autocast), or raise the learning rate"
-    needs = ("training", "grads")
+    needs = ("training", "output_grads")
     asked_by = "hookcli run --check"
 
     def too_little(self, measured: ReadsTraining) -> str:
         course = measured.training
-        if course.stepped >= LEAST and course.span >= SPAN:
+        if course.unused or (course.stepped >= LEAST and course.span >= SPAN):
             return ""
         recorded = f"{course.stepped} within {course.span} were recorded"
         return f"it needs {LEAST} recorded steps within {SPAN} or more; {recorded}"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training
+        if course.unused:
+            yield replace(self.finding("", f"{course.unused}: nothing was trained"), remedy=_STEP, hint=_STEP)
         if course.rests:
             steps = f"in each of the {course.stepped:,} recorded steps"
             message = f"the learning rate was 0 {steps}: nothing was trained"

@@ -47,6 +47,7 @@ from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.reporters.report_page import ReportList
 from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
+from hookcli.table.marks import is_lost
 from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import random_states, set_random_states
 
@@ -235,11 +236,11 @@ def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, resto
 
 
 def _has_infinities(report: Report) -> bool:
-    """True if a module returned infinities and no NaN, unless its output is a mask as a whole."""
+    """True if a module returned infinities and no NaN, unless its output is a mask as a whole, or masked."""
     if report.probe != ActivationsProbe.name:
         return False
-    measured = (row.stats for row in report.rows if row.stats)
-    return any(stats.inf and not stats.nan and not stats.masks for stats in measured)
+    lost = (row.stats for row in report.rows if row.stats and is_lost(row))
+    return any(not stats.nan and not stats.masks for stats in lost)
 
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:

@@ -31,7 +31,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
 from hookcli.table import STATS_COLUMNS, Row
-from hookcli.table.marks import MASK
+from hookcli.table.marks import MASK, WRITTEN, is_lost
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 from hookcli.tensors.stats import measure, resolve
@@ -112,7 +112,7 @@ def _eval_outputs(model: nn.Module, inputs: Arguments, outputs: Sequence[Output]
     """
     of_runs = (resolve([measure(x) for x in output if x is not None]) for output in outputs)
     tables = ([Row({"fqn": "", "call": 0}, stats) for stats in measured] for measured in of_runs)
-    returned = next(filter(_any_bad, tables), None)
+    returned = next((rows for rows in tables if any(map(is_lost, rows))), None)
     if returned is None:
         return EvalOutputs()
     call = Call(*inputs)
@@ -120,14 +120,13 @@ def _eval_outputs(model: nn.Module, inputs: Arguments, outputs: Sequence[Output]
         inventory, activations = capture(
             model, call, probes=[InventoryProbe(backward=False), ActivationsProbe()], ops=ops
         )
-        if _any_bad(activations.rows):
+        if any(map(is_lost, activations.rows)):
             return EvalOutputs(activations.rows, inventory.rows)
         as_run = _captured(model, inputs, ActivationsProbe())
-    return EvalOutputs(as_run if _any_bad(as_run) else returned, fused=_any_bad(as_run))
-
-
-def _any_bad(rows: Sequence[Row]) -> bool:
-    return any(row.stats and row.stats.finite < row.stats.numel and row.get("scores") != MASK for row in rows)
+    if any(map(is_lost, as_run)):
+        return EvalOutputs(as_run, fused=True)
+    masked = any(row.get("scores") in (MASK, WRITTEN) for row in as_run if not row.fqn)
+    return EvalOutputs() if masked else EvalOutputs(returned)
 
 
 def batch_size(inputs: Arguments) -> int | None:

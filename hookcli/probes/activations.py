@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
-from hookcli.probes.shared.masked_scores import MaskedScores, with_remarks
+from hookcli.probes.shared.masked_scores import MaskedScores, Place, with_remarks
 from hookcli.table import Row
 from hookcli.tensors.containers import kind_of
 
@@ -29,13 +31,16 @@ class ActivationsProbe(_CallStatsProbe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        self._scores = MaskedScores() if session.ops else None
+        self._scores = MaskedScores(ops=bool(session.ops))
         session.forward(self._see)
 
     def rows(self) -> list[Row]:
-        """Return a row per tensor of a call; where operators are watched, with remarks on scores of attention."""
-        rows, remarks = super().rows(), self._scores.remarks() if self._scores else {}
-        return with_remarks(rows, remarks)
+        """Return a row per tensor of a call, with remarks on infinities that are meant."""
+        return with_remarks(super().rows(), self.remarks())
+
+    def remarks(self) -> Mapping[Place, str]:
+        """MASK for each place whose infinities are meant, and what is known of those of a softmax."""
+        return self._scores.remarks() if self._scores else {}
 
     def batch_ended(self) -> None:
         super().batch_ended()

@@ -213,6 +213,10 @@ class StatsProbe(Probe):
         """Everything reduced so far, in order: the values of each row, and its pending statistics."""
         return list(self._taken.values())
 
+    def remarks(self) -> Mapping[tuple[str, int, str], str]:
+        """Remarks on what was reduced so far, by fqn, call and path."""
+        return {}
+
     def batch_ended(self) -> None:
         """Merge the batch's rows into those of the batches before."""
         self._batches.add(self._latest())

@@ -19,7 +19,9 @@ _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole 
 _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", "softplus")  # types of operators
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
 MASK = "mask"
-"""The remark, under `scores`, on infinities that a softmax takes up."""
+"""The remark, under `scores`, on infinities that are meant, since a softmax takes them up."""
+WRITTEN = "-inf written"
+"""The remark on infinities that the program wrote there: they are meant if they do no harm."""
 SIGN = "▲"  # of a fault
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
 _SLOPES = {"vanishes": (VANISHES, "HK012"), "explodes": (EXPLODES, "HK013")}
@@ -41,11 +43,18 @@ def mark(row: Row) -> str:
     return ", ".join(words)
 
 
+def is_lost(row: Row) -> bool:
+    """True if values of a row with statistics are NaN, or infinite without being meant."""
+    return bool(row.stats and (row.stats.nan or (row.stats.inf and row.get("scores") not in (MASK, WRITTEN))))
+
+
 def _not_meant(row: Row) -> str:
     """NaN and infinities that are a fault, unlike those of masked scores; of a softmax, with its cause."""
-    if row.get("scores") == MASK or not (words := _not_finite(row)):
+    remark = row.get("scores")
+    if row.stats and row.stats.inf and not is_lost(row):
         return ""
-    return f"{words}: {row['scores']}" if row.get("scores") else words
+    words = _not_finite(row)
+    return f"{words}: {remark}" if words and remark and remark not in (MASK, WRITTEN) else words
 
 
 def _not_finite(row: Row) -> str:

@@ -117,12 +117,19 @@ class TrainingCourse:
     span: int = 0
     """The number of steps from the first to the last of these, recorded or not."""
     _first: int | None = None
+    unused: str = ""
+    """That no optimizer has used the gradients: "SGD made no step after any of 60 backward passes"; "" if one has."""
     has_optimizers: bool = False
     """True if any optimizer has stepped in the program."""
     stale: str = ""
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
     finite_at: dict[str, int] = field(default_factory=dict)
     """By parameter and buffer, the last recorded step that began with finite values of it."""
+
+    def note_unused(self, optimizers: Sequence[str], passes: int) -> None:
+        """Note that these optimizers, by name, have made no step after so many backward passes."""
+        if optimizers and passes >= LEAST:
+            self.unused = f"{optimizers[0]} made no step after any of {passes:,} backward passes"
 
     @property
     def reached(self) -> set[str]:

@@ -30,6 +30,11 @@ class Kinds(NamedTuple):
         return bool(self.negative and self.up_to_zero)
 
     @property
+    def is_masked(self) -> bool:
+        """True if all that is not finite is -inf."""
+        return bool(self.negative and not (self.nan or self.positive))
+
+    @property
     def hides_row(self) -> bool:
         """True for a mask with a row of which softmax makes NaN."""
         return bool(self.is_mask and self.hidden_row)

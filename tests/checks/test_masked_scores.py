@@ -88,7 +88,68 @@ def test_other_values_are_the_fault_of_what_makes_them(ops: str | None, value: f
     assert one.fqn == ("fill:masked_fill_1" if ops else "fill")
 
 
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1)
+
+
 @pytest.mark.parametrize("ops", [None, "functions"])
-def test_infinities_that_no_softmax_takes_up(ops: str | None) -> None:
-    model = nn.Sequential(nn.Linear(8, 5), Fill(-math.inf, (), ""), nn.Sigmoid())
-    assert any(one.check == "HK003" for one in check(model, torch.randn(5, 8), ops=ops).findings)
+@pytest.mark.parametrize("then", [lambda: nn.Linear(5, 5), Mean, lambda: nn.BatchNorm1d(5)])
+def test_infinities_that_do_harm_are_the_fault_of_what_writes_them(then: Callable[[], Any], ops: str | None) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 5), Fill(-math.inf, (), ""), then()), torch.randn(5, 8)
+    assert not model(x).isfinite().all(), "the case is wrong"
+    one = next(one for one in check(model, x, ops=ops).findings if one.check == "HK003")
+    assert one.fqn == ("1:masked_fill_1" if ops else "1")
+    assert one.message.startswith("10 of 25 values of its output are infinite")
+
+
+class Scores(nn.Module):
+    """Returns scores: of some actions, or of none in one row, or of a computation that may overflow."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.head, self.how = nn.Linear(8, 5), how
+        self.register_buffer("hidden", torch.tensor([0.0, -math.inf, 0.0, 0.0, -math.inf]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(x)
+        return {
+            "masked_fill": lambda: y.masked_fill(y < y.amin(-1, keepdim=True) + 1e-6, -math.inf),
+            "where": lambda: torch.where(torch.arange(5) % 2 == 0, y, -math.inf) / 0.7,
+            "in place": lambda: y.clone().index_fill_(-1, torch.tensor([1]), -math.inf),
+            "an index": lambda: _set(y.clone()),
+            "a buffer": lambda: y + self.hidden,
+            "scatter": lambda: torch.full_like(y, -math.inf).scatter(-1, y.topk(2).indices, y.topk(2).values),
+            "normalized": lambda: torch.where(torch.arange(5) > 1, y, -math.inf).log_softmax(-1),
+            "cast": lambda: y.masked_fill(torch.arange(5) > 2, -math.inf).double()[:, :4],
+            "nothing": lambda: y,
+            "log": lambda: y.relu().log(),
+            "log, scaled": lambda: y.relu().log() * 2 + 1,
+            "overflow": lambda: y * -1e38 * 1e10,
+            "a whole row": lambda: y.masked_fill(torch.tensor([[False], [True], [False], [False]]), -math.inf),
+            "+inf": lambda: y.masked_fill(torch.arange(5) > 2, math.inf),
+        }[self.how]()
+
+
+def _set(y: Tensor) -> Tensor:
+    y[:, 1] = -math.inf
+    return y
+
+
+@pytest.mark.parametrize("ops", [None, "functions"])
+@pytest.mark.parametrize(
+    ("how", "meant"),
+    [
+        (how, True)
+        for how in ("masked_fill", "where", "in place", "an index", "a buffer", "scatter", "normalized", "cast")
+    ]
+    + [(how, False) for how in ("log", "log, scaled", "overflow", "a whole row", "+inf")],
+)
+def test_scores_that_a_model_returns(how: str, meant: bool, ops: str | None) -> None:
+    model, x = Scores(how), torch.randn(4, 8)
+    assert model(x).isinf().any(), "the case is wrong"
+    with untouched(model):
+        found = [one for one in check(model, x, ops=ops).findings if one.check == "HK003"]
+    assert (not found) is meant
+    verdict = with_verdict(capture(model, x, probes="activations", ops=ops)).totals.get("verdict")
+    assert ("Inf" not in str(verdict)) is meant

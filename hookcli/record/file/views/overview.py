@@ -248,6 +248,7 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
         {"fqn": fqn, "type": module.type, "path": path}
         | {column.name: tensor.get(column.name) if tensor else None for column in TENSOR}
         | ({"source": module.source} if module.source else {})
+        | ({"scores": output["scores"]} if output and output.get("scores") else {})
         | {"output_grad": grad.get("l2") if grad else None}
         | {name: figures[name] for name in ("param_grad", *UPDATE_FIGURES, *names(GRAD_FAULTS))}
         | ({"note": note} if first and (note := ", ".join([*module.tied, *_still(module)])) else {}),

@@ -207,7 +207,7 @@ class StepMeasurements:
 
     # For the search.
 
-    def unsearched(self) -> Iterator[tuple[str, Probe, Seen, int]]:
+    def unsearched(self) -> Iterator[tuple[str, StatsProbe, Seen, int]]:
         """All measurements of each sort, and how many of them are new since the last call."""
         sorts: list[tuple[str, StatsProbe, Seen]] = []
         for probe in self._probes:
@@ -280,12 +280,18 @@ class StepMeasurements:
         course, step, unread = self._model.course, meta["step"], self._unread(meta)
         if self._training:
             course.look(step, by_probe["inventory"].rows)
+        if activations := by_probe.get("activations"):
+            rows = self._model.with_masks(activations.rows, training=self._training)
+            by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers())
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
+        elif self._training and not meta["complete"]:
+            unused = [] if self.parameters.moved_since(by_probe["inventory"]) else self._model.unused_optimizers()
+            course.note_unused(unused, self.rows.passes)
         return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:

@@ -36,7 +36,7 @@ def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Pro
     return probes
 
 
-_MEASURED = frozenset(("inventory", "activations", "grads", "training"))
+_MEASURED = frozenset(("inventory", "activations", "grads", "output_grads", "training"))
 
 
 @cache
@@ -81,10 +81,10 @@ def check_step(
         activations=reports.get("activations"),
         grads=grads,
         output_grads=outputs,
-        training=course if course.steps else None,
+        training=course if course.steps or course.unused else None,
         step=meta["step"],
         dtype=meta.get("dtype", "float32"),
-        missing=missing | {"training": missing["grads"]},
+        missing=missing | dict.fromkeys(("training", "output_grads"), missing["grads"]),
         probes=further,
     )
     judged = judge(_checks(frozenset(further)), measured, so_far=steps)

@@ -6,7 +6,8 @@ import gc
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import FrameType
 
@@ -22,6 +23,8 @@ from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
+from hookcli.table import Row
+from hookcli.table.marks import MASK, WRITTEN
 from hookcli.table.training import TrainingCourse
 from hookcli.tensors.tree import type_text
 
@@ -100,6 +103,7 @@ class ObservedModel:
         self._no_grad_taken = -1, 0
         self._steps: int | None = None
         self._stepped: set[int] = set()
+        self._masked: set[str] = set()  # the modules whose infinities are meant
 
     def hide(self, why: str) -> None:
         self.hidden = why
@@ -115,6 +119,27 @@ class ObservedModel:
 
     def optimizers(self) -> list[Optimizer]:
         return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
+
+    def unused_optimizers(self) -> list[str]:
+        """The names of its optimizers, if none of them has made a step."""
+        return [] if self.counts.steps else [type(optimizer).__name__ for optimizer in self.optimizers()]
+
+    def with_masks(self, rows: Sequence[Row], *, training: bool) -> Sequence[Row]:
+        """The rows of outputs; without gradients, no node tells whether infinities are meant.
+
+        They are in the modules in which they were in training. Before the first step of a model that has an optimizer
+        that is not known yet: the step will tell.
+        """
+        if training:
+            self._masked |= {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)}
+            return rows
+        awaited = self.has_optimizer and not self.counts.steps
+        return [
+            replace(row, values={**row.values, "scores": WRITTEN})
+            if (awaited or row.fqn in self._masked) and row.stats and row.stats.inf and not row.get("scores")
+            else row
+            for row in rows
+        ]
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:
@@ -262,17 +287,16 @@ def why_never_ran(optimizer: Optimizer, compiled: int, left_out: Container[nn.Mo
     parameters = parameter_ids(optimizer)
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
     built = (module for module in modules if submodules(module) is not None)
-    holders = [module for module in built if not parameters.isdisjoint(_parameters_within(module))]
+    holders = [
+        module
+        for module in built
+        if any(id(p) in parameters for part in all_parts(module) for p in part.parameters(recurse=False))
+    ]
     if not holders:
         return "tensors of no module: only their gradients and updates can be observed"
     if any(module in left_out for module in holders):
         return "of a model that is left out: only their gradients and updates can be observed"
     return forward_called(max(holders, key=lambda module: len(all_parts(module))))
-
-
-def _parameters_within(module: nn.Module) -> Iterator[int]:
-    """The ids of the parameters of a module and its parts."""
-    return (id(p) for part in all_parts(module) for p in part.parameters(recurse=False))
 
 
 def forward_called(module: nn.Module) -> str:

@@ -20,7 +20,7 @@ from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.probes.base import Probe
 from hookcli.record.observe.naming import PlainNames
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot, parameter_ids, rate_by_hand, update_rows
-from hookcli.table import Reason, Row, Skipped
+from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
 from hookcli.table.merge import gathered
@@ -133,6 +133,13 @@ class ParameterRows:
         if id(parameter) not in self._stepped:
             return "it got a gradient, but its optimizer did not step"
         return "it got a gradient, which the program cleared before the optimizer's step"
+
+    def moved_since(self, began: Report) -> bool:
+        """True if a parameter has other figures than in this inventory. Waits for an accelerator."""
+        before = {row.fqn: row.stats.floats() for row in began.rows if row["kind"] == "parameter" and row.stats}
+        named = {self._name(fqn): measure(p) for fqn, p in self._matching()}
+        now = zip(named, resolve(list(named.values())), strict=True)
+        return any(before.get(fqn) != stats.floats() for fqn, stats in now)
 
     def facts(self, optimizers: Sequence[Optimizer]) -> list[ParameterFacts]:
         """What happened to each parameter that is trained in this step. Waits for an accelerator."""

@@ -11,6 +11,7 @@ from torch import nn
 
 from hookcli.hooks.operators.calls import LOSS
 from hookcli.probes.base import StatsProbe
+from hookcli.probes.shared.masked_scores import with_remarks
 from hookcli.record.file.record_lines import BACKWARD, NonFinite
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe.measurements.evidence import ReceivedKind
@@ -22,6 +23,7 @@ from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import with_operators
 from hookcli.table.losses import LARGE, LargeUpdate
+from hookcli.table.marks import is_lost
 from hookcli.table.names import around, is_operator, is_within, owner_of, relative
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
@@ -95,6 +97,9 @@ class Search:
         for what, probe, seen, new in step.measured.unsearched():
             stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
+            if what == "output" and any(map(is_lost, rows)):
+                remarked = with_remarks(rows, probe.remarks())
+                rows = [*step.model.with_masks(remarked, training=step.phase == "train")]
             number = _first_bad(rows, len(rows) - new, what)
             if number is not None:
                 row, before = rows[number], rows[max(0, number - _BEFORE) : number + 1]
@@ -154,7 +159,7 @@ class Search:
 def _in_loss_function(step: ObservedStep) -> NonFinite | None:
     """The operator after the model's output from which a loss that is not finite comes; None if none was seen."""
     rows = step.measured.seen("output")
-    bad = {(row.fqn, row["call"]): row for row in rows if row.fqn.startswith(LOSS) and _is_bad(row)}
+    bad = {(row.fqn, row["call"]): row for row in rows if row.fqn.startswith(LOSS) and is_lost(row)}
     if not bad:
         return None
     place = next(reversed(bad))
@@ -173,17 +178,13 @@ def _in_loss_function(step: ObservedStep) -> NonFinite | None:
 def _culprit(step: ObservedStep, row: Row) -> Maker | None:
     """The only call whose backward can have made a gradient bad: what it got was finite; None if it can't be told."""
     users = step.measured.made_from.users(row.fqn, row["call"])
-    grads = {(one.fqn, one["call"]): not _is_bad(one) for one in step.measured.seen("gradient")} if users else {}
+    grads = {(one.fqn, one["call"]): not is_lost(one) for one in step.measured.seen("gradient")} if users else {}
     return users[0] if len(users) == 1 and grads.get((users[0].fqn, users[0].call)) else None
-
-
-def _is_bad(row: Row) -> bool:
-    return bool(row["nan"] or row["inf"])
 
 
 def _first_bad(rows: Sequence[Row], begin: int, what: str) -> int | None:
     """The number of the first bad row from `begin` on; of an output, of the first of the operators that led to it."""
-    bad = [number for number in range(begin, len(rows)) if _is_bad(rows[number])]
+    bad = [number for number in range(begin, len(rows)) if is_lost(rows[number])]
     if what == "output":
         modules = [number for number in bad if not is_operator(rows[number].fqn)]
         bad = [number for number in modules if not _masks(rows[number])]
@@ -191,7 +192,7 @@ def _first_bad(rows: Sequence[Row], begin: int, what: str) -> int | None:
     if not bad or what != "output":
         return bad[0] if bad else None
     first = number = bad[0]
-    while number and is_operator(rows[number - 1].fqn) and _is_bad(rows[number - 1]):
+    while number and is_operator(rows[number - 1].fqn) and is_lost(rows[number - 1]):
         number -= 1
         first = first if _masks(rows[number]) else number
     return first

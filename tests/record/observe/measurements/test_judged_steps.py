@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -228,9 +229,69 @@ def gradients_that_are_given_back() -> nn.Module:
     return model
 
 
+def an_optimizer_that_clears_alone() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(12):
+        model(torch.randn(32, 8)).square().mean().backward()
+        for parameter in model.parameters():
+            parameter.data.sub_(0.1 * parameter.grad)
+        optimizer.zero_grad()
+    return model
+
+
+def a_few_gradients_without_a_step() -> nn.Module:
+    model = net()
+    model.optimizer = torch.optim.SGD(model.parameters(), 0.1)  # it lives
+    for _ in steps(model, 4):
+        pass
+    return model
+
+
+def a_long_accumulation() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for number in range(12):
+        model(torch.randn(32, 8)).square().mean().backward()
+        if number == 10:
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
+class Policy(nn.Module):
+    """Scores of actions, of which those that are not allowed are -inf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 16), nn.Linear(16, 5)
+
+    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
+        y: Tensor = self.head(self.body(x).relu())
+        return torch.where(allowed, y, -math.inf)
+
+
+def actions_that_are_not_allowed() -> nn.Module:
+    model = Policy()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(12):
+        x, allowed = torch.randn(32, 8), torch.rand(32, 5) > 0.4
+        allowed[:, 0] = True
+        with torch.no_grad():
+            action = torch.distributions.Categorical(logits=model(x, allowed)).sample()
+        optimizer.zero_grad()
+        (-torch.distributions.Categorical(logits=model(x, allowed)).log_prob(action).mean()).backward()
+        optimizer.step()
+    return model
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        an_optimizer_that_clears_alone,
+        a_few_gradients_without_a_step,
+        a_long_accumulation,
+        actions_that_are_not_allowed,
         two_optimizers_in_turns,
         a_body_without_gradients,
         a_critic,
@@ -314,6 +375,52 @@ def test_gradients_that_are_cleared_before_every_step_are_said(kind: Callable[..
     words = "every gradient was cleared before the optimizer's step, in each of the 12 recorded steps"
     assert finding.severity == "error" and finding.message.startswith(words)
     assert finding.remedy and "before backward()" in finding.remedy
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("clears", [False, True])
+def test_an_optimizer_that_never_steps_is_said(kind: Callable[..., torch.optim.Optimizer], clears: bool) -> None:
+    def program() -> nn.Module:
+        model = net()
+        model.optimizer = kind(model.parameters(), 0.1)
+        for _ in range(12):
+            if clears:
+                model.optimizer.zero_grad()
+            model(torch.randn(32, 8)).square().mean().backward()
+        return model
+
+    finding = found(program)["HK054"]
+    words = f"{kind.__name__} made no step after any of 12 backward passes: nothing was trained"
+    assert (finding.severity, finding.message) == ("error", words)
+    assert "step()" in str(finding.remedy)
+
+
+@pytest.mark.parametrize("first_bad", [None, "report"])
+def test_scores_of_a_forward_without_gradients_are_those_of_training(first_bad: str | None) -> None:
+    seen = observed(actions_that_are_not_allowed, check=True, first_bad=first_bad)
+    assert not seen.non_finites and {step.phase for step in seen.recorded} > {"train"}
+    assert not [one for step in seen.recorded for report in step.reports for one in report.findings]
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_scores_that_no_training_tells_to_be_meant_are_judged(trains: bool) -> None:
+    def program() -> nn.Module:
+        model, x = nn.Sequential(nn.Linear(8, 5), Logarithm()), torch.ones(4, 8)
+        nn.init.constant_(model[0].weight, -1.0)
+        if trains:
+            trained(model, torch.optim.SGD(model.parameters(), 1e-3), 1)
+        with torch.no_grad():
+            model(x)
+        return model
+
+    seen = observed(program, check=True)
+    without = next(step for step in seen.recorded if step.phase != "train")
+    assert "HK003" in {one.check for report in without.reports for one in report.findings}
+
+
+class Logarithm(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().log()
 
 
 def a_rate_of_zero_at_first() -> nn.Module:
