@@ -19,12 +19,8 @@ from hookcli.table.marks import is_fault, mark, signed
 from hookcli.table.names import abbreviated, is_operator
 from hookcli.table.times import INCLUSIVE
 
-
-def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
-    return "regist" not in kind, "optim" not in kind, "state" not in kind, -list(HookKind).index(kind)
-
-
-_COUNTS = tuple(sorted(HookKind, key=_interest))
+_KINDS = tuple(reversed(HookKind))
+_COUNTS = tuple(sorted(_KINDS, key=lambda kind: ("regist" not in kind, "optim" not in kind, "state" not in kind)))
 _MARK = DECLARED["mark"]
 _SHORT = 16  # columns of a short mark
 _CLIPPED = 24  # columns of a remark without room for all of it

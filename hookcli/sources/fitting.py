@@ -77,7 +77,10 @@ class Fitting:
         if not found:
             place = self._largest()
             return self._part(_Found(f"{place}." if place else "", place), [])
-        scores = [(self._fitting_sizes(one), len(one.entries)) for one in found]
+        scores = []
+        for one in found:
+            fits = (self._sizes[name] in (size_text(entry.value), ANY_SIZE) for name, entry in one.entries.items())
+            scores.append((sum(fits), len(one.entries)))
         best = [one for one, score in zip(found, scores, strict=True) if score == max(scores)]
         best.sort(key=lambda one: (one.is_copy, one.prefix.count(".")))
         chosen = best[0]
@@ -102,10 +105,6 @@ class Fitting:
             return True
         held = (entry for entry in self._entries if entry.place == found.place and isinstance(entry.value, Tensor))
         return all(entry.key.startswith(found.in_names) for entry in held)
-
-    def _fitting_sizes(self, found: _Found) -> int:
-        """The number of entries that have the size that the model has under their name."""
-        return sum(self._sizes[name] in (size_text(one.value), ANY_SIZE) for name, one in found.entries.items())
 
     def _largest(self) -> str:
         """The place of the dict of the most tensors, of those under well-known keys if there are any."""

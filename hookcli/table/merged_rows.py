@@ -57,11 +57,7 @@ def _distance(rows: Sequence[Row]) -> dict[str, Any]:
 def _each_shape(rows: Sequence[Row]) -> dict[str, Any]:
     """The shapes that a module had in its calls, each once, where they differ."""
     names = [key for key in rows[0].values if key.endswith("shape") and any(r.get(key) != rows[0][key] for r in rows)]
-    return {f"{key}s": [list(x) for x in dict.fromkeys(_frozen(r[key]) for r in rows if r.get(key))] for key in names}
-
-
-def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
+    return {f"{key}s": [*{str(row[key]): row[key] for row in rows if row.get(key)}.values()] for key in names}
 
 
 def _apart(rows: Sequence[Row], fqn: str) -> str | None:
