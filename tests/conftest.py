@@ -95,8 +95,8 @@ They keep each seed for later, with the stack, and to read the source of pytest'
 
 
 @pytest.fixture(autouse=True)
-def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Walks of the garbage collector see the test alone.
+def quiet_machine() -> Iterator[None]:
+    """Walks of the garbage collector see the test alone, and it leaves PyTorch's modes to the next as they were.
 
     They would find a million objects of torch and pytest, again and again.
     """
@@ -109,6 +109,10 @@ def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     for device in (torch.cuda, torch.xpu, torch.mtia):
         device.traceback = NO_STACK
     torch.manual_seed(0)  # the same random weights and inputs each time, whichever tests were run before
+    yield
+    left = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    torch.set_grad_enabled(True)
+    assert left == (True, False, False), "the test has left gradients off, or inference mode or autocast on"
 
 
 @pytest.fixture

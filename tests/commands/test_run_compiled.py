@@ -11,7 +11,7 @@ import forks
 import pytest
 import torch
 from record.launching.support import ENV
-from support import needs_inductor
+from support import needs_inductor, swept
 
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.reading import read_record
@@ -82,7 +82,7 @@ def line(mark: str) -> str:
     return f"train.py:{number}"
 
 
-@pytest.mark.parametrize(("how", "fresh"), [("outer", True), ("in place", False), ("function", False)])
+@pytest.mark.parametrize(("how", "fresh"), [swept("outer", True), ("in place", False), swept("function", False)])
 def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Path, how: str, fresh: bool) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     alone = python(tmp_path, "train.py", how, "0", fresh=fresh)
@@ -139,7 +139,9 @@ def test_a_script_that_compiles_nothing_imports_nothing(tmp_path: Path) -> None:
     assert ran.returncode == 0 and "no recorded model is compiled" in ran.stderr
 
 
-@pytest.mark.parametrize(("how", "letters", "code"), [("outer", "0", 0), ("outer", "99", 1), ("in place", "99", 1)])
+@pytest.mark.parametrize(
+    ("how", "letters", "code"), [("outer", "0", 0), ("outer", "99", 1), swept("in place", "99", 1)]
+)
 def test_checks_warn_and_fail_for_the_limit_alone(tmp_path: Path, how: str, letters: str, code: int) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     ran = run(tmp_path, "run", "--check", "train.py", how, letters)

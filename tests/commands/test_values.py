@@ -71,7 +71,7 @@ KINDS = {
 }
 
 
-SLOW = {"keypoints", "optical flow", "detection"}  # two with a cousin among the others
+SLOW = {"keypoints", "optical flow", "detection", "two-stage detection", "video"}  # with a cousin among the others
 
 
 ALL = ("shapes", "activations", "grads")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 from torch import Tensor, nn
 
 import hookcli
@@ -64,7 +65,12 @@ def report_of(cli: Any, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "command", [("activations",), ("inputs",), ("grads",), ("grads", "--of", "outputs"), ("grads", "--of", "inputs")]
+    "command",
+    [
+        ("activations",),
+        ("grads", "--of", "outputs"),
+        *map(swept, [("inputs",), ("grads",), ("grads", "--of", "inputs")]),
+    ],
 )
 def test_a_model_compiled_by_the_option_and_one_that_arrives_compiled_have_eager_rows(cli: Any, command: Any) -> None:
     eager = report_of(cli, *command, "net.py:Net")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from probes.two_ways import Of, assert_same, both
 from small_models import each, small
-from support import Hand, Shared, assert_stats, float64_stats
+from support import Hand, Shared, assert_stats, float64_stats, swept
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -28,7 +28,7 @@ MODELS: dict[str, tuple[int, ...]] = {
 }
 
 
-@pytest.mark.parametrize("of", ["outputs", "inputs"])
+@pytest.mark.parametrize("of", ["outputs", swept("inputs")])
 @pytest.mark.parametrize(("make", "name"), each(MODELS))
 def test_both_ways_agree_on_torchvision_models(make: Callable[[], nn.Module], name: str, of: Of) -> None:
     torch.manual_seed(0)

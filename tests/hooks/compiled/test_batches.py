@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 from torch._dynamo.utils import counters
 
 from hookcli.cli import main
@@ -66,7 +67,9 @@ def test_a_program_for_any_size_is_compared_with_no_program_for_one(
     assert report["meta"]["compiled"] == said
 
 
-@pytest.mark.parametrize("argv", [("activations",), ("grads", "--of", "outputs"), ("grads",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv", [("grads", "--of", "outputs"), *map(swept, [("activations",), ("grads",)])], ids=" ".join
+)
 def test_rows_of_several_sizes_are_those_of_eager_mode(
     argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

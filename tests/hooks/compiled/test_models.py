@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from hooks.compiled.test_looks import TORCH, assert_same_rows
-from support import needs_inductor, untouched
+from support import needs_inductor, swept, untouched
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
@@ -57,7 +57,8 @@ def probes() -> list[Any]:
 @pytest.mark.parametrize(
     ("make", "backend"),
     [
-        *((m, "aot_eager") for m in (llama, recomputed, encoder)),
+        (recomputed, "aot_eager"),
+        *(swept(make, "aot_eager") for make in (llama, encoder)),
         pytest.param(perceptron, "inductor", marks=needs_inductor),
     ],
 )
@@ -79,7 +80,7 @@ def test_rows_of_a_training_step_are_those_of_eager_mode(make: Callable[[], Any]
 
 
 @needs_inductor
-@pytest.mark.parametrize("emulates", [False, True])
+@pytest.mark.parametrize("emulates", [swept(False), True])
 def test_in_bfloat16_looks_move_what_inductor_fuses_unless_it_rounds_there_too(emulates: bool) -> None:
     model, x = perceptron()
     model, x = model.to(torch.bfloat16), x.to(torch.bfloat16)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observing
+from support import swept
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
@@ -61,7 +62,7 @@ def recorded(run: Callable[[], int]) -> tuple[set[int], int]:
 
 @pytest.mark.parametrize("fetched", [iter, ahead])
 @pytest.mark.parametrize(("epochs", "each"), [(1, 1), (3, 1), (3, 2), (4, 5), (7, 70)])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [swept(False), True])
 def test_the_last_step_is_recorded(epochs: int, each: int, fetched: Any, shuffle: bool) -> None:
     data = DataLoader(DATA, shuffle=shuffle)
     chosen, steps = recorded(lambda: trained(data, epochs, each, fetched))

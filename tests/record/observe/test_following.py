@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 from observing import Seen, observed
+from support import swept
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -188,7 +189,7 @@ def figures(seen: Seen) -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize("program", [plain, accumulated, closures, evaluated, epochs, with_teacher])
+@pytest.mark.parametrize("program", [accumulated, evaluated, epochs, *map(swept, [plain, closures, with_teacher])])
 def test_what_is_recorded_is_the_same_as_where_every_step_is_followed(program, seen) -> None:
     every, some = seen(program, 1), seen(program, 8)
     assert repr(figures(some)) == repr(figures(every))

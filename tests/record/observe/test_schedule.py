@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pytest
+from support import swept
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.record.observe import recording_plan as module
@@ -60,7 +61,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
 
 
 @pytest.mark.parametrize(
-    ("steps", "number"), [(1, 1), (48, 48), (60, 51), (200, 65), (1000, 84), (3000, 96), (10**5, 137)]
+    ("steps", "number"), [(1, 1), (48, 48), (60, 51), (200, 65), (1000, 84), (3000, 96), swept(10**5, 137)]
 )
 def test_the_number_of_recorded_steps_grows_with_the_logarithm_of_the_run(runs, steps: int, number: int) -> None:
     recorded = runs().steps(0, steps)

@@ -17,7 +17,7 @@ import torch._dynamo
 import torch._dynamo.config as config
 import torch._dynamo.eval_frame as eval_frame
 from observing import Seen, observed, observing, rows, skipped
-from support import hooks_on
+from support import hooks_on, swept
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -166,8 +166,14 @@ def fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
-@pytest.mark.parametrize("how", ["outer", "in place", "forward", "parts"])
+@pytest.mark.parametrize(
+    ("how", "checkpointed"),
+    [
+        ("outer", True),
+        ("parts", False),
+        *(swept(how, flag) for how in ("outer", "in place", "forward", "parts") for flag in (False, True)),
+    ],
+)
 def test_modules_inside_have_the_figures_of_eager_mode_and_training_is_the_same(how: str, checkpointed: bool) -> None:
     if checkpointed and how not in ("outer", "parts"):
         return
@@ -188,7 +194,9 @@ def test_modules_inside_have_the_figures_of_eager_mode_and_training_is_the_same(
     assert meta["compiled"] in said
 
 
-@pytest.mark.parametrize(("how", "every"), [("outer", 1), ("outer", 2), ("in place", 1), ("forward", 1), ("parts", 1)])
+@pytest.mark.parametrize(
+    ("how", "every"), [("outer", 2), ("in place", 1), swept("outer", 1), swept("forward", 1), swept("parts", 1)]
+)
 def test_the_programs_own_code_is_compiled_as_without_hookcli(how: str, every: int) -> None:
     """For batches of several sizes, in training and evaluation; `observed` compares what was compiled, and when."""
     seen = observed(partial(program, how, evaluates=True), inside_compiled=True, every=every)
@@ -258,7 +266,8 @@ def test_what_a_model_keeps_in_containers_of_its_own_and_of_its_arguments_is_as_
 
 
 @pytest.mark.parametrize(
-    ("how", "at"), [("outer", "raises"), ("in place", "interrupted"), ("parts", "raises"), ("parts", "interrupted")]
+    ("how", "at"),
+    [("outer", "raises"), ("parts", "interrupted"), swept("in place", "interrupted"), swept("parts", "raises")],
 )
 def test_a_forward_that_fails_leaves_nothing_behind(how: str, at: str) -> None:
     seen = observed(partial(program, how, "aot_eager", (4,) * 5, at=at), inside_compiled=True)
@@ -334,7 +343,7 @@ def test_operators_are_refused() -> None:
         RecordingPlan(ops="functions", inside_compiled=True)
 
 
-@pytest.mark.parametrize("how", ["outer", "in place"])
+@pytest.mark.parametrize("how", ["outer", swept("in place")])
 def test_watch_looks_inside_around_a_step_and_a_training(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
