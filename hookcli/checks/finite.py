@@ -11,7 +11,7 @@ from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.table import Finding, Row
 from hookcli.table.losses import KNOWN
-from hookcli.table.marks import MASK, WRITTEN, is_lost
+from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
 
 
@@ -37,7 +37,7 @@ class _NotFinite(Check):
             number = row.stats.nan + row.stats.inf
             kinds = " and ".join(k for k, n in (("NaN", row.stats.nan), ("infinite", row.stats.inf)) if n)
             after = f", and in {rest} {others}{'s' * (rest > 1)} after it" if rest else ""
-            cause = f": {row['scores']}" if _has_cause(row) else ""
+            cause = f": {row['scores']}" if has_cause(row) else ""
             first = f" (first in batch {row['bad_batch']})" if row.get("bad_batch") else ""
             message = f"{number:,} of {row.stats.numel:,} {what} are {kinds}{cause}{first}{after}"
             finding = self.finding(row.fqn, message, number)
@@ -70,7 +70,7 @@ class ActivationNotFinite(_NotFinite):
     then names the module that this code belongs to, and the two of its parts between which the values appear. With
     --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
     attention masks, are no fault. Nor is -inf that the program wrote into what a module returns, such as the scores of
-    actions that are not allowed, unless it does harm later: then the module that wrote it is named.
+    actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it.
 
     The model's output is also judged in eval mode without gradients, where PyTorch's attention takes a fused path: a
     query that sees no key gives NaN there, and zeros elsewhere.
@@ -103,11 +103,8 @@ class ActivationNotFinite(_NotFinite):
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
         bad = _from_its_operator(_innermost(_lost_modules(activations)), activations, inventory)
-        if bad and (bad[0].fqn, bad[0].get("call")) in received:  # -inf that was written does harm there
-            written = [row for row in activations if row.get("scores") == WRITTEN and not is_operator(row.fqn)]
-            bad = [*_innermost(written)[:1], *bad]
         for finding in self.of_rows(bad, "values of its output", "module"):
-            if _has_cause(bad[0]):
+            if has_cause(bad[0]):
                 yield finding
                 continue
             call = bad[0].get("call")  # a recorded step has one row for all calls
@@ -147,10 +144,6 @@ def _from_its_operator(bad: Sequence[Row], activations: Sequence[Row], inventory
 
 
 _Call = tuple[str, int | None]
-
-
-def _has_cause(row: Row) -> bool:
-    return row.get("scores") not in (None, MASK, WRITTEN)
 
 
 def _lost_modules(rows: Sequence[Row]) -> list[Row]:

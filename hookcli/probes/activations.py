@@ -38,6 +38,13 @@ class ActivationsProbe(_CallStatsProbe):
         """Return a row per tensor of a call, with remarks on infinities that are meant."""
         return with_remarks(super().rows(), self.remarks())
 
+    def _latest(self) -> list[Row]:
+        """The rows of the latest batch; of several, a place is remarked on where that holds in each."""
+        rows = super()._latest()
+        if self._scores:
+            self._scores.judge(rows)
+        return rows
+
     def remarks(self) -> Mapping[Place, str]:
         """MASK for each place whose infinities are meant, and what is known of those of a softmax."""
         return self._scores.remarks() if self._scores else {}
@@ -48,10 +55,12 @@ class ActivationsProbe(_CallStatsProbe):
             self._scores.batch_ended()
 
     def _see(self, event: HookEvent) -> None:
-        if self._scores:
+        if self._scores and self.session.ops:
             self._scores.see(event)
         nothing = f"returned no tensor that can be seen ({kind_of(event.output)})"
         self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
+        if self._scores and not self.session.ops:
+            self._scores.see_module(event, self.latest_is_finite)
 
 
 class InputsProbe(_CallStatsProbe):

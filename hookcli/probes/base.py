@@ -213,6 +213,13 @@ class StatsProbe(Probe):
         """Everything reduced so far, in order: the values of each row, and its pending statistics."""
         return list(self._taken.values())
 
+    def latest_is_finite(self, path: str) -> bool:
+        """True if the tensor at this path that was taken last is known to have no infinities."""
+        for values, figures in reversed(self._taken.values()):
+            if values["path"] == path:
+                return figures.on_device is None and not resolve([figures])[0].inf
+        return True
+
     def remarks(self) -> Mapping[tuple[str, int, str], str]:
         """Remarks on what was reduced so far, by fqn, call and path."""
         return {}

@@ -142,8 +142,8 @@ def interruptible(run: Callable[[], T], stop: Callable[[], object]) -> T:
     from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(run)
         try:
+            running = thread.submit(run)
             while not wait([running], _HEEDS).done:
                 pass  # now Python heeds a signal that the other thread got
             return running.result()

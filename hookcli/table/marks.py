@@ -22,6 +22,9 @@ MASK = "mask"
 """The remark, under `scores`, on infinities that are meant, since a softmax takes them up."""
 WRITTEN = "-inf written"
 """The remark on infinities that the program wrote there: they are meant if they do no harm."""
+UNKNOWN = "-inf"
+"""The remark on -inf of which no node and no operator tells whether it is meant."""
+_MEANT = (MASK, WRITTEN)
 SIGN = "▲"  # of a fault
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
 _SLOPES = {"vanishes": (VANISHES, "HK012"), "explodes": (EXPLODES, "HK013")}
@@ -43,9 +46,23 @@ def mark(row: Row) -> str:
     return ", ".join(words)
 
 
+def has_cause(row: Row) -> bool:
+    """True if the remark on a row's infinities says where they come from."""
+    return row.get("scores") not in (None, UNKNOWN, *_MEANT)
+
+
 def is_lost(row: Row) -> bool:
     """True if values of a row with statistics are NaN, or infinite without being meant."""
-    return bool(row.stats and (row.stats.nan or (row.stats.inf and row.get("scores") not in (MASK, WRITTEN))))
+    return bool(row.stats and (row.stats.nan or (row.stats.inf and row.get("scores") not in _MEANT)))
+
+
+def remark_of(rows: Sequence[Row]) -> str | None:
+    """The remark on the infinities of several rows together; None if those of one are not meant."""
+    held = [row.get("scores") for row in rows if row.stats and (row.stats.inf or row.stats.nan)]
+    causes = [remark for remark in held if remark not in (None, UNKNOWN, *_MEANT)]
+    if causes or None in held:
+        return causes[0] if causes else None
+    return UNKNOWN if UNKNOWN in held else next(iter(held), None)
 
 
 def _not_meant(row: Row) -> str:
@@ -54,7 +71,7 @@ def _not_meant(row: Row) -> str:
     if row.stats and row.stats.inf and not is_lost(row):
         return ""
     words = _not_finite(row)
-    return f"{words}: {remark}" if words and remark and remark not in (MASK, WRITTEN) else words
+    return f"{words}: {remark}" if words and has_cause(row) else words
 
 
 def _not_finite(row: Row) -> str:

@@ -62,6 +62,12 @@ def kinds_of(x: Tensor) -> Tensor | None:
     return torch.stack([flag.to(torch.int64) for flag in flags]).reshape(1, -1)
 
 
+def is_finite(x: Tensor) -> bool:
+    """True for a tensor that holds neither NaN nor infinities, where that can be read at once."""
+    kinds = kinds_of(x) if on_cpu(x) and x.is_floating_point() else None
+    return kinds is None or not any(kinds[0, :3].tolist())
+
+
 def bad_rows(x: Tensor) -> Tensor | None:
     """For each row along the first dimension whether it holds NaN or infinities, on the tensor's device; None without
     several rows, or where it can't be told.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -15,14 +16,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.tensor_origins import memory_of
 from hookcli.table import Row
-from hookcli.table.marks import MASK, WRITTEN
+from hookcli.table.marks import MASK, UNKNOWN, WRITTEN, is_lost
 from hookcli.table.names import is_operator
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched, on_cpu
-from hookcli.tensors.non_finite import Kinds, kinds_of
+from hookcli.tensors.non_finite import Kinds, is_finite, kinds_of
 
 _SOFTMAX = {"softmax", "log_softmax", "logsoftmax", "_softmax", "_log_softmax", "_safe_softmax"}
 _NAMED = 3  # queries
+_MEANT = (MASK, UNKNOWN, WRITTEN)
 Place = tuple[str, int, str]
 """The fqn and the number of a call, and the path of a tensor that it returned."""
 
@@ -51,16 +53,20 @@ class MaskedScores:
         self._given: set[int] = set()
         """The memory that holds -inf which was given, or on an accelerator may hold it."""
         self._softmaxes: list[_Softmax] = []
-        self._written: list[tuple[Place, Tensor]] = []
+        self._written: list[tuple[Place, str, Tensor]] = []
         self._remarks: dict[Place, str] = {}
+        self._lost: set[Place] = set()
+
+    def see_module(self, event: HookEvent, is_finite: Callable[[str], bool]) -> None:
+        """Note the tensors with infinities that a module returned, where no operators are watched."""
+        for path, x in tree.leaves(event.output):
+            node = tree.base(x).grad_fn  # to ask a view itself may make a node
+            remark = WRITTEN if _is_filled(node) else UNKNOWN
+            if (remark == WRITTEN or node is None) and not is_finite(path):
+                self._take_written((event.fqn, event.call, path), x, remark)
 
     def see(self, event: HookEvent) -> None:
-        """Note what a call did with -inf; where operators are watched also where its tensors are, for a softmax."""
-        if not self._ops:
-            for path, x in tree.leaves(event.output):
-                if _is_filled(tree.base(x).grad_fn):  # to ask a view may make a node
-                    self._take_written((event.fqn, event.call, path), x)
-            return
+        """Note what a call did with -inf, and where its tensors are, for a softmax; where operators are watched."""
         name = event.operator.name if event.operator else type(event.module).__name__
         if name.lower() in _SOFTMAX:
             self._take_softmax(event)
@@ -69,7 +75,8 @@ class MaskedScores:
             if memory := memory_of(x):
                 self._memory.setdefault(memory, StorageWeakRef(x.untyped_storage()))
                 self._places[memory].append((event.fqn, event.call, path))
-                if (given or memory in self._given) and self._take_written((event.fqn, event.call, path), x):
+                place = event.fqn, event.call, path
+                if (given or memory in self._given) and self._take_written(place, x, WRITTEN):
                     self._given.add(memory)
 
     def _was_given(self, event: HookEvent, name: str) -> bool:
@@ -78,24 +85,34 @@ class MaskedScores:
             return True
         if name.strip("_") not in _HANDS_ON:
             return False
-        for _, x in tree.arguments(event.args, event.kwargs):
-            memory = memory_of(x)
-            if memory in self._given:
-                return True
-            if memory in self._memory or isinstance(x, nn.Parameter) or not on_cpu(x):
-                continue
-            kinds = kinds_of(x)  # of a constant, such as a buffer
-            if kinds is not None and Kinds(*kinds[0].tolist()).is_masked:
-                return True
-        return False
+        tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        if name.strip("_") in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0])):
+            return False
+        return any(map(self._holds, tensors)) and all(self._holds(x) or is_finite(x) for x in tensors)
 
-    def _take_written(self, place: Place, x: Tensor) -> bool:
+    def _holds(self, x: Tensor) -> bool:
+        """True if it holds -inf that was given, or is a constant, such as a buffer, with -inf."""
+        memory = memory_of(x)
+        if memory in self._memory or isinstance(x, nn.Parameter) or not on_cpu(x):
+            return memory in self._given
+        kinds = kinds_of(x)
+        return kinds is not None and Kinds(*kinds[0].tolist()).is_masked
+
+    def _take_written(self, place: Place, x: Tensor, remark: str) -> bool:
         """Keep the kinds of values of a tensor in which -inf may have been written; False if it surely has none."""
-        kinds = kinds_of(tree.local(x))
+        mine = tree.local(x).detach()
+        kinds = kinds_of(mine)
         if kinds is None or (on_cpu(x) and not kinds[0, 2]):
             return False
-        self._written.append((place, kinds))
+        items = mine.flatten(1) if mine.dim() > 1 else mine.reshape(1, -1)
+        hidden = items.amax(1).amin().isneginf()  # an item of the batch without any score
+        self._written.append((place, remark, torch.cat((kinds, hidden.reshape(1, 1).to(kinds)), 1)))
         return True
+
+    def judge(self, rows: Iterable[Row]) -> None:
+        """Note the places of a batch whose infinities are a fault, whatever holds for other batches."""
+        unmeant = (row for row in with_remarks(rows, self.remarks()) if not row.get("scores"))
+        self._lost |= {_place(row) for row in unmeant if is_lost(row)}
 
     def batch_ended(self) -> None:
         """Forget where the tensors of the batch were."""
@@ -122,24 +139,26 @@ class MaskedScores:
     def remarks(self) -> dict[Place, str]:
         """MASK and WRITTEN for places whose infinities are meant; for a softmax, the queries that see no key."""
         remarks = {**self._remarks}
-        for (place, _), flags in zip(self._written, fetched([kinds for _, kinds in self._written]), strict=True):
-            kinds = Kinds(*flags[0])
-            if kinds.is_masked and (is_operator(place[0]) or not kinds.hidden_row):  # an operator may write the rest
-                remarks[place] = WRITTEN
+        kinds = fetched([kinds for *_, kinds in self._written])
+        for (place, remark, _), ((*flags, hidden),) in zip(self._written, kinds, strict=True):
+            if Kinds(*flags).is_masked and (is_operator(place[0]) or not hidden):  # an operator may write the rest
+                remarks[place] = remark
         kept = fetched([call.kinds for call in self._softmaxes])
         for call, flags in zip(self._softmaxes, kept, strict=True):
             if Kinds(*flags[0]).is_masked:
                 remarks |= dict.fromkeys(call.scores, MASK)
                 if hidden := _queries(call.hidden):
                     remarks[call.place] = hidden
-        return remarks
+        return {place: remark for place, remark in remarks.items() if place not in self._lost or remark not in _MEANT}
 
 
 _FILLS = ("MaskedFill", "Where", "CopySlices", "IndexPut", "IndexFill", "Scatter", "MaskedScatter")
 """The beginnings of the names of nodes by which programs write a number into places."""
 _SHAPES = ("View", "UnsafeView", "Reshape", "Transpose", "Permute", "T", "Slice", "Select", "Unsqueeze", "Squeeze")
-_KEEPS = (*_SHAPES, "Expand", "Clone", "ToCopy", "Alias", "Sub", "Div", "Mul", "LogSoftmax")
-"""Those of nodes after which the -inf of their first input is still there, and any other number is finite."""
+_COPIES = ("Expand", "Clone", "ToCopy", "Alias", "Topk", "Index", "Gather", "LogSoftmax")
+_SCALED = ("Sub", "Div", "Mul", "Add")
+_FINITE = ("Addmm", "Mm", "Bmm", "Addmv", "Mv", "Convolution", "Linear", "Tanh", "Relu", "NativeLayerNorm")
+"""Those of nodes that make no -inf of finite numbers: between one and the output, only the others may stand."""
 _DEEP = 8  # nodes
 _HAND_ON = """
 add, alias, cat, chunk, clone, contiguous, cpu, cuda, detach, div, double, expand, expand_as, flatten, flip,
@@ -148,32 +167,44 @@ masked_fill, masked_scatter, mul, narrow, pad, permute, reshape, roll, scatter, 
 slice, split, squeeze, stack, sub, t, take_along_dim, to, transpose, tril, triu, truediv, type, unbind,
 unflatten, unsqueeze, view, where
 """
+_SCALES = ("mul", "div", "truediv")
 _HANDS_ON = frozenset(re.split(r"\W+", _HAND_ON.strip()))
 """Operators after which a -inf of their arguments is still there, and any other number is finite."""
 
 
-def _is_filled(node: Node | None) -> bool:
-    """True if a tensor with this node is what a program has written numbers into, or the sum with a constant."""
+def _is_filled(node: Node | None, *, written: bool = False) -> bool:
+    """True if a program has written numbers into a tensor of this node, which was the result of a plain layer before.
+
+    A logarithm or another function that may make -inf itself, on the way from that layer, leaves it open.
+    """
     for _ in range(_DEEP):
         if node is None:
             return False
         name = node.name().rstrip("0123456789").removesuffix("Backward")
-        inputs = [before for before, _ in node.next_functions]
-        if name in _FILLS or (name == "Add" and None in inputs):
-            return True
-        if name not in _KEEPS:
+        if name in _FINITE:
+            return written
+        if name not in (*_FILLS, *_SHAPES, *_COPIES, *(() if written else _SCALED)):
+            return False
+        written = written or name in _FILLS
+        inputs = [before for before, _ in node.next_functions if before is not None]
+        if len(inputs) != 1:
             return False
         node = inputs[0]
     return False
+
+
+def _place(row: Row) -> Place:
+    return row.fqn, row.get("call") or 0, row.get("path") or ""
 
 
 def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]:
     """The rows of activations, with the remarks on their places as `scores`."""
     remarked = []
     for row in rows:
-        remark = remarks.get((row.fqn, row.get("call") or 0, row.get("path") or ""))
-        meant = remark in (MASK, WRITTEN)
-        holds = remark and (not meant or (row.stats and row.stats.inf))  # none before -inf was written into its memory
+        remark = remarks.get(_place(row))
+        holds = remark and (
+            remark not in _MEANT or (row.stats and row.stats.inf)
+        )  # none before -inf was written into its memory
         remarked.append(replace(row, values={**row.values, "scores": remark}) if holds else row)
     return remarked
 

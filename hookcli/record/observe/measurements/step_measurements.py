@@ -281,7 +281,7 @@ class StepMeasurements:
         if self._training:
             course.look(step, by_probe["inventory"].rows)
         if activations := by_probe.get("activations"):
-            rows = self._model.with_masks(activations.rows, training=self._training)
+            rows = self._model.with_masks(activations.rows)
             by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"

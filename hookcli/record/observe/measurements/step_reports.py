@@ -18,6 +18,7 @@ from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, TensorStats, columns_named
 from hookcli.table.columns import place_of
+from hookcli.table.marks import remark_of
 from hookcli.table.merge import merged_values, ruled, rules_of
 from hookcli.table.meta import Meta
 from hookcli.table.training import TrainingCourse
@@ -113,7 +114,9 @@ def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
         values = dict(rows[0].values)
         if rows[1:]:
             values = values | ruled(rows, rules) if rows[0].stats else merged_values(rows, report.columns)
-        values = {key: value for key, value in values.items() if key not in ("call", "pass")}
+        values = {key: value for key, value in values.items() if key not in ("call", "pass", "scores")}
+        if remark := remark_of(rows):
+            values["scores"] = remark
         stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
         calls_made = sum(row.get("calls") or 1 for row in rows)
         merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": calls_made}, stats))

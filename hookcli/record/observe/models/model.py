@@ -24,9 +24,13 @@ from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
 from hookcli.table import Row
-from hookcli.table.marks import MASK, WRITTEN
+from hookcli.table.marks import MASK, UNKNOWN, WRITTEN
 from hookcli.table.training import TrainingCourse
 from hookcli.tensors.tree import type_text
+from hookcli.tensors.weak import WeakIds
+
+_masked: WeakIds[type, set[str]] = WeakIds()
+"""By the class of a model, which a copy of it shares, the modules that return -inf which is meant."""
 
 
 class Stopwatch:
@@ -103,7 +107,6 @@ class ObservedModel:
         self._no_grad_taken = -1, 0
         self._steps: int | None = None
         self._stepped: set[int] = set()
-        self._masked: set[str] = set()  # the modules whose infinities are meant
 
     def hide(self, why: str) -> None:
         self.hidden = why
@@ -121,22 +124,26 @@ class ObservedModel:
         return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
 
     def unused_optimizers(self) -> list[str]:
-        """The names of its optimizers, if none of them has made a step."""
-        return [] if self.counts.steps else [type(optimizer).__name__ for optimizer in self.optimizers()]
+        """The names of its optimizers, if the program trains with none, and has not failed."""
+        failed = getattr(sys, "last_value", None) is not None
+        module = self.module
+        if failed or self.program_trains or module is None or not module.training:
+            return []
+        return [type(optimizer).__name__ for optimizer in self.optimizers()]
 
-    def with_masks(self, rows: Sequence[Row], *, training: bool) -> Sequence[Row]:
-        """The rows of outputs; without gradients, no node tells whether infinities are meant.
+    def with_masks(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows of outputs; without gradients, no node tells whether -inf is meant.
 
-        They are in the modules in which they were in training. Before the first step of a model that has an optimizer
-        that is not known yet: the step will tell.
+        It is in modules of a class in which it was in training. Before the first step of a program that has an
+        optimizer that is not known yet: the step will tell.
         """
-        if training:
-            self._masked |= {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)}
-            return rows
-        awaited = self.has_optimizer and not self.counts.steps
+        known = _masked.get(type(self.module)) or set()
+        known |= {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)}
+        _masked[type(self.module)] = known
+        awaited = bool(self._optimizer_steps) and not self.program_trains
         return [
             replace(row, values={**row.values, "scores": WRITTEN})
-            if (awaited or row.fqn in self._masked) and row.stats and row.stats.inf and not row.get("scores")
+            if row.get("scores") == UNKNOWN and (awaited or row.fqn in known)
             else row
             for row in rows
         ]

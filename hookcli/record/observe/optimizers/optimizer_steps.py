@@ -30,6 +30,8 @@ class OptimizerSteps:
         self.version = 0
         """Changes when an optimizer or its parameters are added; callers cache against it."""
         self._stale: WeakIds[Optimizer, str] = WeakIds()
+        self.any_stepped = False
+        """True once an optimizer has stepped, which may be gone by now."""
 
     def find_existing(self, optimizers: Iterable[Optimizer] | None = None) -> None:
         """Add the optimizers that the program has made already; None searches for them."""
@@ -60,14 +62,11 @@ class OptimizerSteps:
     def stepped(self, optimizer: Optimizer, steps: int = 1) -> None:
         self.add(optimizer)
         self._counts[optimizer] = self.count(optimizer) + steps
+        self.any_stepped = True
 
     def count(self, optimizer: Optimizer) -> int:
         """Steps made so far; also the number of the next one."""
         return self._counts.get(optimizer) or 0
-
-    @property
-    def any_stepped(self) -> bool:
-        return any(count for _, count in self._counts.items())
 
     @property
     def stale(self) -> str:

@@ -99,7 +99,7 @@ class Search:
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
             if what == "output" and any(map(is_lost, rows)):
                 remarked = with_remarks(rows, probe.remarks())
-                rows = [*step.model.with_masks(remarked, training=step.phase == "train")]
+                rows = [*step.model.with_masks(remarked)]
             number = _first_bad(rows, len(rows) - new, what)
             if number is not None:
                 row, before = rows[number], rows[max(0, number - _BEFORE) : number + 1]

@@ -285,9 +285,128 @@ def actions_that_are_not_allowed() -> nn.Module:
     return model
 
 
+class Scores(nn.Module):
+    """Scores made by a function of a layer's output, the call's number, and whether it trains."""
+
+    def __init__(self, function: Callable[[Tensor, int, bool], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(8, 5), function
+
+    def forward(self, x: Tensor, number: int = 0) -> Tensor:
+        return self.function(self.layer(x), number, self.training)
+
+
+class Twice(nn.Module):
+    """Calls its scores twice, with numbers 0 and 1."""
+
+    def __init__(self, function: Callable[[Tensor, int, bool], Tensor]) -> None:
+        super().__init__()
+        self.scores = Scores(function)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.scores(x, 0).softmax(-1) + self.scores(x, 1).exp()
+        return y
+
+
+def hidden(y: Tensor) -> Tensor:
+    return y.masked_fill(torch.arange(5) == 2, -math.inf)
+
+
+def scored(model: nn.Module, number: int = 6) -> nn.Module:
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(number):
+        optimizer.zero_grad()
+        model(torch.randn(32, 8)).softmax(-1).square().mean().backward()
+        optimizer.step()
+    return model
+
+
+def a_mask_in_a_later_micro_batch() -> nn.Module:
+    model = Scores(lambda y, number, _: hidden(y) if number == 2 else y.masked_fill(torch.arange(5) > 9, -math.inf))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(6):
+        optimizer.zero_grad()
+        for number in range(3):
+            model(torch.randn(4, 8), number).softmax(-1).square().mean().backward()
+        optimizer.step()
+    return model
+
+
+def a_target_network() -> nn.Module:
+    model = Scores(lambda y, *_: hidden(y))
+    target, optimizer = copy.deepcopy(model), torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(6):
+        with torch.no_grad():
+            value = target(torch.randn(32, 8)).amax(1)
+        optimizer.zero_grad()
+        (model(torch.randn(32, 8))[:, 0] - value).square().mean().backward()
+        optimizer.step()
+    return model
+
+
+def a_pool_over_tokens() -> nn.Module:
+    model = nn.Sequential(Scores(lambda y, *_: y[..., :1].masked_fill(torch.arange(6)[:, None] > 3, -math.inf)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(6):
+        optimizer.zero_grad()
+        (model(h := torch.randn(4, 6, 8)).softmax(1) * h).sum(1).square().mean().backward()
+        optimizer.step()
+    return model
+
+
+def a_critic_that_begins_later() -> nn.Module:
+    maker, critic = nn.Linear(4, 8), nn.Linear(8, 1)
+    first = torch.optim.Adam(maker.parameters(), 1e-3)
+    critic.optimizer = torch.optim.Adam(critic.parameters(), 1e-3)
+    for _ in range(8):
+        first.zero_grad()
+        (-critic(maker(torch.randn(8, 4))).mean()).backward()
+        first.step()
+    return maker
+
+
+def gradients_of_inputs_in_eval_mode() -> nn.Module:
+    model = net().eval()
+    model.optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(8):
+        model.zero_grad()
+        model(torch.randn(4, 8, requires_grad=True)).square().mean().backward()
+    return model
+
+
+BROKEN_SCORES: dict[str, Program] = {
+    "a number beside a logarithm": lambda: scored(Scores(lambda y, *_: y.relu().log() + 1e-8)),
+    "a logarithm in a branch": lambda: scored(Scores(lambda y, *_: torch.where(y > 1, 0.0, y.relu().log()))),
+    "a logarithm in another call": lambda: scored(Twice(lambda y, n, _: y.relu().log() if n else hidden(y))),
+    "scaled to an overflow": lambda: scored(Scores(lambda y, *_: hidden(y * -1e38 * 1e10))),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_SCORES)
+def test_infinities_of_computations_are_no_masks(name: str) -> None:
+    assert "HK003" in found(BROKEN_SCORES[name])
+
+
+def test_other_infinities_in_eval_mode_are_no_masks_though_training_has_some() -> None:
+    def program() -> nn.Module:
+        model = scored(Scores(lambda y, _, training: hidden(y) if training else y / 0.0)).eval()
+        with torch.no_grad():
+            model(torch.randn(4, 8))
+        return model
+
+    seen = observed(program, check=True)
+    without = next(step for step in seen.recorded if step.phase != "train")
+    assert "HK003" in {one.check for report in without.reports for one in report.findings}
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        a_mask_in_a_later_micro_batch,
+        a_target_network,
+        a_pool_over_tokens,
+        a_critic_that_begins_later,
+        gradients_of_inputs_in_eval_mode,
         an_optimizer_that_clears_alone,
         a_few_gradients_without_a_step,
         a_long_accumulation,
