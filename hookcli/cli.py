@@ -18,6 +18,7 @@ from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
 from hookcli.errors import FAILED, INTERRUPTED, BugError, HookcliError, ProcessesWanted, ToldError, UsageError, in_brief
+from hookcli.registry.capability import require_no_two
 from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import leave_stdout, own_process, write_report
@@ -60,6 +61,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     try:
         _check_completion()
+        require_no_two()
         return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
     except BaseException as error:
         if interrupts.came(error) or isinstance(error, SystemExit):

@@ -40,7 +40,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hookcli.cli import main
-from hookcli.commands import COMMANDS, app
+from hookcli.commands import COMMANDS, MODULES, app
 
 caches.use_own()
 
@@ -57,7 +57,7 @@ def command_of(name: str, function: Callable[..., Any]) -> Any:
 def command_once(name: str) -> Any:
     if name not in COMMANDS:  # a probe of another distribution
         return MAKE_COMMAND(name)
-    return command_of(name, getattr(import_module(f"hookcli.commands.{name}"), name))
+    return command_of(name, getattr(import_module(MODULES[name]), name))
 
 
 app._command = command_once

@@ -63,8 +63,11 @@ sources/package.py: PackageImporter(regular(archive.path))
 
 NAMED = """
 __init__.py: import_module(f'hookcli.{_HOMES[name]}')
-commands/app.py: import_module(f'hookcli.commands.{name}')
-commands/schema.py: import_module(f'hookcli.commands.{command}')
+commands/app.py: import_module(MODULES[name])
+commands/schema.py: import_module(module)
+registry/capability.py: import_module(module)
+registry/capability.py: import_module(f'hookcli.capabilities.{name}')
+registry/capability.py: entry.load()
 registry/__init__.py: import_module(module)
 registry/__init__.py: find(kind, name).load()
 reporters/base.py: import_module(module)

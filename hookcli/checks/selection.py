@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict
 
 from hookcli import registry
 from hookcli.checks.base import Check
@@ -195,14 +195,13 @@ class CheckSettings(TypedDict, total=False):
     ops: str | None
     compile: str | bool | None
     emulate_casts: bool
-    attention: bool
-    experts: bool
-    spectrum: bool
 
 
-def make_plan(
-    *, keep: bool = False, values: bool = True, typed: bool = False, **settings: Unpack[CheckSettings]
-) -> CheckPlan:
+SETTINGS = (*CheckSettings.__annotations__, *FURTHER_PROBES)
+"""The names of all settings: each further probe is one, True if it is added to what is measured."""
+
+
+def make_plan(*, keep: bool = False, values: bool = True, typed: bool = False, **settings: Any) -> CheckPlan:
     """Make a plan of the settings. Raises UsageError for unknown names and for settings that contradict each other.
 
     With `keep` everything is measured that a baseline holds; without `values` the model runs on the meta device. Errors

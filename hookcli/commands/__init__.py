@@ -1,6 +1,8 @@
 """The commands, a file for each, and what they share: options, output, progress."""
 
-COMMANDS = {
+from hookcli.registry.capability import capabilities, placed
+
+_CORE = {
     "shapes": "Show shapes, parameters and MACs of modules, and training memory.",
     "weights": "Show the tensors of files, or parameters and buffers of models.",
     "memory": "Show the memory that training takes: its peak, and what holds it.",
@@ -11,10 +13,7 @@ COMMANDS = {
     "grads": "Show statistics of gradients, in order of arrival.",
     "graph": "Show the autograd graph, node by node, as backward runs it.",
     "flow": "Show how tensors flow forward; draw the architecture.",
-    "spectrum": "Show the ranks of outputs and weights: their singular values.",
     "trace": "Show every hook that fires, in order, with time and memory.",
-    "attention": "Show each head of attention: entropy, logits, sinks, dead heads.",
-    "experts": "Show how tokens spread over a mixture of experts.",
     "sweep": "Zero each module in turn, and rank them by what that changes.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
@@ -29,17 +28,19 @@ COMMANDS = {
     "schema": "Print the JSON Schema of what --format json writes.",
     "skill": "Print instructions for an agent that uses hookcli.",
 }
-"""The first line of each command's help, by the name of the command and of its module, which need not be imported."""
-
-QUESTIONS = {
+_QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "flow", "memory", "weights", "hooks", "models"),
-    "What flows through it, forward and backward?": (
-        *("activations", "inputs", "grads", "graph", "trace"),
-        *("attention", "experts", "spectrum"),
-    ),
+    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report", "explore"),
     "What causes its results, and did a change alter them?": ("sweep", "diff"),
     "What happens while it trains?": ("run", "show", "comm"),
     "Anything else?": ("package", "plugins", "schema", "skill"),
 }
+_OF_CAPABILITIES = [one for one in capabilities() if one.probe or one.command]
+QUESTIONS = placed(_QUESTIONS, _OF_CAPABILITIES)
 """The commands that answer each question, for the first page of help."""
+_SUMMARIES = _CORE | {one.name: one.summary for one in _OF_CAPABILITIES}
+COMMANDS = {name: _SUMMARIES[name] for name in (*placed({"": [*_CORE]}, _OF_CAPABILITIES)[""],)}
+"""The first line of each command's help, by its name."""
+MODULES = {name: f"hookcli.commands.{name}" for name in _CORE} | {one.name: one.command for one in _OF_CAPABILITIES}
+"""The module of each command, which has a function of its name, and need not be imported; "" for a probe as it is."""

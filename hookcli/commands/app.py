@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from hookcli import registry
-from hookcli.commands import COMMANDS
+from hookcli.commands import COMMANDS, MODULES
 from hookcli.commands.help_pages import Details, commands_page
 from hookcli.commands.typer_classes import Helpful, HelpfulCommand
 from hookcli.errors import UsageError
@@ -74,8 +74,8 @@ def _command(name: str) -> object:
     """A command of hookcli, or of a probe from another distribution."""
     from hookcli.commands.option_fields import takes_options
 
-    if name in COMMANDS:
-        module = import_module(f"hookcli.commands.{name}")
+    if MODULES.get(name):
+        module = import_module(MODULES[name])
         function = takes_options(getattr(module, name))
         parts = ("COLUMNS", "FIRST", "ELSEWHERE")
         given = {part.lower(): getattr(module, part) for part in parts if hasattr(module, part)}

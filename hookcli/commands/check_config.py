@@ -9,8 +9,8 @@ from typing import Any
 
 from hookcli.checks.measurements import parse_expected
 from hookcli.checks.selection import (
+    SETTINGS,
     CheckPlan,
-    CheckSettings,
     choose,
     chosen_by_name,
     make_plan,
@@ -99,9 +99,7 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     changed = {k: v for k, v in written.items() if k in SHARED and k not in {*typed, *overruled(typed)}}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
     options = replace(options, **changed)
-    planned = {
-        name: getattr(options, name) if name in SHARED else settings[name] for name in CheckSettings.__annotations__
-    }
+    planned = {name: getattr(options, name) if name in SHARED else settings[name] for name in SETTINGS}
     plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
     return Job(spec, options, settings, plan, places)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
 from hookcli.commands.options import DATA, GRADIENTS, Options
 from hookcli.errors import UsageError, shortened
-from hookcli.hooks.option_values import VECTORS
+from hookcli.hooks.option_values import FURTHER_PROBES, VECTORS
 
 if TYPE_CHECKING:
     from hookcli.engine.step import Step
@@ -25,15 +25,19 @@ def loss_option() -> Any:
     return option(None, text, panel=GRADIENTS, metavar="NAME")
 
 
-@dataclass(frozen=True)
-class FurtherProbes:
-    """Options that add FURTHER_PROBES to what a command measures."""
+if TYPE_CHECKING:
 
-    panel = "Further probes"
+    @dataclass(frozen=True)
+    class FurtherProbes:
+        """Options that add FURTHER_PROBES to what a command measures."""
 
-    attention: bool = option(False, "Also the attention of each head (hookcli attention).")
-    experts: bool = option(False, "Also the load of each expert (hookcli experts).")
-    spectrum: bool = option(False, "Also the ranks of outputs, weights and updates (hookcli spectrum).")
+else:
+    FurtherProbes = make_dataclass(
+        "FurtherProbes",
+        [(name, bool, option(False, text)) for name, text in FURTHER_PROBES.items()],
+        namespace={"panel": "Further probes", "__module__": __name__},
+        frozen=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hookcli import registry
-from hookcli.commands import COMMANDS
+from hookcli.commands import COMMANDS, MODULES
 from hookcli.errors import UsageError, error_ids, unknown
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.table import Column
@@ -31,8 +31,8 @@ def schema(
     """
     require_stdout()
     columns: list[Column] = []
-    if command in COMMANDS:
-        columns += getattr(import_module(f"hookcli.commands.{command}"), "COLUMNS", ())
+    if module := MODULES.get(command or ""):
+        columns += getattr(import_module(module), "COLUMNS", ())
         if not columns:
             raise UsageError(f"{command}: its columns depend on what it is given; `hookcli schema` describes all")
     elif command in (probes := registry.names("probes")):

@@ -58,7 +58,9 @@ def sweep(
     output = Output(replace(options, sort=options.sort or "order"))
     output.check_columns(SWEEP)
     if own.heads and (own.experts or own.quantize):
-        raise UsageError(f"--heads and --{'experts' if own.experts else 'quantize'}: leave one of them out")
+        raise UsageError(
+            f"--heads and --{'experts' if own.experts else 'quantize'}: leave one of them out"
+        )  # another word
     if own.quantize and own.operation != SweepOptions.operation:
         raise UsageError(f"--quantize and --with {own.operation}: leave one of them out")
     with salvaging(output) as progress:
@@ -66,7 +68,7 @@ def sweep(
         from hookcli.engine.sweep.run import SweepRun
         from hookcli.engine.sweep.trials import Sweep
 
-        of = "heads" if own.heads else "experts" if own.experts else "modules"
+        of = "heads" if own.heads else "experts" if own.experts else "modules"  # another word
         plan = Sweep(own.operation, of, own.quantize, parse_depth(options.depth), options.seed)
         plan.edit("*")  # a mistake ends here
         setting = setting_of(options, bool(options.train))

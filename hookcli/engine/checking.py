@@ -16,7 +16,7 @@ from torch import nn
 from hookcli.checks.base import IN_EVAL
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
-from hookcli.checks.selection import CheckPlan, CheckSettings, make_plan
+from hookcli.checks.selection import SETTINGS, CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
 from hookcli.engine.gradients import GRADIENTS
@@ -108,7 +108,7 @@ def plan_of(
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"{function} needs an nn.Module, not {type(model).__name__}")
-    names = CheckSettings.__annotations__
+    names = SETTINGS
     keywords = {name: value for name, value in settings.items() if name not in names}
     given = as_called(function, model, inputs, keywords, names)
     return make_plan(**{name: settings[name] for name in names if name in settings}, keep=keep), given

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hookcli.registry.capability import capabilities
+
 GRADIENTS_OF = ("parameters", "outputs", "inputs")
 VIA = ("tensor", "module")
 VECTORS = ("ones", "randn")
@@ -15,8 +17,8 @@ AMP = ("bfloat16", "float16")
 ATTENTION = ("math", "flash", "efficient", "cudnn")
 """The kernels of scaled_dot_product_attention, as torch.nn.attention.SDPBackend has them."""
 BACKENDS = ("gloo", "nccl")
-FURTHER_PROBES = ("attention", "experts", "spectrum")
-"""Probes of hookcli that `run` and `check` add to what they measure, each by an option of its name."""
+FURTHER_PROBES = {one.name: one.flag for one in capabilities() if one.flag}
+"""Probes of capabilities that `run` and `check` add to what they measure, each by an option of its name."""
 OPTIMIZERS = ("sgd", "adamw")
 COMM_HOOKS = (
     *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),

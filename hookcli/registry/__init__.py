@@ -1,26 +1,24 @@
 """The registry of plugins. Finding a plugin reads metadata only; loading imports that one.
 
-Built-in plugins are listed in `built_in`; other distributions declare theirs as entry points in the groups
-`hookcli.sources`, `hookcli.probes`, `hookcli.reporters`, `hookcli.checks` and `hookcli.edits`.
+Built-in plugins are listed in `built_in`, or in the manifests of capabilities; other distributions declare theirs as
+entry points in the groups `hookcli.sources`, `hookcli.probes`, `hookcli.reporters`, `hookcli.checks` and
+`hookcli.edits`, or together as a `hookcli.capabilities`.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from hookcli.errors import PluginError, UserCode, in_brief, unknown
 from hookcli.registry.built_in import BUILT_IN
+from hookcli.registry.capability import broken, capabilities, declared
 from hookcli.registry.interfaces import misfit
-from hookcli.system.files import content
 
 KINDS = ("sources", "probes", "reporters", "checks", "edits")
 
@@ -78,33 +76,19 @@ def remarks() -> list[str]:
     return texts
 
 
-def _any_declared() -> bool:
-    """Return whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
-    for place in map(Path, sys.path):
-        if place.is_file():
-            return True  # a zip file: leave it to those who can read it
-        with suppress(OSError), os.scandir(place) as folders:
-            for folder in folders:
-                if folder.name.endswith((".dist-info", ".egg-info")):
-                    with suppress(OSError):
-                        if b"[hookcli." in content(Path(folder, "entry_points.txt")):
-                            return True
-    return False
-
-
 @cache
 def _external() -> tuple[Plugin, ...]:
-    """Return the plugins that installed distributions declare, cached for the process."""
-    if not _any_declared():
-        return ()
-    from importlib.metadata import entry_points
-
-    declared = set()
+    """Return the plugins that installed distributions declare, one by one or by a capability; cached."""
+    found = set()
     for kind in KINDS:
-        for entry in entry_points(group=f"hookcli.{kind}"):
+        for entry in declared(kind):
             owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
-            declared.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
-    return tuple(sorted(declared))
+            found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
+        for one in capabilities():
+            if one.distribution != "hookcli":
+                found |= {Plugin(kind, name, target, one.distribution) for name, target in one.plugins(kind).items()}
+    _remarks.update(broken)
+    return tuple(sorted(found))
 
 
 def plugins(kind: str) -> Iterator[Plugin]:

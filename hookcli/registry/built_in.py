@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-BUILT_IN = {
+from hookcli.registry.capability import capabilities
+
+_CORE = {
     "sources": {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
         "timm": "hookcli.sources.timm:TimmSource",
@@ -19,9 +21,6 @@ BUILT_IN = {
         "graph": "hookcli.probes.graph:GraphProbe",
         "trace": "hookcli.probes.trace:TraceProbe",
         "flow": "hookcli.probes.flow:FlowProbe",
-        "attention": "hookcli.probes.attention:AttentionProbe",
-        "experts": "hookcli.probes.experts:ExpertsProbe",
-        "spectrum": "hookcli.probes.spectrum:SpectrumProbe",
     },
     "reporters": {
         name: f"hookcli.reporters.{'pictures' if name in ('svg', 'png') else name}:{name.title()}Reporter"
@@ -75,13 +74,6 @@ BUILT_IN = {
         "HK042": "hookcli.checks.compiling:LeftUncompiled",
         "HK043": "hookcli.checks.compiling:TooManyBreaks",
         "HK044": "hookcli.checks.finite:LossJumped",
-        "HK045": "hookcli.checks.attention:AttentionCollapse",
-        "HK046": "hookcli.checks.attention:AttentionLogits",
-        "HK047": "hookcli.checks.attention:HeadWithoutEffect",
-        "HK048": "hookcli.checks.experts:DeadExpert",
-        "HK049": "hookcli.checks.experts:RouterCollapse",
-        "HK050": "hookcli.checks.experts:DroppedTokens",
-        "HK051": "hookcli.checks.collapse:RankCollapse",
         "HK052": "hookcli.checks.replicas:ReplicasDiffer",
         "HK053": "hookcli.checks.training:NotInOptimizer",
         "HK054": "hookcli.checks.training:StillWeights",
@@ -92,3 +84,8 @@ BUILT_IN = {
     }
     | {"from": "hookcli.hooks.edits.dumps:from_dump"},
 }
+_OWN = [one for one in capabilities() if one.distribution == "hookcli"]
+BUILT_IN: dict[str, dict[str, str]] = {}
+for _kind, _plugins in _CORE.items():
+    _all = _plugins | {name: target for one in _OWN for name, target in one.plugins(_kind).items()}
+    BUILT_IN[_kind] = dict(sorted(_all.items())) if _kind == "checks" else _all

@@ -15,7 +15,7 @@ import forks
 import pytest
 from typer.main import get_command
 
-from hookcli.commands import COMMANDS, QUESTIONS
+from hookcli.commands import COMMANDS, MODULES, QUESTIONS
 from hookcli.commands.app import build_app
 from hookcli.commands.options import SEVERAL, SHARED
 from hookcli.probes.shapes import ShapesProbe
@@ -24,6 +24,7 @@ from hookcli.sources.losses import NAMED
 
 Cli = Callable[..., Any]
 GOLDEN = Path(__file__).parent.parent / "golden" / "help"
+OF_CAPABILITIES = Path(__file__).parent.parent / "capabilities"
 BACKWARD = ("grads", "graph", "trace", "comm", "check", "diff")
 
 
@@ -57,7 +58,8 @@ def test_golden(cli: Cli, command: str, request: pytest.FixtureRequest) -> None:
 
 def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
     """Hold a page against its golden file, or write that anew."""
-    path = GOLDEN / f"{name}.txt"
+    own = MODULES.get(name, "").startswith("hookcli.capabilities.")
+    path = OF_CAPABILITIES / name / "help.txt" if own else GOLDEN / f"{name}.txt"
     if request.config.getoption("--golden"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
@@ -76,7 +78,7 @@ def test_every_option_of_a_command_is_in_its_whole_help(cli: Cli, command: str) 
 def test_first_page_lists_every_command_once_with_the_first_line_of_its_help() -> None:
     assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(COMMANDS)
     for name, line in COMMANDS.items():
-        assert inspect.getdoc(getattr(import_module(f"hookcli.commands.{name}"), name)).splitlines()[0] == line
+        assert inspect.getdoc(getattr(import_module(MODULES[name]), name)).splitlines()[0] == line
 
 
 def test_choices_are_listed_where_they_are_chosen(cli: Cli) -> None:

@@ -73,7 +73,7 @@ class Side:
         if self.amp:
             meta["amp"] = str(self.amp).removeprefix("torch.")
         if self.attention:
-            meta["attention"] = self.attention
+            meta["attention"] = self.attention  # another word
         return meta
 
     @property

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookcli.engine.preserve import SavedValues
 from hookcli.hooks.torch_private.modules import Convolution
-from hookcli.probes.attention import HEAD_COUNTS
+from hookcli.probes.shared.module_facts import HEAD_COUNTS
 from hookcli.tensors.tree import is_plain
 
 ChangedWeight = tuple[nn.Parameter, Any, Callable[[Tensor], Tensor]]  # the index of the part that changes, and how
@@ -84,7 +84,7 @@ def _head_count(module: nn.Module) -> int:
 def _projection(modules: dict[str, nn.Module], fqn: str) -> str:
     """The name of the output projection, a part of attention or of the module around it (BERT's); "" without one."""
     owner, _, last = fqn.rpartition(".")
-    places = (fqn, owner) if last in ("self", "attention") else (fqn,)
+    places = (fqn, owner) if last in ("self", "attention") else (fqn,)  # another word
     names = (f"{place}.{part}{first}".strip(".") for place in places for part in _PROJECTIONS for first in ("", ".0"))
     return next((name for name in names if name in modules and matrices(modules[name])), "")
 

@@ -38,7 +38,9 @@ from hookcli.tensors import tree
 _BAR = 16  # characters
 _LOOKED_FOR = {
     "heads": "none was found among classes named after attention, with num_heads or the like and an output projection",
-    "experts": "none was found in a list, or a weight of three dimensions, of a module that is called experts",
+    "experts": (  # another word
+        "none was found in a list, or a weight of three dimensions, of a module that is called experts"
+    ),
 }
 
 

@@ -26,6 +26,8 @@ from hookcli.tensors.chunks import fetched
 from hookcli.tensors.non_finite import Kinds, kinds_of
 
 _FUSED = "scaled_dot_product_attention"
+HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+"""The attributes of modules, and of configurations, that hold the number of heads."""
 
 
 def acts_in_training(module: nn.Module) -> bool:

@@ -8,20 +8,25 @@ from functools import lru_cache
 from typing import Any
 
 from hookcli.errors import UsageError, unknown
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.table.column import Column, Kind, Shown
-from hookcli.table.columns.attention import ATTENTION
 from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.columns.costs import COMMUNICATION, COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
 from hookcli.table.columns.places import PLACES
-from hookcli.table.columns.routing import ROUTING
-from hookcli.table.columns.spectra import SPECTRA
 from hookcli.table.columns.statistics import STATISTICS
 from hookcli.table.columns.sweep import SWEEP
 from hookcli.table.columns.training import TRAINING
 
-_OF_PROBES = (ATTENTION, ROUTING, SPECTRA, SWEEP)
-FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS, *_OF_PROBES)
+OF_CAPABILITIES: Mapping[str, Sequence[Column]] = {
+    one.name: load_text(one.columns) for one in capabilities() if one.columns
+}
+"""The columns that each capability declares."""
+FAMILIES = (
+    *(PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS),
+    *OF_CAPABILITIES.values(),
+    SWEEP,
+)
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
 """The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
-from hookcli.table.columns.attention import ATTENTION as OF_HEADS
 from hookcli.table.columns.costs import MEMORY_KINDS
-from hookcli.table.columns.routing import ROUTING
 from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
@@ -49,27 +47,17 @@ def _leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, .
     return tuple(replace(c, drop=first.index(c.name) - len(first)) if c.name in first else c for c in columns)
 
 
-ATTENTION = (*columns_named("fqn", "type", "call", "index"), *OF_HEADS)
-"""Heads of attention."""
 FLOW = _leaving(
     columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype"),
     ("number", "call", "input_shape", "kind"),
 )
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
-EXPERTS = (*columns_named("fqn", "type"), *ROUTING)
-"""Layers of a mixture of experts, each followed by its experts."""
 _CHANGED = ("head", "expert", "output_change", "outputs", "loss", "loss_change", "logit", "logit_change", "bottleneck")
 SWEEP = columns_named("order", "fqn", "type", *_CHANGED, "index", order="Rank")
 PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 
 SPECTRAL = columns_named("spectral_norm", "stable_rank")
-SPECTRUM = columns_named(
-    *("fqn", "kind", "type", "calls", "index", "path", "shape", "dimensions", "effective_rank", "input_rank"),
-    *("token_spread", "input_spread", "stable_rank", "spectral_norm", "top_share"),
-    shape="Matrix",
-)
-"""Ranks of outputs, as matrices of tokens by features, of weights and of their updates."""
 WEIGHTS = _leaving(
     (
         *columns_named("fqn", "kind", "type", "file", "shape", "dtype", "bytes", fqn="Name"),

@@ -6,6 +6,8 @@ from hookcli.table.column import Bar, Column, Kind
 
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "judged": True}
 SWEEP = (
+    Column("head", "Head", identity=True, alike=True, kind=Kind.COUNT, charted=False, compared=False),
+    Column("expert", "Expert", kind=Kind.COUNT, identity=True, detail=True, compared=False, charted=False),
     Column("bottleneck", "Bottleneck", kind=Kind.FLAG, compared=False),
     Column("outputs", "Outputs", kind=Kind.NAMES, compared=False, left=True),
     Column("output_change", "Output change", bar=Bar.LOG, **_FIGURE),

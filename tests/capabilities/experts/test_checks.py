@@ -13,9 +13,9 @@ from probes.routed_models import NUMBER, WIDTH, Capacity, Dense, Inline, Listed
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.capabilities.experts.routing import NO_ROUTER
 from hookcli.cli import main
 from hookcli.table import Report
-from hookcli.table.routing import NO_ROUTER
 
 IDS = ("HK048", "HK049", "HK050")
 

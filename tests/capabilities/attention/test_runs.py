@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from probes.attention_nets import GPT, HEADS, TOKENS, plant
+from capabilities.attention.nets import GPT, HEADS, TOKENS, plant
 from probes.test_attention import Masked, measured
 from support import equal
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hookcli
+from hookcli.capabilities.attention.probe import AttentionProbe
 from hookcli.cli import main
 from hookcli.hooks.session import HookSession
-from hookcli.probes.attention import AttentionProbe
 from hookcli.probes.shared import attention_heads
 from hookcli.record.file.reading import read_record
 from hookcli.table import Row
@@ -153,7 +153,7 @@ def test_attention_that_has_nothing_to_choose_or_is_not_finite_is_no_row() -> No
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "net.py").write_text(
-        "from probes.attention_nets import GPT, plant\n\n\n"
+        "from capabilities.attention.nets import GPT, plant\n\n\n"
         "def net():\n    model = GPT()\n    plant(model)\n    return model\n"
     )
     given = [str(tmp_path / "net.py:net"), "--input", "2x40:int64"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from probes.attention_nets import GPT, figures
+from capabilities.attention.nets import GPT, figures
 from probes.test_attention import measured, require_same
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -161,7 +161,7 @@ def test_empty_tensors(attend: Attend) -> None:
 
 
 def test_heads_are_not_alike_because_all_tokens_are_0_or_1(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "net.py").write_text("from probes.attention_nets import GPT as net\n")
+    (tmp_path / "net.py").write_text("from capabilities.attention.nets import GPT as net\n")
     assert main(["attention", str(tmp_path / "net.py:net"), "--input", "2x40:int64"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "none of 8 heads" in text and "all tokens were 0 or 1 (--data gives real ones), so heads" in text

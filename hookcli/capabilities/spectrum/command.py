@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
+from hookcli.capabilities.spectrum.layout import COLUMNS as COLUMNS
 from hookcli.commands.option_fields import choice
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, LookOptions, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
-from hookcli.table.columns.layouts import SPECTRUM
 
 EXAMPLES = (
     "hookcli spectrum resnet50",
@@ -18,7 +18,6 @@ EXAMPLES = (
     "hookcli spectrum net.py:Net --data train.py:loader --batches 8",
     "hookcli spectrum resnet18 --of weights --sort effective_rank",
 )
-COLUMNS = SPECTRUM
 FIRST = "of weights input batch_size data depth match columns sort format output"
 
 

@@ -8,7 +8,7 @@ _LEAST: dict[str, Any] = {"merge": Merge.LEAST}
 _MOST: dict[str, Any] = {"merge": Merge.MOST}
 _COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
 
-ATTENTION = (
+DECLARED = (
     Column("head", "Head", identity=True, alike=True, **_COUNT),
     Column("heads", "Heads", merge=Merge.SUM, shown=Shown.SET, usual=1, total="heads", **_COUNT),
     Column("queries", "Queries", merge=Merge.MOST, shown=Shown.ASKED, **_COUNT),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from hookcli.capabilities.attention.layout import COLUMNS as COLUMNS
 from hookcli.commands.options import SEVERAL, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
-from hookcli.table.columns.layouts import ATTENTION
 
 EXAMPLES = (
     "hookcli attention vit_b_16",
     "hookcli attention net.py:GPT --data data.py:loader --batches 10 --format csv",
 )
-COLUMNS = ATTENTION
 FIRST = "weights input batch_size data batches train depth match columns sort format output"
 _Options = Annotated[Options, all_but("ops", *SEVERAL)]
 

@@ -6,7 +6,7 @@ from hookcli.table.column import Bar, Column, Kind, Merge
 
 _LEAST: dict[str, Any] = {"merge": Merge.LEAST, "lowest_of": "effective_rank"}
 _MOST: dict[str, Any] = {"merge": Merge.MOST, "lowest_of": "effective_rank"}
-SPECTRA = (
+DECLARED = (
     Column("dimensions", "Dimensions", kind=Kind.COUNT, charted=False, drop=20, **_MOST),
     Column("effective_rank", "Effective rank", kind=Kind.FIGURE, bar=Bar.LOG, **_LEAST),
     Column("input_rank", "Of its input", kind=Kind.FIGURE, drop=40, **_LEAST),

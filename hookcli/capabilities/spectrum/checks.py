@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hookcli.capabilities.spectrum.rank_collapse import ALIKE, collapsed, in_short
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.measurements import ReadsProbes
 from hookcli.table import Finding
-from hookcli.table.rank_collapse import ALIKE, collapsed, in_short
 
 
 class RankCollapse(Check):

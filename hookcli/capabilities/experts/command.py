@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from hookcli.capabilities.experts.layout import COLUMNS as COLUMNS
 from hookcli.commands.options import SEVERAL, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
-from hookcli.table.columns.layouts import EXPERTS
 
 EXAMPLES = ("hookcli experts net.py:MoE --data train.py:loader --batches 20",)
-COLUMNS = EXPERTS
 FIRST = "weights input batch_size data batches train depth columns sort format output"
 _Options = Annotated[Options, all_but("ops", "match", "type", *SEVERAL)]
 

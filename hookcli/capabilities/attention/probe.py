@@ -12,15 +12,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from hookcli.capabilities.attention.head_sums import HeadSums, Scores
+from hookcli.capabilities.attention.heads import NO_ATTENTION, noted, verdict
+from hookcli.capabilities.attention.layout import COLUMNS
 from hookcli.errors import in_brief
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.operators.functions import type_of
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.shared.attention_heads import HeadSums, Scores
+from hookcli.probes.shared.module_facts import HEAD_COUNTS
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns.layouts import ATTENTION
-from hookcli.table.heads import NO_ATTENTION, noted, verdict
 from hookcli.table.meta import Meta
 from hookcli.table.names import around, is_within, is_within_any
 from hookcli.tensors import tree
@@ -29,7 +30,6 @@ _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
 _ACROSS = re.compile(r"cross|encoder_?attn|enc_?dec|multihead_attn", re.IGNORECASE)
 _OF_OTHERS = ("encoder_hidden_states", "key_value_states", "memory", "context")
-HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _UNSEEN = "no attention was seen in it: another formula, a compiled or fused path, or another library (flash_attn)"
 
 
@@ -37,7 +37,7 @@ class AttentionProbe(Probe):
     """A row per head of each call of attention. The weights are computed again, in blocks; dropout is ignored."""
 
     name = "attention"
-    columns = ATTENTION
+    columns = COLUMNS
     grouping = "disjoint"
     fastpath = False
     merges_batches = in_steps = True

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from probes.attention_nets import GPT, HEADS, SIZE, TOKENS, plant
+from capabilities.attention.nets import GPT, HEADS, SIZE, TOKENS, plant
+from hookcli.table.heads import NO_ATTENTION
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import hookcli
 from hookcli.table import INFO
-from hookcli.table.heads import NO_ATTENTION
 
 IDS = ("HK045", "HK046", "HK047")
 

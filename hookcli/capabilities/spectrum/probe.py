@@ -9,6 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hookcli.capabilities.spectrum.layout import COLUMNS
+from hookcli.capabilities.spectrum.rank_collapse import collapsed, in_short
+from hookcli.capabilities.spectrum.spectra import FLOOR, NOT_FINITE, WIDEST, Figures, Matrix
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import selects_parameter
 from hookcli.hooks.session import HookSession
@@ -16,13 +19,10 @@ from hookcli.probes.base import Probe
 from hookcli.probes.shared.dead_units import FEATURES_LAST, FEATURES_SECOND
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns.layouts import SPECTRUM
 from hookcli.table.formatting import number
 from hookcli.table.meta import Meta
 from hookcli.table.names import in_words, is_within
-from hookcli.table.rank_collapse import collapsed, in_short
 from hookcli.tensors import tree
-from hookcli.tensors.spectra import FLOOR, NOT_FINITE, WIDEST, Figures, Matrix
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
@@ -56,7 +56,7 @@ class SpectrumProbe(Probe):
     """
 
     name = "spectrum"
-    columns = SPECTRUM
+    columns = COLUMNS
     merges_batches = inside_compiled = in_steps = True
 
     def __init__(self, *, of: str | None = None) -> None:

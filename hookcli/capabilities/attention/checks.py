@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hookcli.capabilities.attention import heads
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.measurements import ReadsProbes
-from hookcli.table import INFO, Finding, Row, Skipped, heads
+from hookcli.table import INFO, Finding, Row, Skipped
 from hookcli.table.formatting import number
 
 

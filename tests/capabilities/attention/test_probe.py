@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from probes.attention_nets import GPT, HEADS, SIZE, TOKENS, figures, plant
+from capabilities.attention.nets import GPT, HEADS, SIZE, TOKENS, figures, plant
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 

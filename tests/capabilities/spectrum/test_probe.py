@@ -16,8 +16,9 @@ from small_models import small
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.capabilities.spectrum.probe import SpectrumProbe
+from hookcli.capabilities.spectrum.spectra import Matrix
 from hookcli.hooks.session import HookSession
-from hookcli.probes.spectrum import SpectrumProbe
 from hookcli.record.file.reading import read_record
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import SPECTRUM
@@ -25,7 +26,6 @@ from hookcli.table.folding import folded
 from hookcli.table.grouping import group_rows
 from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.statistics import spectrum
-from hookcli.tensors.spectra import Matrix
 
 Cli = Callable[..., Any]
 Net = tuple[nn.Module, list[Tensor]]
@@ -229,7 +229,7 @@ def test_what_has_no_row_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("1.weight", "with NaN or Inf") in reasons and ("1", "with NaN or Inf") in reasons
     assert report.totals["verdict"] == "NaN or Inf in 1.weight"
     assert ("3.weight", "more than 2,048 rows and columns") in reasons and "0" in report and "2.weight" in report
-    monkeypatch.setattr("hookcli.probes.spectrum._MOST", 300)
+    monkeypatch.setattr("hookcli.capabilities.spectrum.probe._MOST", 300)
     [report] = hookcli.capture(nn.Sequential(*map(nn.ReLU, [False] * 4)), torch.randn(8, 8), probes="spectrum")
     assert [item.fqn for item in report.skipped if "narrow with --match" in item.reason] == ["", "1", "2", "3"]
 

@@ -8,7 +8,7 @@ _COUNT: dict[str, Any] = {"kind": Kind.COUNT, "merge": Merge.SUM}
 _SIZE: dict[str, Any] = {"kind": Kind.COUNT, "alike": True, "charted": False, "compared": False}
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "merge": Merge.LEAST}
 _SHARE: dict[str, Any] = {"kind": Kind.SHARE, "drop": 57}
-ROUTING = (
+DECLARED = (
     Column("expert", "Expert", kind=Kind.COUNT, identity=True, detail=True, compared=False, charted=False),
     Column("experts", "Experts", drop=41, **_SIZE),
     Column("top_k", "Top k", drop=42, **_SIZE),

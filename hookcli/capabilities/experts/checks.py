@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 
+from hookcli.capabilities.experts.routing import NO_ROUTER, layers_of, least_tokens
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.measurements import ReadsProbes
 from hookcli.table import Finding, Row, Skipped
 from hookcli.table.formatting import listed, percent
-from hookcli.table.routing import NO_ROUTER, layers_of, least_tokens
 
 _FAR = 5.0  # standard deviations; beyond it lies one value of 3.5 million
 _FIXED = 50.0  # beyond what tokens do to scores: a bias, or a mask

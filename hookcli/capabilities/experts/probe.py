@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookcli.capabilities.experts.layout import COLUMNS
+from hookcli.capabilities.experts.routers import Router, find_router, note_computed, sums_of
+from hookcli.capabilities.experts.routing import verdict
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.shared.routers import Router, find_router, note_computed, sums_of
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns.layouts import EXPERTS
 from hookcli.table.meta import Meta
 from hookcli.table.names import owner_of
-from hookcli.table.routing import verdict
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import cause
 from hookcli.tensors.tree import type_text
@@ -33,7 +33,7 @@ class ExpertsProbe(Probe):
     """
 
     name = "experts"
-    columns = EXPERTS
+    columns = COLUMNS
     merges_batches = in_steps = True
 
     def attach(self, session: HookSession) -> None:

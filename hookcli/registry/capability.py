@@ -1,0 +1,144 @@
+"""Capabilities of hookcli: what a folder, or another distribution, adds to the command line and to what is measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from hookcli.errors import PluginError, UserCode, class_name, in_brief
+from hookcli.system.files import content
+
+_FOLDER = Path(__file__).parents[1] / "capabilities"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capability:
+    """The manifest of a capability: plain values, and texts such as "package.module:attribute", which load nothing.
+
+    `name` is that of its command, its probe and its flag. A capability of another distribution is an entry point of the
+    group `hookcli.capabilities` with this name.
+    """
+
+    name: str
+    page: str
+    """Where its documentation is: a page below docs/, or an address."""
+    after: str = ""
+    """The command after which its own stands in the help, under the same question; "" for the end of the last one."""
+    summary: str = ""
+    """The first line of its command's help."""
+    command: str = ""
+    """The module of its command, with a function of the capability's name; "" for the probe on a model, as it is."""
+    probe: str = ""
+    """Its probe, a class."""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """Its checks, classes by id."""
+    columns: str = ""
+    """The columns that it declares: names with rules that hold in every report."""
+    flag: str = ""
+    """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
+    distribution: str = "hookcli"
+    """The distribution that provides it; found, not given."""
+
+    def plugins(self, kind: str) -> Mapping[str, str]:
+        """Its plugins of this kind, by name."""
+        if kind == "probes":
+            return {self.name: self.probe} if self.probe else {}
+        return self.checks if kind == "checks" else {}
+
+
+def load_text(target: str) -> Any:
+    """The object that a manifest names as "package.module:attribute"."""
+    module, _, attribute = target.partition(":")
+    return attrgetter(attribute)(import_module(module))
+
+
+@cache
+def capabilities() -> Sequence[Capability]:
+    """All capabilities: hookcli's own, then those of other distributions, each in the order of their names.
+
+    A manifest of another distribution that can't be read is left out, and `broken` says why. Of two with one name the
+    first is taken; `require_no_two` raises.
+    """
+    own = (path.parent.name for path in _FOLDER.glob("*/__init__.py"))
+    found: list[Capability] = [import_module(f"hookcli.capabilities.{name}").CAPABILITY for name in sorted(own)]
+    for entry in sorted(declared("capabilities"), key=lambda entry: entry.name):
+        owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
+        named = f"capability {entry.name!r} (from {owner})"
+        try:
+            with UserCode(partial(_unloaded, named)):
+                manifest = entry.load()
+                if not isinstance(manifest, Capability):
+                    raise PluginError(f"{named} is no Capability, but {class_name(manifest)}")
+                found.append(replace(manifest, name=entry.name, distribution=owner))
+        except PluginError as error:
+            broken[str(error)] = None
+    by_name: dict[str, Capability] = {}
+    for one in found:
+        if one.name in by_name:
+            owners = f"{by_name[one.name].distribution} and {one.distribution}"
+            _ambiguous.append(f"capability {one.name!r} is ambiguous: {owners} both bring it; uninstall one")
+        by_name.setdefault(one.name, one)
+    return tuple(by_name.values())
+
+
+def _unloaded(named: str, error: BaseException) -> PluginError:
+    return PluginError(f"{named} does not load: {in_brief(error)}")
+
+
+broken: dict[str, None] = {}
+"""Why manifests of other distributions were left out."""
+_ambiguous: list[str] = []
+
+
+def require_no_two() -> None:
+    """Raises PluginError if two capabilities have one name."""
+    capabilities()
+    if _ambiguous:
+        raise PluginError(_ambiguous[0])
+
+
+def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> dict[str, tuple[str, ...]]:
+    """The names of commands under each heading, each of the added ones after the command that its manifest names.
+
+    Several that name one command follow it in their own order.
+    """
+    lists = {heading: list(names) for heading, names in core.items()}
+    last: dict[str, str] = {}
+    for one in added:
+        before = last.get(one.after, one.after)
+        names = next((names for names in lists.values() if before in names), [*lists.values()][-1])
+        names.insert(names.index(before) + 1 if before in names else len(names), one.name)
+        last[one.after] = one.name
+    return {heading: tuple(names) for heading, names in lists.items()}
+
+
+def declared(kind: str) -> Iterator[Any]:
+    """The entry points of this kind that installed distributions declare."""
+    if not _any_declared():
+        return
+    from importlib.metadata import entry_points
+
+    yield from entry_points(group=f"hookcli.{kind}")
+
+
+@cache
+def _any_declared() -> bool:
+    """Return whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
+    for place in map(Path, sys.path):
+        if place.is_file():
+            return True  # a zip file: leave it to those who can read it
+        with suppress(OSError), os.scandir(place) as folders:
+            for folder in folders:
+                if folder.name.endswith((".dist-info", ".egg-info")):
+                    with suppress(OSError):
+                        if b"[hookcli." in content(Path(folder, "entry_points.txt")):
+                            return True
+    return False

@@ -1,0 +1,15 @@
+"""How many values are positive in what each layer returns."""
+
+from hookcli.registry.capability import Capability
+
+CAPABILITY = Capability(
+    name="signs",
+    page="https://example.org/signs",
+    after="experts",
+    summary="Show how many values of each layer are positive.",
+    command="hookcli_signs.command",
+    probe="hookcli_signs.probe:SignsProbe",
+    checks={"SIGNS": "hookcli_signs.checks:OneSided"},
+    columns="hookcli_signs.columns:DECLARED",
+    flag="Also the signs of what layers return (hookcli signs).",
+)

@@ -1,0 +1,143 @@
+"""Capabilities: one of another distribution does what hookcli's own do, and each of these can be deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import swept
+
+import hookcli
+from hookcli.registry.capability import Capability, capabilities, placed
+
+HERE = Path(__file__).parent
+PACKAGE = Path(hookcli.__file__).parent
+DOCS = HERE.parent / "docs"
+OWN = [one.name for one in capabilities() if one.distribution == "hookcli"]
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        nn.init.constant_(self[2].weight, 0.0)
+        nn.init.constant_(self[2].bias, -1.0)
+"""
+TRAIN = """
+import torch
+from net import Net
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(4, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def command(folder: Path, paths: list[Path], *argv: str) -> subprocess.CompletedProcess[str]:
+    """A command line of a new interpreter: manifests are read as hookcli is imported."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    words = [sys.executable, "-m", "hookcli", *argv]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with the distribution of a capability, as pip installs it."""
+    folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source")
+    shutil.copytree(HERE / "capability_dist", source, dirs_exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(folder)]
+    subprocess.run([*pip, str(source)], check=True)
+    return folder
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def test_a_capability_of_another_distribution_does_all_that_hookcli_s_own_do(site: Path, net: Path) -> None:
+    paths = [site, PACKAGE.parent]
+    ran = command(net, paths, "signs", "net.py:Net", "--input", "3x4", "--format", "json")
+    [report] = json.loads(ran.stdout)["reports"]
+    assert [row["positive"] for row in report["rows"]][1] == 0 and report["rows"][1]["largest"] == -1.0
+    assert "'lost' (from hookcli-signs 0.3) does not load: ModuleNotFoundError" in ran.stderr and ran.returncode == 0
+    ran = command(net, paths, "check", "net.py:Net", "--input", "3x4", "--signs")
+    assert ran.returncode == 0 and "SIGNS  warning  2: no value is positive" in ran.stdout
+    ran = command(net, paths, "run", "--signs", "--check", "train.py")
+    assert "SIGNS  warning  2: no value is positive" in ran.stderr
+    shown = command(net, paths, "show", "train.run.jsonl", "--over-time", "positive", "--match", "2", "-f", "json")
+    assert [row["positive[2]"] for row in json.loads(shown.stdout)["reports"][0]["rows"]] == [0, 0, 0]
+
+
+def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
+    paths = [site, PACKAGE.parent]
+    lines = command(net, paths, "--help").stdout.splitlines()
+    (number,) = (number for number, line in enumerate(lines) if line.startswith("  signs "))
+    assert lines[number - 1].split()[0] == "experts" and "layer are positive" in lines[number]
+    rows = json.loads(command(net, paths, "plugins", "--format", "json").stdout)["reports"][0]["rows"]
+    assert {(row["kind"], row["name"]) for row in rows if row["distribution"] == "hookcli-signs 0.3"} == {
+        ("probe", "signs"),
+        ("check", "SIGNS"),
+    }
+    schema = json.loads(command(net, paths, "schema", "signs").stdout)
+    assert "positive" in json.dumps(schema)
+
+
+def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
+    twin = net / "twin-1.dist-info"
+    twin.mkdir()
+    (twin / "METADATA").write_text("Metadata-Version: 2.1\nName: twin\nVersion: 1\n")
+    (twin / "entry_points.txt").write_text("[hookcli.capabilities]\nsigns = hookcli_signs:CAPABILITY\n")
+    ran = command(net, [site, PACKAGE.parent, net], "shapes", "net.py:Net", "--input", "3x4")
+    assert ran.returncode == 2 and len(ran.stderr.splitlines()) == 1
+    assert "capability 'signs' is ambiguous: " in ran.stderr and "uninstall one" in ran.stderr
+
+
+def test_commands_stand_after_the_one_that_they_name() -> None:
+    added = [Capability(name=name, page="", after=after) for name, after in (("x", "a"), ("y", "a"), ("z", "none"))]
+    assert placed({"one": ["a", "b"], "two": ["c"]}, added) == {"one": ("a", "x", "y", "b"), "two": ("c", "z")}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_each_has_a_page_and_an_own_folder_of_tests(name: str) -> None:
+    (manifest,) = (one for one in capabilities() if one.name == name)
+    assert (DOCS / manifest.page).is_file() and [*(HERE / "capabilities" / name).glob("test_*.py")]
+
+
+@pytest.mark.parametrize("gone", [OWN, *(swept([name]) for name in OWN)], ids=" ".join)
+def test_what_remains_works_without_it(gone: list[str], net: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, copy / "hookcli", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in gone:
+        shutil.rmtree(copy / "hookcli" / "capabilities" / name)
+    lines = [
+        ["--help"],
+        ["plugins", "--load"],
+        ["schema"],
+        ["shapes", "net.py:Net", "--input", "3x4"],
+        ["activations", "net.py:Net", "--input", "3x4"],
+        ["grads", "net.py:Net", "--input", "3x4"],
+        ["sweep", "net.py:Net", "--input", "3x4"],
+        ["check", "net.py:Net", "--input", "3x4"],
+        ["report", "net.py:Net", "--input", "3x4", "-o", "page.html"],
+        ["diff", "net.py:Net", "net.py:Net", "--input", "3x4"],
+    ]
+    script = f"import sys; from hookcli.cli import main; sys.exit(max(main(line) for line in {lines}))"
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    words = [sys.executable, "-c", script]
+    ran = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert not [line for line in ran.stdout.splitlines() if line.split()[:1] and line.split()[0] in gone]
+    recorded = command(net, [copy], "run", "--check", "train.py")
+    assert "All " in recorded.stderr or "HK" in recorded.stderr, recorded.stderr
+    assert command(net, [copy], "show", "train.run.jsonl").returncode == 0
