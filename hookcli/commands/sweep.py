@@ -58,9 +58,8 @@ def sweep(
     output = Output(replace(options, sort=options.sort or "order"))
     output.check_columns(SWEEP)
     if own.heads and (own.experts or own.quantize):
-        raise UsageError(
-            f"--heads and --{'experts' if own.experts else 'quantize'}: leave one of them out"
-        )  # another word
+        other = "experts" if own.experts else "quantize"  # another word
+        raise UsageError(f"--heads and --{other}: leave one of them out")
     if own.quantize and own.operation != SweepOptions.operation:
         raise UsageError(f"--quantize and --with {own.operation}: leave one of them out")
     with salvaging(output) as progress:
