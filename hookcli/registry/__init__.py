@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any
 
 from hookcli.errors import PluginError, UserCode, in_brief, unknown
-from hookcli.registry.built_in import BUILT_IN
+from hookcli.registry.built_in import built_in
 from hookcli.registry.capability import broken, capabilities, declared
 from hookcli.registry.interfaces import misfit
 
@@ -54,7 +54,7 @@ class Plugin:
     @property
     def shadowed(self) -> bool:
         """True if a built-in plugin of the same name is used instead."""
-        return not self.built_in and self.name in BUILT_IN[self.kind]
+        return not self.built_in and self.name in built_in(self.kind)
 
 
 _owners: dict[int, tuple[Plugin, object]] = {}  # by id(); the object is kept alive, so that its id is not reused
@@ -93,7 +93,7 @@ def _external() -> tuple[Plugin, ...]:
 
 def plugins(kind: str) -> Iterator[Plugin]:
     """Return every plugin of a kind without loading it, built-in plugins first."""
-    for name, target in BUILT_IN[kind].items():
+    for name, target in built_in(kind).items():
         yield Plugin(kind, name, target, "hookcli")
     yield from (plugin for plugin in _external() if plugin.kind == kind)
 
@@ -105,7 +105,7 @@ def names(kind: str) -> list[str]:
 
 def find(kind: str, name: str) -> Plugin:
     """Return the plugin of this name, a built-in one first. Raises PluginError if none or several others have it."""
-    ours = BUILT_IN[kind].get(name)
+    ours = built_in(kind).get(name)
     matching = [Plugin(kind, name, ours, "hookcli")] if ours else []
     matching += (plugin for plugin in _external() if (plugin.kind, plugin.name) == (kind, name))
     for plugin in matching:

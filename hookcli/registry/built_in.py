@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 from hookcli.registry.capability import capabilities
 
 _CORE = {
@@ -84,8 +87,11 @@ _CORE = {
     }
     | {"from": "hookcli.hooks.edits.dumps:from_dump"},
 }
-_OWN = [one for one in capabilities() if one.distribution == "hookcli"]
-BUILT_IN: dict[str, dict[str, str]] = {}
-for _kind, _plugins in _CORE.items():
-    _all = _plugins | {name: target for one in _OWN for name, target in one.plugins(_kind).items()}
-    BUILT_IN[_kind] = dict(sorted(_all.items())) if _kind == "checks" else _all
+
+
+@cache
+def built_in(kind: str) -> Mapping[str, str]:
+    """The built-in plugins of this kind: the core's, and those of hookcli's own capabilities."""
+    own = (one.plugins(kind) for one in capabilities() if one.distribution == "hookcli")
+    plugins = _CORE[kind] | {name: target for each in own for name, target in each.items()}
+    return dict(sorted(plugins.items())) if kind == "checks" else plugins
