@@ -160,7 +160,7 @@ def run(argv: list[str]) -> NoReturn:
 
 def import_hookcli() -> None:
     """Import all of hookcli that needs no more libraries than torch, and is not the program itself."""
-    import hookcli
+    import hookcli.table  # before the columns of capabilities, which it takes
 
     for module in pkgutil.walk_packages(hookcli.__path__, "hookcli."):
         if not re.search("__main__|pytest_plugin|integrations|kernels|_sums$|plot|explorer.app", module.name):

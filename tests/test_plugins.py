@@ -13,6 +13,7 @@ import pytest
 
 from hookcli import registry
 from hookcli.errors import PluginError
+from hookcli.registry.capability import any_declared
 from hookcli.table import Report
 from hookcli.table.files import sound
 
@@ -125,10 +126,10 @@ def test_a_distribution_that_declares_plugins_is_seen_without_importlib(
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "gone")])
     (tmp_path / "other-1.dist-info").mkdir()
     (tmp_path / "other-1.dist-info/entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
-    assert not registry._any_declared()
+    assert not any_declared()
     (tmp_path / "mine-1.dist-info").mkdir()
     (tmp_path / "mine-1.dist-info/entry_points.txt").write_text("[hookcli.probes]\nmine = mine:Probe\n")
-    assert registry._any_declared()
+    assert any_declared()
     (tmp_path / "some.zip").write_bytes(b"")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "some.zip")])
-    assert registry._any_declared()  # it may: a zip file is left to those who can read it
+    assert any_declared()  # it may: a zip file is left to those who can read it

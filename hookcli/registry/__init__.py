@@ -17,7 +17,7 @@ from typing import Any
 
 from hookcli.errors import PluginError, UserCode, in_brief, unknown
 from hookcli.registry.built_in import built_in
-from hookcli.registry.capability import broken, capabilities, declared
+from hookcli.registry.capability import any_declared, broken, capabilities, declared
 from hookcli.registry.interfaces import misfit
 
 KINDS = ("sources", "probes", "reporters", "checks", "edits")
@@ -79,6 +79,8 @@ def remarks() -> list[str]:
 @cache
 def _external() -> tuple[Plugin, ...]:
     """Return the plugins that installed distributions declare, one by one or by a capability; cached."""
+    if not any_declared():
+        return ()
     found = set()
     for kind in KINDS:
         for entry in declared(kind):

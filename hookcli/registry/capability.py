@@ -122,15 +122,14 @@ def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> di
 
 def declared(kind: str) -> Iterator[Any]:
     """The entry points of this kind that installed distributions declare."""
-    if not _any_declared():
+    if not any_declared():
         return
     from importlib.metadata import entry_points
 
     yield from entry_points(group=f"hookcli.{kind}")
 
 
-@cache
-def _any_declared() -> bool:
+def any_declared() -> bool:
     """Return whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
     for place in map(Path, sys.path):
         if place.is_file():

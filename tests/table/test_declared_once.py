@@ -55,6 +55,7 @@ def test_no_other_file_lists_names_of_columns() -> None:
     found = {
         f"{file.relative_to(ROOT)}:{line}": sorted(names & named)
         for file in FILES
+        if file.name not in ("layout.py", "columns.py") or "capabilities" not in file.parts
         for line, named in literals(ast.parse(file.read_text()))
         if len(names & named) > MOST
     }
@@ -84,7 +85,8 @@ def test_no_module_is_loaded_by_string_but_plugins_and_the_packages_own_function
             for text in modules
             if text.startswith("hookcli.") and (ROOT.parent / f"{text.replace('.', '/')}.py").exists()
         }
-        assert name in BY_NAME or not known, name
+        own = name.startswith("capabilities/") and all(text.startswith(folder) for text in known)  # a manifest
+        assert name in BY_NAME or own or not known, name
 
 
 def test_names_are_keys_and_titles_are_for_people() -> None:

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 from capabilities.attention.nets import GPT, HEADS, SIZE, TOKENS, plant
-from hookcli.table.heads import NO_ATTENTION
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import hookcli
+from hookcli.capabilities.attention.heads import NO_ATTENTION
 from hookcli.table import INFO
 
 IDS = ("HK045", "HK046", "HK047")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.attention.nets import GPT, figures
-from probes.test_attention import measured, require_same
+from capabilities.attention.test_probe import measured, require_same
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli import capture
-from hookcli.probes.shared import attention_heads
+from hookcli.capabilities.attention import head_sums
 from hookcli.table import Report
 
 
@@ -33,7 +33,7 @@ def require_same(report: Report, fqn: str, oracle: list[dict[str, float]], witho
 @pytest.mark.parametrize("kernel", ["fused", "hand", "einsum"])
 @pytest.mark.parametrize("block", [1 << 19, 64])
 def test_a_gpt_by_pytorchs_kernel_and_by_hand(kernel: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_heads, "_CPU_BLOCK", block)  # 8 queries at a time
+    monkeypatch.setattr(head_sums, "_CPU_BLOCK", block)  # 8 queries at a time
     model = GPT(kernel)
     plant(model)
     report = measured(model, TOKENS)
@@ -261,7 +261,7 @@ def test_padding_of_another_sequence_leaves_out_no_query(kind: str) -> None:
 
 
 def test_the_offset_that_most_queries_share_is_counted_over_calls_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_heads, "_CPU_BLOCK", 64)
+    monkeypatch.setattr(head_sums, "_CPU_BLOCK", 64)
     torch.manual_seed(0)
     q, k = torch.randn(2, 3, 40, 8), torch.randn(2, 3, 40, 8)
     k[:, 0] = q[:, 0].roll(-2, 1) * 9  # each query's key stands two places before it

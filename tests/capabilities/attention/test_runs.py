@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 from capabilities.attention.nets import GPT, HEADS, TOKENS, plant
-from probes.test_attention import Masked, measured
+from capabilities.attention.test_probe import Masked, measured
 from support import equal
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hookcli
+from hookcli.capabilities.attention import head_sums
 from hookcli.capabilities.attention.probe import AttentionProbe
 from hookcli.cli import main
 from hookcli.hooks.session import HookSession
-from hookcli.probes.shared import attention_heads
 from hookcli.record.file.reading import read_record
 from hookcli.table import Row
 
@@ -62,7 +62,7 @@ class LargestTensor(TorchDispatchMode):
 
 
 def test_memory_does_not_grow_with_the_square_of_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_heads, "_CPU_BLOCK", most := 1 << 16)
+    monkeypatch.setattr(head_sums, "_CPU_BLOCK", most := 1 << 16)
 
     def largest(length: int) -> int:
         q = torch.randn(1, 2, length, 4)

@@ -16,12 +16,12 @@ from small_models import small
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.capabilities.spectrum.layout import COLUMNS
 from hookcli.capabilities.spectrum.probe import SpectrumProbe
 from hookcli.capabilities.spectrum.spectra import Matrix
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.reading import read_record
 from hookcli.table import Report, Row
-from hookcli.table.columns.layouts import SPECTRUM
 from hookcli.table.folding import folded
 from hookcli.table.grouping import group_rows
 from hookcli.tensors.files.pytorch import stored
@@ -281,7 +281,7 @@ def test_a_folded_row_has_all_figures_of_the_block_with_the_lowest_rank() -> Non
         )
         for n, (rank, of_input, spread, stable) in enumerate(figures)
     ]
-    report = Report("spectrum", "net", SPECTRUM, rows, {"containers": ["blocks"]}, {}, [])
+    report = Report("spectrum", "net", COLUMNS, rows, {"containers": ["blocks"]}, {}, [])
     [row] = group_rows(folded(report), 1).rows
     assert row.fqn == "blocks.0-2"
     kept = ("effective_rank", "input_rank", "token_spread", "stable_rank", "spectral_norm", "top_share")
