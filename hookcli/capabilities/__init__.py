@@ -1,1 +1,1 @@
-"""What hookcli can do beyond looking at one run: a folder for each capability, which nothing outside it imports."""
+"""What hookcli does beyond looking at one run, one folder per capability. No code outside a folder imports it."""

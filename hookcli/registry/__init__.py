@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from operator import attrgetter
 from typing import Any
 
 from hookcli.errors import PluginError, UserCode, in_brief, unknown
 from hookcli.registry.built_in import built_in
-from hookcli.registry.capability import any_declared, broken, capabilities, declared
+from hookcli.registry.capability import any_declared, broken, capabilities, declared, load_text
 from hookcli.registry.interfaces import misfit
 
 KINDS = ("sources", "probes", "reporters", "checks", "edits")
@@ -34,10 +32,9 @@ class Plugin:
 
     def load(self) -> object:
         """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
-        module, _, attribute = self.target.partition(":")
         failed = UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}"))
         with nullcontext() if self.built_in else failed:
-            plugin = attrgetter(attribute)(import_module(module))
+            plugin = load_text(self.target)
             if not self.built_in and (wrong := misfit(self.kind, plugin)):
                 raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
         if not self.built_in:
@@ -83,8 +80,7 @@ def _external() -> tuple[Plugin, ...]:
         return ()
     found = set()
     for kind in KINDS:
-        for entry in declared(kind):
-            owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
+        for entry, owner in declared(kind):
             found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
         for one in capabilities():
             if one.distribution != "hookcli":

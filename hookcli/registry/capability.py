@@ -55,7 +55,7 @@ class Capability:
 
 
 def load_text(target: str) -> Any:
-    """The object that a manifest names as "package.module:attribute"."""
+    """Import the object that a manifest or an entry point names as "package.module:attribute"."""
     module, _, attribute = target.partition(":")
     return attrgetter(attribute)(import_module(module))
 
@@ -69,8 +69,7 @@ def capabilities() -> Sequence[Capability]:
     """
     own = (path.parent.name for path in _FOLDER.glob("*/__init__.py"))
     found: list[Capability] = [import_module(f"hookcli.capabilities.{name}").CAPABILITY for name in sorted(own)]
-    for entry in sorted(declared("capabilities"), key=lambda entry: entry.name):
-        owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
+    for entry, owner in sorted(declared("capabilities"), key=lambda found: found[0].name) if any_declared() else ():
         named = f"capability {entry.name!r} (from {owner})"
         try:
             with UserCode(partial(_unloaded, named)):
@@ -120,13 +119,12 @@ def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> di
     return {heading: tuple(names) for heading, names in lists.items()}
 
 
-def declared(kind: str) -> Iterator[Any]:
-    """The entry points of this kind that installed distributions declare."""
-    if not any_declared():
-        return
+def declared(kind: str) -> Iterator[tuple[Any, str]]:
+    """The entry points of this kind that installed distributions declare, each with the distribution."""
     from importlib.metadata import entry_points
 
-    yield from entry_points(group=f"hookcli.{kind}")
+    for entry in entry_points(group=f"hookcli.{kind}"):
+        yield entry, f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
 
 
 def any_declared() -> bool:

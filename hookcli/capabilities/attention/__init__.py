@@ -1,4 +1,4 @@
-"""What each head of attention looks at: entropy, logits, sinks, and heads that are dead, collapsed or alike."""
+"""Attention, head by head: entropy, logits, sinks, and heads that are dead, collapsed or alike."""
 
 from hookcli.registry.capability import Capability
 

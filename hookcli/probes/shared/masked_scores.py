@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -57,12 +56,12 @@ class MaskedScores:
         self._remarks: dict[Place, str] = {}
         self._lost: set[Place] = set()
 
-    def see_module(self, event: HookEvent, is_finite: Callable[[str], bool]) -> None:
+    def see_module(self, event: HookEvent, surely_finite: Callable[[str], bool]) -> None:
         """Note the tensors with infinities that a module returned, where no operators are watched."""
         for path, x in tree.leaves(event.output):
             node = tree.base(x).grad_fn  # to ask a view itself may make a node
             remark = WRITTEN if _is_filled(node) else UNKNOWN
-            if (remark == WRITTEN or node is None) and not is_finite(path):
+            if (remark == WRITTEN or node is None) and not surely_finite(path):
                 self._take_written((event.fqn, event.call, path), x, remark)
 
     def see(self, event: HookEvent) -> None:
@@ -158,25 +157,26 @@ _SHAPES = ("View", "UnsafeView", "Reshape", "Transpose", "Permute", "T", "Slice"
 _COPIES = ("Expand", "Clone", "ToCopy", "Alias", "Topk", "Index", "Gather", "LogSoftmax")
 _SCALED = ("Sub", "Div", "Mul", "Add")
 _FINITE = ("Addmm", "Mm", "Bmm", "Addmv", "Mv", "Convolution", "Linear", "Tanh", "Relu", "NativeLayerNorm")
-"""Those of nodes that make no -inf of finite numbers: between one and the output, only the others may stand."""
+"""Nodes that make no -inf from finite numbers. Only the nodes listed above may stand between one and the output."""
 _DEEP = 8  # nodes
 _HAND_ON = """
-add, alias, cat, chunk, clone, contiguous, cpu, cuda, detach, div, double, expand, expand_as, flatten, flip,
-float, gather, getitem, half, index, index_add, index_copy, index_fill, index_put, index_select, log_softmax,
-masked_fill, masked_scatter, mul, narrow, pad, permute, reshape, roll, scatter, scatter_add, select, setitem,
-slice, split, squeeze, stack, sub, t, take_along_dim, to, transpose, tril, triu, truediv, type, unbind,
-unflatten, unsqueeze, view, where
+add alias cat chunk clone contiguous cpu cuda detach div double expand expand_as flatten flip
+float gather getitem half index index_add index_copy index_fill index_put index_select log_softmax
+masked_fill masked_scatter mul narrow pad permute reshape roll scatter scatter_add select setitem
+slice split squeeze stack sub t take_along_dim to transpose tril triu truediv type unbind
+unflatten unsqueeze view where
 """
 _SCALES = ("mul", "div", "truediv")
-_HANDS_ON = frozenset(re.split(r"\W+", _HAND_ON.strip()))
+_HANDS_ON = frozenset(_HAND_ON.split())
 """Operators after which a -inf of their arguments is still there, and any other number is finite."""
 
 
-def _is_filled(node: Node | None, *, written: bool = False) -> bool:
+def _is_filled(node: Node | None) -> bool:
     """True if a program has written numbers into a tensor of this node, which was the result of a plain layer before.
 
     A logarithm or another function that may make -inf itself, on the way from that layer, leaves it open.
     """
+    written = False
     for _ in range(_DEEP):
         if node is None:
             return False
@@ -202,9 +202,8 @@ def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]
     remarked = []
     for row in rows:
         remark = remarks.get(_place(row))
-        holds = remark and (
-            remark not in _MEANT or (row.stats and row.stats.inf)
-        )  # none before -inf was written into its memory
+        # A tensor held no -inf before it was written into its memory.
+        holds = remark and (remark not in _MEANT or (row.stats and row.stats.inf))
         remarked.append(replace(row, values={**row.values, "scores": remark}) if holds else row)
     return remarked
 

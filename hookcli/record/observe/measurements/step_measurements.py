@@ -290,8 +290,9 @@ class StepMeasurements:
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
-            unused = [] if self.parameters.moved_since(by_probe["inventory"]) else self._model.unused_optimizers()
-            course.note_unused(unused, self.rows.passes)
+            unused = self._model.unused_optimizers()
+            if unused and not self.parameters.moved_since(by_probe["inventory"]):
+                course.note_unused(unused, self.rows.passes)
         return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:

@@ -138,8 +138,8 @@ class ObservedModel:
         optimizer that is not known yet: the step will tell.
         """
         known = _masked.get(type(self.module)) or set()
-        known |= {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)}
-        _masked[type(self.module)] = known
+        if meant := {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)} - known:
+            _masked[type(self.module)] = known = known | meant
         awaited = bool(self._optimizer_steps) and not self.program_trains
         return [
             replace(row, values={**row.values, "scores": WRITTEN})
