@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.probes.shared.masked_scores import MaskedScores, Place, with_remarks
@@ -48,6 +49,11 @@ class ActivationsProbe(_CallStatsProbe):
     def remarks(self) -> Mapping[Place, str]:
         """MASK for each place whose infinities are meant, and what is known of those of a softmax."""
         return self._scores.remarks() if self._scores else {}
+
+    def watch_operators(self) -> None:
+        """Let operators tell which infinities are meant, without a row for each of them."""
+        if self._scores:
+            self.session.on_operators(HookKind.FORWARD, self._scores.see)
 
     def batch_ended(self) -> None:
         super().batch_ended()

@@ -56,6 +56,11 @@ def is_lost(row: Row) -> bool:
     return bool(row.stats and (row.stats.nan or (row.stats.inf and row.get("scores") not in _MEANT)))
 
 
+def is_unexplained(row: Row) -> bool:
+    """True if values of a row are infinite, none is NaN, and nothing says why."""
+    return bool(row.stats and not row.stats.nan and is_lost(row)) and not has_cause(row)
+
+
 def remark_of(rows: Sequence[Row]) -> str | None:
     """The remark on the infinities of several rows together; None if those of one are not meant."""
     held = [row.get("scores") for row in rows if row.stats and (row.stats.inf or row.stats.nan)]

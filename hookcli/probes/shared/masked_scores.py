@@ -82,9 +82,11 @@ class MaskedScores:
         """True if -inf was among an operator's arguments: as a number, or in a tensor whose values it hands on."""
         if any(isinstance(value, float) and value == -inf for value in (*event.args, *event.kwargs.values())):
             return True
+        tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        if name.strip("_") == "log":
+            return any(map(_is_mask, tensors))
         if name.strip("_") not in _HANDS_ON:
             return False
-        tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
         if name.strip("_") in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0])):
             return False
         return any(map(self._holds, tensors)) and all(self._holds(x) or is_finite(x) for x in tensors)
@@ -191,6 +193,11 @@ def _is_filled(node: Node | None) -> bool:
             return False
         node = inputs[0]
     return False
+
+
+def _is_mask(x: Tensor) -> bool:
+    """True if it holds ones and zeros, and nothing else: the logarithm of a mask is meant. False on accelerators."""
+    return on_cpu(x) and bool(((x == 0) | (x == 1)).all() and (x == 0).any() and (x == 1).any())
 
 
 def _place(row: Row) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from hookcli.checks.base import Check
@@ -35,6 +35,12 @@ class JudgedSteps(SoFar):
             self._kept[check.id] = self._step, found
             return found
         return [replace(one, message=f"{one.message} (step {at:,})") for one in kept]
+
+    def withdraw(self, check: str, places: Container[str]) -> None:
+        """Take back the findings of a check at these places: a later step has shown that they are none."""
+        step, findings = self._kept.pop(check, (0, []))
+        if left := [one for one in findings if one.fqn not in places]:
+            self._kept[check] = step, left
 
     def step_of(self, finding: Finding) -> int:
         at, kept = self._kept.get(finding.check, (self._step, []))

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.engine.run_info import describe_run, finished
+from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compiled
+from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.record.observe.measurements.evidence import Evidence
@@ -79,7 +81,10 @@ class StepMeasurements:
         self.rows, self.weights = RowNorms(), ""
         self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
-        session = partial(HookSession, observed, guard=guard, callers_run=True, ops=plan.ops)
+        self.looks_closer = model.is_in_doubt and not (plan.ops or inside)
+        """True if operators are watched for infinities alone."""
+        ops = OPS[0] if self.looks_closer else plan.ops
+        session = partial(HookSession, observed, guard=guard, callers_run=True, ops=ops)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
         outside.unhooked |= compiled
         # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.
@@ -107,10 +112,14 @@ class StepMeasurements:
             session.__enter__()
         for probe in [*self._probes, *([self._times] if self._times else [])]:
             session = self.sessions[0 if probe.inside_compiled else -1]
-            session.operators_too = probe.operators
+            session.operators_too = probe.operators and not self.looks_closer
             session.wrap_callback = partial(self._parts.guarded, self._model.name, probe.name)
             self._guarded(probe.name, partial(probe.attach, session))
-        self.session.operators_too = True  # what an operator made is not blamed on the module that receives it
+            if self.looks_closer and isinstance(probe, ActivationsProbe):
+                session.operators_too = True
+                self._guarded(probe.name, probe.watch_operators)
+        # What an operator made is not blamed on the module that receives it.
+        self.session.operators_too = not self.looks_closer
         gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
         name = self._model.name
         self.session.wrap_callback = partial(self._parts.guarded, name, "first-bad")
@@ -125,6 +134,10 @@ class StepMeasurements:
         self.sessions[-1].wrap_callback = partial(self._parts.guarded, name, "keep-bad")
         if self.keep_bad:
             self._guarded("keep-bad", partial(self.keep_bad.attach, self.sessions[-1]))
+
+    @property
+    def watches_operators(self) -> bool:
+        return self.looks_closer or bool(self._plan.ops)
 
     def _guarded(self, part: str, do: Callable[[], object]) -> None:
         """Do the work of a part, which is left out from then on if it fails."""
@@ -281,7 +294,7 @@ class StepMeasurements:
         if self._training:
             course.look(step, by_probe["inventory"].rows)
         if activations := by_probe.get("activations"):
-            rows = self._model.with_masks(activations.rows)
+            rows = self._model.with_masks(activations.rows, looked=self.watches_operators)
             by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"

@@ -24,7 +24,7 @@ from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
 from hookcli.table import Row
-from hookcli.table.marks import MASK, UNKNOWN, WRITTEN
+from hookcli.table.marks import MASK, UNKNOWN, WRITTEN, is_unexplained
 from hookcli.table.training import TrainingCourse
 from hookcli.tensors.tree import type_text
 from hookcli.tensors.weak import WeakIds
@@ -93,6 +93,8 @@ class ObservedModel:
         """True if a recorded step had a backward pass although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
+        self.is_in_doubt = False
+        """True if nothing told why a value is infinite, so that the next steps watch operators."""
         self.judged = defaultdict[str, JudgedSteps](JudgedSteps)
         """What the checks have found so far, by phase."""
         self.course = TrainingCourse()
@@ -131,22 +133,29 @@ class ObservedModel:
             return []
         return [type(optimizer).__name__ for optimizer in self.optimizers()]
 
-    def with_masks(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def with_masks(self, rows: Sequence[Row], *, looked: bool) -> Sequence[Row]:
         """The rows of outputs; without gradients, no node tells whether -inf is meant.
 
         It is in modules of a class in which it was in training. Before the first step of a program that has an
-        optimizer that is not known yet: the step will tell.
+        optimizer that is not known yet: the step will tell. `looked`: operators were watched; else they are from the
+        next step on, if nothing tells why a value is infinite.
         """
         known = _masked.get(type(self.module)) or set()
-        if meant := {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)} - known:
+        meant = {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)}
+        if meant - known:
             _masked[type(self.module)] = known = known | meant
+        if looked:
+            for judged in self.judged.values():
+                judged.withdraw("HK003", meant)
         awaited = bool(self._optimizer_steps) and not self.program_trains
-        return [
+        rows = [
             replace(row, values={**row.values, "scores": WRITTEN})
             if row.get("scores") == UNKNOWN and (awaited or row.fqn in known)
             else row
             for row in rows
         ]
+        self.is_in_doubt |= not looked and any(map(is_unexplained, rows))
+        return rows
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:

@@ -158,7 +158,7 @@ class OpenSteps:
         self._open.remove(step)
         if step.phase == "train" and step.model.differentiated is None:
             step.model.differentiated = False
-        self.search(step)
+        self.search(step, over=True)
         self.parts.run(step.model.name, "first-bad", lambda: self._search.step_over(step), None)
         step.remove_hooks()
         if step.kept and not self.plan.ended.is_set():
@@ -195,12 +195,17 @@ class OpenSteps:
             step.remove_hooks()
             step.measured.release()
 
-    def search(self, step: ObservedStep) -> None:
+    def search(self, step: ObservedStep, *, over: bool = False) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""
         if self.plan.ended.is_set():
             return
-        if value := self.parts.run(step.model.name, "first-bad", lambda: self._search.look(step), None):
+        if value := self.parts.run(step.model.name, "first-bad", lambda: self._search.look(step, over=over), None):
             step.kept = True
+            self._hand_on(self._sink.non_finite, value)
+
+    def end_search(self) -> None:
+        """Hand on the infinities that are in doubt, as the program ends."""
+        if value := self._search.rest():
             self._hand_on(self._sink.non_finite, value)
 
     def _loss_found(self, value: NonFinite) -> None:

@@ -23,7 +23,7 @@ from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import with_operators
 from hookcli.table.losses import LARGE, LargeUpdate
-from hookcli.table.marks import is_lost
+from hookcli.table.marks import is_lost, is_unexplained
 from hookcli.table.names import around, is_operator, is_within, owner_of, relative
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
@@ -46,17 +46,30 @@ class Search:
         self._usual: dict[str, set[ReceivedKind]] = {}  # by model: what its modules received in healthy steps
         self._passes: dict[str, tuple[int, int]] = {}  # by model: the forwards and backwards of its last step
         self._stop = plan.first_bad == "stop"
+        self._doubtful: NonFinite | None = None
+        """Infinities that the program may have written: operators of the model's next step will tell."""
 
-    def look(self, step: ObservedStep) -> NonFinite | None:
-        """The first non-finite value that the step measured since the last call. Waits for an accelerator."""
+    def look(self, step: ObservedStep, *, over: bool = False) -> NonFinite | None:
+        """The first non-finite value that the step measured since the last call. Waits for an accelerator.
+
+        `over`: the step has ended, so that whatever its operators can tell is known.
+        """
         if not self.on:
             return None
         value = self._in_losses(step) or self._in_rows(step)
+        doubtful = self._doubtful
+        if over and doubtful and doubtful.model == step.model.name and step.measured.looks_closer:
+            value = value or doubtful
         if value is not None:
+            value = doubtful or value
             self.on, self._is_over = False, True
         else:
             self._usual.setdefault(step.model.name, set()).update(step.measured.evidence.take_usual())
         return value
+
+    def rest(self) -> NonFinite | None:
+        """The infinities of which nothing has told whether they are meant, as the program ends."""
+        return self._doubtful if self.on else None
 
     def step_over(self, step: ObservedStep) -> None:
         if self.on and step.phase == "train":
@@ -99,7 +112,8 @@ class Search:
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
             if what == "output" and any(map(is_lost, rows)):
                 remarked = with_remarks(rows, probe.remarks())
-                rows = [*step.model.with_masks(remarked)]
+                rows = [*step.model.with_masks(remarked, looked=step.measured.watches_operators)]
+                self._clear_up(step, rows)
             number = _first_bad(rows, len(rows) - new, what)
             if number is not None:
                 row, before = rows[number], rows[max(0, number - _BEFORE) : number + 1]
@@ -114,8 +128,21 @@ class Search:
                     number = step.observed_forwards if what == "output" else step.measured.rows.passes
                     causes += self._micro_batch(step, number)
                 value = replace(value, cause="; ".join(causes))
-                return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
+                value = replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
+                unexplained = what == "output" and all(map(is_unexplained, filter(is_lost, rows)))
+                if step.measured.watches_operators or not unexplained:
+                    return value
+                step.kept = True
+                self._doubtful = self._doubtful or value
         return None
+
+    def _clear_up(self, step: ObservedStep, rows: Sequence[Row]) -> None:
+        """Drop the infinities in doubt if a row shows that they are meant."""
+        doubtful = self._doubtful
+        if doubtful and doubtful.model == step.model.name and step.measured.watches_operators:
+            there = [row for row in rows if step.measured.name(row.fqn) == doubtful.fqn]
+            if any(row.stats and row.stats.inf for row in there) and not any(map(is_lost, there)):
+                self._doubtful = None
 
     def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
         """A row's value and causes; of an output what was received, but for infinities if a parameter is not finite."""

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.table import Finding
+from hookcli.table.names import is_operator
 
 Program = Callable[[], Any]
 
@@ -344,6 +345,37 @@ def a_target_network() -> nn.Module:
     return model
 
 
+ADDED = torch.full((5,), -math.inf).where(torch.arange(5) == 2, torch.zeros(5))
+OTHER_MASKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "added": lambda y: y + ADDED,
+    "added as a logarithm": lambda y: y + (torch.arange(5) != 2).float().log(),
+    "padded": lambda y: functional.pad(y[..., :4], (0, 1), value=-math.inf),
+    "concatenated": lambda y: torch.cat((y[..., :4], torch.full((*y.shape[:-1], 1), -math.inf)), -1),
+    "a module of its own": lambda y: Mask()(y),
+}
+
+
+class Mask(nn.Module):
+    def forward(self, y: Tensor) -> Tensor:
+        return y + ADDED
+
+
+def a_frozen_router() -> nn.Module:
+    router = Scores(lambda y, *_: hidden(y)).requires_grad_(False)
+    model = nn.ModuleDict({"router": router, "head": nn.Linear(5, 2)})
+
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = model["head"](model["router"](x).softmax(-1))
+            return y
+
+    return scored(Routed())
+
+
 def a_pool_over_tokens() -> nn.Module:
     model = nn.Sequential(Scores(lambda y, *_: y[..., :1].masked_fill(torch.arange(6)[:, None] > 3, -math.inf)))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -374,12 +406,51 @@ def gradients_of_inputs_in_eval_mode() -> nn.Module:
     return model
 
 
+def a_frozen_logarithm() -> nn.Module:
+    part = Scores(lambda y, *_: y.relu().log()).requires_grad_(False)
+    return scored(nn.Sequential(part, nn.Softmax(-1), nn.Linear(5, 2)))
+
+
 BROKEN_SCORES: dict[str, Program] = {
     "a number beside a logarithm": lambda: scored(Scores(lambda y, *_: y.relu().log() + 1e-8)),
     "a logarithm in a branch": lambda: scored(Scores(lambda y, *_: torch.where(y > 1, 0.0, y.relu().log()))),
     "a logarithm in another call": lambda: scored(Twice(lambda y, n, _: y.relu().log() if n else hidden(y))),
+    "added to an overflow": lambda: scored(Scores(lambda y, *_: y * 1e38 * 1e10 + ADDED)),
+    "a logarithm of a frozen layer": a_frozen_logarithm,
+    "infinities in one step alone": lambda: scored(OnceBad(), 2),
     "scaled to an overflow": lambda: scored(Scores(lambda y, *_: hidden(y * -1e38 * 1e10))),
 }
+
+
+class OnceBad(nn.Module):
+    """Returns infinities that it computes, in its first step alone, and a loss that is finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.part = 0, Scores(lambda y, *_: y.relu().log() if self.calls == 1 else y)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.part(x).exp()
+
+
+@pytest.mark.parametrize("first_bad", [None, "report"])
+@pytest.mark.parametrize("name", OTHER_MASKS)
+def test_masks_that_no_node_shows_are_looked_at_in_the_next_step(name: str, first_bad: str | None) -> None:
+    def program() -> nn.Module:
+        return scored(nn.Sequential(Scores(lambda y, *_: OTHER_MASKS[name](y))))
+
+    seen = observed(program, check=True, first_bad=first_bad)
+    last = [step for step in seen.recorded if step.phase == "train"][-1]
+    assert not seen.non_finites
+    assert not [one for report in last.reports for one in report.findings]
+    assert not any(is_operator(row.fqn) for report in last.reports for row in report.rows)
+
+
+@pytest.mark.parametrize("name", BROKEN_SCORES)
+def test_a_search_finds_the_infinities_of_computations_at_the_module_that_makes_them(name: str) -> None:
+    (value,) = observed(BROKEN_SCORES[name], first_bad="report").non_finites
+    assert value.step == 0 and value.what.startswith("output")
 
 
 @pytest.mark.parametrize("name", BROKEN_SCORES)
@@ -404,6 +475,7 @@ def test_other_infinities_in_eval_mode_are_no_masks_though_training_has_some() -
     [
         a_mask_in_a_later_micro_batch,
         a_target_network,
+        a_frozen_router,
         a_pool_over_tokens,
         a_critic_that_begins_later,
         gradients_of_inputs_in_eval_mode,
