@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from hookcli.checks.base import ERROR, Check
+from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsLosses, ReadsTraining
 from hookcli.table import Finding
 from hookcli.table.formatting import counted, number, setting
@@ -67,7 +67,8 @@ class StillWeights(Check):
     not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
     all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them. So are
     gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
-    optimizer that has made no step when the program ends, after five backward passes or more.
+    optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer
+    of the model steps, that is a warning: it may be meant to begin later.
     """
 
     id = "HK054"
@@ -98,6 +99,11 @@ class StillWeights(Check):
             steps = f"in each of the {course.stepped:,} recorded steps"
             message = f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
             yield replace(self.finding("", message), remedy=_CLEAR_LATER, hint=_CLEAR_LATER)
+        for optimizer, names in course.waiting().items():
+            owner, listed = _place(names)
+            steps = f"in any of the {course.stepped:,} recorded steps that another optimizer made"
+            found = self.finding(owner, f"{optimizer}, which has {listed}, made no step {steps}", len(names))
+            yield replace(found, severity=WARNING, remedy=_STEP, hint=_STEP)
         still = course.still()
         for dtype in dict.fromkeys(one.dtype for one in still.values()):
             names = [fqn for fqn, one in still.items() if one.dtype == dtype]

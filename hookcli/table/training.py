@@ -22,6 +22,7 @@ class ParameterFacts:
 
     `reached`: a backward pass left a gradient in it. `held`: an optimizer has it. `rate` is the learning rate with
     which one stepped it, None if none did or that is unknown. `copied`: its optimizer keeps a copy in more bits.
+    `waits`: the name of an optimizer that has it and has made no step yet; "" if one has.
     """
 
     fqn: str
@@ -29,6 +30,7 @@ class ParameterFacts:
     held: bool
     rate: float | None = None
     copied: bool = False
+    waits: str = ""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class ParameterCourse:
     copied: bool = False
     reached: int = 0
     moved: bool = False
+    waits: str = ""
+    """The optimizer that has it, and has not made a step so far; "" if one has."""
     pushed: list[tuple[int, float]] = field(default_factory=list)
     gradient: float = 0.0
     """The L2 norm of its gradient in the last of these steps."""
@@ -63,6 +67,7 @@ class ParameterCourse:
         self.reached += facts.reached
         self.held = facts.held
         self.copied = self.copied or facts.copied
+        self.waits = facts.waits
 
     def push(self, step: int, rate: float | None, gradient: float) -> None:
         """An optimizer was to move it in this step. What is kept of long runs does not grow."""
@@ -182,6 +187,14 @@ class TrainingCourse:
     def still(self) -> dict[str, ParameterCourse]:
         """The parameters that optimizers never moved, though they were to."""
         return {fqn: course for fqn, course in self.parameters.items() if course.still}
+
+    def waiting(self) -> dict[str, list[str]]:
+        """The parameters that get gradients and keep their values, by the optimizer that has never used them."""
+        found: dict[str, list[str]] = {}
+        for fqn, course in self.parameters.items():
+            if course.waits and course.reached >= LEAST and not course.moved:
+                found.setdefault(course.waits, []).append(fqn)
+        return found
 
     def unheld(self) -> list[str]:
         """The parameters that get gradients, that no optimizer has, and that nothing else moves.

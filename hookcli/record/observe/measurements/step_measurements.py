@@ -299,7 +299,7 @@ class StepMeasurements:
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
         elif self._training and not unread and "grads" in by_probe:
-            facts = self.parameters.facts(self._model.optimizers())
+            facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:

@@ -125,6 +125,10 @@ class ObservedModel:
     def optimizers(self) -> list[Optimizer]:
         return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
 
+    def waiting_optimizers(self) -> list[Optimizer]:
+        """Its optimizers that have made no step yet."""
+        return [optimizer for optimizer in self.optimizers() if not self._optimizer_steps.count(optimizer)]
+
     def unused_optimizers(self) -> list[str]:
         """The names of its optimizers, if the program trains with none, and has not failed."""
         failed = getattr(sys, "last_value", None) is not None

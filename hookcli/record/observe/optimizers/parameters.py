@@ -141,10 +141,17 @@ class ParameterRows:
         now = zip(named, resolve(list(named.values())), strict=True)
         return any(before.get(fqn) != stats.floats() for fqn, stats in now)
 
-    def facts(self, optimizers: Sequence[Optimizer]) -> list[ParameterFacts]:
-        """What happened to each parameter that is trained in this step. Waits for an accelerator."""
+    def facts(self, optimizers: Sequence[Optimizer], waiting: Sequence[Optimizer]) -> list[ParameterFacts]:
+        """What happened to each parameter that is trained in this step. Waits for an accelerator.
+
+        `waiting` are the optimizers that have made no step yet.
+        """
         held = set[int]().union(*map(parameter_ids, optimizers))
         rates = {key: _plain(group.settings.get("lr")) for group in self._groups.values() for key in group.parameters}
+        waits = {key: type(optimizer).__name__ for optimizer in waiting for key in parameter_ids(optimizer)}
+        for optimizer in optimizers:
+            if optimizer not in waiting:
+                waits |= dict.fromkeys(parameter_ids(optimizer), "")
         facts = []
         for fqn, p in self._matching():
             if not p.requires_grad:
@@ -154,7 +161,9 @@ class ParameterRows:
             rests = update is not None and update["update"] == 0
             copied = rests and any(_keeps_more_bits(optimizer, p) for optimizer in optimizers)
             known_rate = rate if isinstance(rate, float) else None
-            facts.append(ParameterFacts(name, fqn in self._reached, id(p) in held, known_rate, copied))
+            facts.append(
+                ParameterFacts(name, fqn in self._reached, id(p) in held, known_rate, copied, waits.get(id(p), ""))
+            )
         return facts
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:

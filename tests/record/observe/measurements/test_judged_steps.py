@@ -543,6 +543,25 @@ def test_weights_that_never_move_are_named_with_the_cause(program: Program, plac
     assert all(words in finding.message for words in said), finding.message
 
 
+@pytest.mark.parametrize("begins_at", [None, 6])
+def test_one_of_two_optimizers_that_never_steps_is_said(begins_at: int | None) -> None:
+    def program() -> nn.Module:
+        model = net()
+        idle, used = torch.optim.Adam(model[0].parameters()), torch.optim.SGD([*model[1:].parameters()], 0.1)
+        model.idle = idle
+        for number, _ in enumerate(steps(model, 12)):
+            used.step()
+            if begins_at is not None and number >= begins_at:
+                idle.step()
+        return model
+
+    findings = found(program)
+    assert bool(findings) == (begins_at is None)
+    for finding in findings.values():
+        assert (finding.check, finding.severity, finding.fqn) == ("HK054", "warning", "0")
+        assert finding.message.startswith("Adam, which has weight, bias, made no step in any of ")
+
+
 def test_a_rate_of_zero_in_every_step_is_said() -> None:
     def program() -> nn.Module:
         model = net()
