@@ -27,7 +27,7 @@ from hookcli.table.merge import gathered
 from hookcli.table.training import ParameterFacts
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
-from hookcli.tensors.stats import Reducer, measure, resolve
+from hookcli.tensors.stats import measure, resolve
 
 
 class ParameterRows:
@@ -39,7 +39,6 @@ class ParameterRows:
         self._name = name
         self._matches = matches
         self._gradients: dict[str, tuple[dict[str, object], PendingFigures]] = {}
-        self._reduce = Reducer(hist=hist)
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
         self._scale: Tensor | None = None
@@ -57,7 +56,7 @@ class ParameterRows:
     def take_unclipped(self, scale: Tensor | None) -> None:
         """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
         grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
-        self._unclipped |= {fqn: self._reduce(grad) for fqn, grad in grads}
+        self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads}
         self._scale = scale
 
     def take_groups(self, optimizer: Optimizer) -> None:
@@ -87,8 +86,8 @@ class ParameterRows:
                     **tree.shard_of(parameter.grad),
                 }
                 grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
-                pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
-                self._gradients[fqn] = values, pending
+                # Measured anew: a GradScaler, or a clip through `.data`, changes elements without a new version.
+                self._gradients[fqn] = values, measure(grad, hist=self._hist)
 
     def take_updates(self, snapshot: Snapshot, *, by_hand: bool = False) -> bool:
         """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""

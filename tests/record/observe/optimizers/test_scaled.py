@@ -59,6 +59,29 @@ def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
     assert any("GradScaler's scale, 1024" in note for note in recorded.notes)
 
 
+@pytest.mark.parametrize("how", ["scaled", "clamped"])
+def test_changes_that_no_version_shows_are_measured(how: str) -> None:
+    """The gradient of the last bias has a sum of 0, that of the large table is 0 at nearly all places."""
+
+    def program() -> nn.Module:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(80_000, 4), nn.Linear(4, 2))
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=how == "scaled")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scores = model(torch.tensor([7, 70_000, 7, 123]))
+        scaler.scale(nn.functional.cross_entropy(scores, torch.tensor([0, 1, 0, 1]))).backward()
+        if how == "clamped":
+            for p in model.parameters():
+                p.grad.data.clamp_(-1e-3, 1e-3)
+        scaler.step(optimizer)
+        scaler.update()
+        return model
+
+    measured = rows(observed(program).only, "grads", "parameter")
+    for fqn, p in program().named_parameters():
+        assert_stats(measured[fqn].stats, float64_stats(p.grad))
+
+
 @pytest.mark.parametrize("first_bad", [None, "report", "stop"])
 def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | None) -> None:
     def program() -> nn.Module:
