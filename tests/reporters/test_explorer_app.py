@@ -41,6 +41,9 @@ def used(
         app = Explorer(subjects)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
+            while "/ Search" not in screen(app):  # the footer comes last
+                await asyncio.sleep(0.02)
+                await pilot.pause()
             seen = [look(app)]
             for key in keys:
                 await pilot.press(key)
