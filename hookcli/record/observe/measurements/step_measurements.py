@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.engine.run_info import describe_run, finished
-from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
@@ -43,7 +42,7 @@ from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import Args
 
-Seen = list[tuple[dict[str, object], PendingFigures]]
+Seen = Sequence[tuple[dict[str, object], PendingFigures]]
 
 
 class StepMeasurements:
@@ -81,10 +80,8 @@ class StepMeasurements:
         self.rows, self.weights = RowNorms(), ""
         self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
-        self.looks_closer = model.is_in_doubt and not (plan.ops or inside)
-        """True if operators are watched for infinities alone."""
-        ops = OPS[0] if self.looks_closer else plan.ops
-        session = partial(HookSession, observed, guard=guard, callers_run=True, ops=ops)
+        self.watched_operators = model.operators_to_watch(plan)
+        session = partial(HookSession, observed, guard=guard, callers_run=True, ops=self.watched_operators)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
         outside.unhooked |= compiled
         # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.
@@ -136,8 +133,9 @@ class StepMeasurements:
             self._guarded("keep-bad", partial(self.keep_bad.attach, self.sessions[-1]))
 
     @property
-    def watches_operators(self) -> bool:
-        return self.looks_closer or bool(self._plan.ops)
+    def looks_closer(self) -> bool:
+        """True if operators are watched for infinities alone."""
+        return bool(self.watched_operators and not self._plan.ops)
 
     def _guarded(self, part: str, do: Callable[[], object]) -> None:
         """Do the work of a part, which is left out from then on if it fails."""
@@ -294,7 +292,7 @@ class StepMeasurements:
         if self._training:
             course.look(step, by_probe["inventory"].rows)
         if activations := by_probe.get("activations"):
-            rows = self._model.with_masks(activations.rows, looked=self.watches_operators)
+            rows = self._model.with_masks(activations.rows, looked=bool(self.watched_operators))
             by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"

@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import Mark
+from hookcli.hooks.option_values import OPS
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import all_parts, submodules
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
@@ -23,6 +24,7 @@ from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
+from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Row
 from hookcli.table.marks import MASK, UNKNOWN, WRITTEN, is_unexplained
 from hookcli.table.training import TrainingCourse
@@ -160,6 +162,10 @@ class ObservedModel:
         ]
         self.is_in_doubt |= not looked and any(map(is_unexplained, rows))
         return rows
+
+    def operators_to_watch(self, plan: RecordingPlan) -> str | None:
+        """The operators that its next step watches: as planned, or to clear up a doubt; compiled programs have none."""
+        return OPS[0] if self.is_in_doubt and not plan.inside_compiled else plan.ops
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:

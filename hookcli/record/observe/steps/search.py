@@ -16,6 +16,7 @@ from hookcli.record.file.record_lines import BACKWARD, NonFinite
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe.measurements.evidence import ReceivedKind
 from hookcli.record.observe.measurements.made_from import Maker
+from hookcli.record.observe.measurements.step_measurements import Seen
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.system.escaping import shell_path
@@ -108,41 +109,47 @@ class Search:
     def _in_rows(self, step: ObservedStep) -> NonFinite | None:
         """The first bad row: innermost modules return first. Infinities of operators, and of masks, are no fault."""
         for what, probe, seen, new in step.measured.unsearched():
-            stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
-            rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
-            if what == "output" and any(map(is_lost, rows)):
-                remarked = with_remarks(rows, probe.remarks())
-                rows = [*step.model.with_masks(remarked, looked=step.measured.watches_operators)]
-                self._clear_up(step, rows)
+            rows = self._judged_rows(step, what, probe, seen[-new - _BEFORE :])
             number = _first_bad(rows, len(rows) - new, what)
-            if number is not None:
-                row, before = rows[number], rows[max(0, number - _BEFORE) : number + 1]
-                columns = StatsProbe.columns if what == "output" else probe.columns
-                if any(row.get("source") for row in before):
-                    columns = with_operators(columns)
-                report = Report(probe.name, step.model.name, columns, before, grouping="list")
-                value, causes = self._first_of(step, row, what, report)
-                if value.what != _INPUT or value.fqn:  # an update changes no data
-                    causes += self._large_update(step)
-                if what != "parameter gradient":  # which is the sum over the step
-                    number = step.observed_forwards if what == "output" else step.measured.rows.passes
-                    causes += self._micro_batch(step, number)
-                value = replace(value, cause="; ".join(causes))
-                value = replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
-                unexplained = what == "output" and all(map(is_unexplained, filter(is_lost, rows)))
-                if step.measured.watches_operators or not unexplained:
-                    return value
-                step.kept = True
-                self._doubtful = self._doubtful or value
+            if number is None:
+                continue
+            value = self._value_of(step, what, probe, rows[max(0, number - _BEFORE) : number + 1])
+            unexplained = what == "output" and all(map(is_unexplained, filter(is_lost, rows)))
+            if step.measured.watched_operators or not unexplained:
+                return value
+            step.kept = True
+            self._doubtful = self._doubtful or value
         return None
 
-    def _clear_up(self, step: ObservedStep, rows: Sequence[Row]) -> None:
-        """Drop the infinities in doubt if a row shows that they are meant."""
-        doubtful = self._doubtful
-        if doubtful and doubtful.model == step.model.name and step.measured.watches_operators:
-            there = [row for row in rows if step.measured.name(row.fqn) == doubtful.fqn]
-            if any(row.stats and row.stats.inf for row in there) and not any(map(is_lost, there)):
-                self._doubtful = None
+    def _judged_rows(self, step: ObservedStep, what: str, probe: StatsProbe, seen: Seen) -> list[Row]:
+        """The rows of these measurements; those of outputs with remarks on infinities, which may clear up a doubt."""
+        stats = resolve([pending for _, pending in seen])
+        rows = [Row(values, s) for (values, _), s in zip(seen, stats, strict=True)]
+        if what == "output" and any(map(is_lost, rows)):
+            remarked = with_remarks(rows, probe.remarks())
+            rows = [*step.model.with_masks(remarked, looked=bool(step.measured.watched_operators))]
+            doubtful = self._doubtful
+            if doubtful and doubtful.model == step.model.name and step.measured.watched_operators:
+                there = [row for row in rows if step.measured.name(row.fqn) == doubtful.fqn]
+                meant = any(row.stats and row.stats.inf for row in there) and not any(map(is_lost, there))
+                self._doubtful = None if meant else doubtful
+        return rows
+
+    def _value_of(self, step: ObservedStep, what: str, probe: StatsProbe, before: Sequence[Row]) -> NonFinite:
+        """The value of the last of these rows, with its causes."""
+        row = before[-1]
+        columns = StatsProbe.columns if what == "output" else probe.columns
+        if any(each.get("source") for each in before):
+            columns = with_operators(columns)
+        report = Report(probe.name, step.model.name, columns, before, grouping="list")
+        value, causes = self._first_of(step, row, what, report)
+        if value.what != _INPUT or value.fqn:  # an update changes no data
+            causes += self._large_update(step)
+        if what != "parameter gradient":  # which is the sum over the step
+            number = step.observed_forwards if what == "output" else step.measured.rows.passes
+            causes += self._micro_batch(step, number)
+        value = replace(value, cause="; ".join(causes))
+        return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
 
     def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
         """A row's value and causes; of an output what was received, but for infinities if a parameter is not finite."""
