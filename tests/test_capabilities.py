@@ -105,7 +105,8 @@ def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
 
 def test_commands_stand_after_the_one_that_they_name() -> None:
     added = [Capability(name=name, page="", after=after) for name, after in (("x", "a"), ("y", "a"), ("z", "none"))]
-    assert placed({"one": ["a", "b"], "two": ["c"]}, added) == {"one": ("a", "x", "y", "b"), "two": ("c", "z")}
+    added.append(Capability(name="first", page="", after="b", question="two"))
+    assert placed({"one": ["a", "b"], "two": ["c"]}, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "z")}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -127,7 +128,6 @@ def test_what_remains_works_without_it(gone: list[str], net: Path, tmp_path_fact
         ["shapes", "net.py:Net", "--input", "3x4"],
         ["activations", "net.py:Net", "--input", "3x4"],
         ["grads", "net.py:Net", "--input", "3x4"],
-        ["sweep", "net.py:Net", "--input", "3x4"],
         ["check", "net.py:Net", "--input", "3x4"],
         ["report", "net.py:Net", "--input", "3x4", "-o", "page.html"],
         ["diff", "net.py:Net", "net.py:Net", "--input", "3x4"],

@@ -14,7 +14,6 @@ _CORE = {
     "graph": "Show the autograd graph, node by node, as backward runs it.",
     "flow": "Show how tensors flow forward; draw the architecture.",
     "trace": "Show every hook that fires, in order, with time and memory.",
-    "sweep": "Zero each module in turn, and rank them by what that changes.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
@@ -32,7 +31,7 @@ _QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "flow", "memory", "weights", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report", "explore"),
-    "What causes its results, and did a change alter them?": ("sweep", "diff"),
+    "What causes its results, and did a change alter them?": ("diff",),
     "What happens while it trains?": ("run", "show", "comm"),
     "Anything else?": ("package", "plugins", "schema", "skill"),
 }

@@ -8,11 +8,13 @@ from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from hookcli.errors import UsageError
+from hookcli.registry.capability import capabilities
 from hookcli.table import Report, Row
 from hookcli.table.meta import Meta, made
 from hookcli.table.names import is_operator, is_within
 
 _UNFIT = ("diff", "check", "flow")
+_LISTS = [one.name for one in capabilities() if one.compares]
 
 
 def check_pair(a: Report, b: Report) -> None:
@@ -25,7 +27,8 @@ def check_pair(a: Report, b: Report) -> None:
 
 def unfit(report: Report) -> str:
     """The reason why a report can't be compared, after "can't be compared"; "" if it can."""
-    if report.probe in _UNFIT or (report.grouping != "nested" and report.probe != "sweep"):
+    fits = report.grouping == "nested" or report.probe in _LISTS
+    if report.probe in _UNFIT or not fits:
         return "; those of shapes, inputs, activations and grads can"
     if not any(column.name == "fqn" for column in report.columns):
         return ": their rows are not places in a model"

@@ -32,6 +32,8 @@ class Capability:
     """Where its documentation is: a page below docs/, or an address."""
     after: str = ""
     """The command after which its own stands in the help, under the same question; "" for the end of the last one."""
+    question: str = ""
+    """The heading in the help under which its command stands first; "" for the place that `after` gives."""
     summary: str = ""
     """The first line of its command's help."""
     command: str = ""
@@ -44,6 +46,10 @@ class Capability:
     """The columns that it declares: names with rules that hold in every report."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
+    shortens: bool = False
+    """True if its command has --depth, which shows in full the lines below its table; else a screen shows two."""
+    compares: bool = False
+    """True if `diff` compares its saved reports, although their rows are a list."""
     distribution: str = "hookcli"
     """The distribution that provides it; found, not given."""
 
@@ -105,13 +111,16 @@ def require_no_two() -> None:
 
 
 def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> dict[str, tuple[str, ...]]:
-    """The names of commands under each heading, each of the added ones after the command that its manifest names.
+    """The names of commands under each heading, each of the added ones where its manifest says.
 
     Several that name one command follow it in their own order.
     """
     lists = {heading: list(names) for heading, names in core.items()}
     last: dict[str, str] = {}
     for one in added:
+        if one.question and one.question in lists:
+            lists[one.question].insert(0, one.name)
+            continue
         before = last.get(one.after, one.after)
         names = next((names for names in lists.values() if before in names), [*lists.values()][-1])
         names.insert(names.index(before) + 1 if before in names else len(names), one.name)

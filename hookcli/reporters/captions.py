@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
+from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.system.escaping import wrapped
 from hookcli.table import Column, Report, formatting
@@ -19,7 +20,8 @@ _NAMED = 10  # hidden columns that are named
 _MOST = 2  # lines on a screen
 _SHORTENED = (
     *("shapes", "inputs", "activations", "grads", "memory", "fits", "diff"),
-    *("flow", "trace", "graph", "sweep", "weights", "comm"),
+    *("flow", "trace", "graph", "weights", "comm"),
+    *(one.name for one in capabilities() if one.shortens),
 )
 """Probes whose commands have --depth, which shows the lines in full."""
 _BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")

@@ -142,7 +142,7 @@ def run_line(report: Report) -> str:
         parts.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
     parts += [f"gradients {meta['gradients']}"] if meta.get("gradients") else []
     parts += [f"edited {edit}" for edit in meta.get("edits", ())]
-    parts += [str(meta["sweep"])] if meta.get("sweep") else []
+    parts += [str(meta["sweep"])] if meta.get("sweep") else []  # another word
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
         rank = meta.get("rank")  # or several, where not all are merged

@@ -10,12 +10,12 @@ from support import assert_stats, float64_stats, untouched
 from torch import Tensor, nn
 
 from hookcli import capture, check
+from hookcli.capabilities.sweep.run import SweepRun
+from hookcli.capabilities.sweep.trials import Sweep
 from hookcli.engine.lockstep.compare import compare
 from hookcli.engine.lockstep.side import Side
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
-from hookcli.engine.sweep.run import SweepRun
-from hookcli.engine.sweep.trials import Sweep
 from hookcli.errors import ModelError
 from hookcli.probes.activations import ActivationsProbe, InputsProbe
 from hookcli.table import Report

@@ -15,7 +15,6 @@ from hookcli.table.columns.costs import COMMUNICATION, COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
 from hookcli.table.columns.places import PLACES
 from hookcli.table.columns.statistics import STATISTICS
-from hookcli.table.columns.sweep import SWEEP
 from hookcli.table.columns.training import TRAINING
 
 OF_CAPABILITIES: Mapping[str, Sequence[Column]] = {
@@ -25,7 +24,6 @@ OF_CAPABILITIES: Mapping[str, Sequence[Column]] = {
 FAMILIES = (
     *(PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS),
     *OF_CAPABILITIES.values(),
-    SWEEP,
 )
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)

@@ -52,8 +52,6 @@ FLOW = _leaving(
     ("number", "call", "input_shape", "kind"),
 )
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
-_CHANGED = ("head", "expert", "output_change", "outputs", "loss", "loss_change", "logit", "logit_change", "bottleneck")
-SWEEP = columns_named("order", "fqn", "type", *_CHANGED, "index", order="Rank")
 PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 

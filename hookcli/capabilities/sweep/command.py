@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from hookcli.capabilities.sweep.layout import COLUMNS
 from hookcli.commands.model import Selection, find_recipe
 from hookcli.commands.option_fields import choice, option
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
@@ -13,7 +14,6 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
-from hookcli.table.columns.layouts import SWEEP
 from hookcli.table.grouping import parse_depth
 
 EXAMPLES = (
@@ -23,7 +23,6 @@ EXAMPLES = (
     "hookcli sweep net.py:Net --input 8x3x32x32 --with 'from(acts)'",
     "hookcli sweep resnet18 --quantize int4",
 )
-COLUMNS = SWEEP
 FIRST = "operation heads experts quantize logit loss input depth match format output"
 _QUANTIZE = ("int8", "int4", "float8_e4m3fn", "float8_e5m2")
 
@@ -56,16 +55,16 @@ def sweep(
     numbers, and compares the output, the loss and a logit with those of the model as it is.
     """
     output = Output(replace(options, sort=options.sort or "order"))
-    output.check_columns(SWEEP)
+    output.check_columns(COLUMNS)
     if own.heads and (own.experts or own.quantize):
         other = "experts" if own.experts else "quantize"  # another word
         raise UsageError(f"--heads and --{other}: leave one of them out")
     if own.quantize and own.operation != SweepOptions.operation:
         raise UsageError(f"--quantize and --with {own.operation}: leave one of them out")
     with salvaging(output) as progress:
+        from hookcli.capabilities.sweep.run import SweepRun
+        from hookcli.capabilities.sweep.trials import Sweep
         from hookcli.engine.prepare import prepare_run
-        from hookcli.engine.sweep.run import SweepRun
-        from hookcli.engine.sweep.trials import Sweep
 
         of = "heads" if own.heads else "experts" if own.experts else "modules"  # another word
         plan = Sweep(own.operation, of, own.quantize, parse_depth(options.depth), options.seed)

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 import torch
-from engine.sweep.swept import Planted, gpt2, logits, relative, rows_of, run_of, swept
+from capabilities.sweep.swept import Planted, gpt2, logits, relative, rows_of, run_of, swept
 from support import hooks_on, untouched
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
 from hookcli import Step, capture
-from hookcli.engine.sweep.run import SweepRun
-from hookcli.engine.sweep.trials import Sweep
+from hookcli.capabilities.sweep.run import SweepRun
+from hookcli.capabilities.sweep.trials import Sweep
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.table.dump import Dump
 from hookcli.tensors.files.dump_writer import DumpWriter

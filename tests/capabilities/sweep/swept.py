@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import Step
+from hookcli.capabilities.sweep.run import SweepRun
+from hookcli.capabilities.sweep.trials import Sweep
 from hookcli.engine.prepare import PreparedRun
-from hookcli.engine.sweep.run import SweepRun
-from hookcli.engine.sweep.trials import Sweep
 from hookcli.table import Report, Row
 
 

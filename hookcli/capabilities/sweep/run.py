@@ -11,6 +11,11 @@ from time import perf_counter
 
 from torch import Tensor
 
+from hookcli.capabilities.sweep.layout import COLUMNS
+from hookcli.capabilities.sweep.outputs import Outputs, floating_leaves, short
+from hookcli.capabilities.sweep.parts import changed
+from hookcli.capabilities.sweep.trials import SeenModules, Sweep, Trial, trials
+from hookcli.capabilities.sweep.verdict import Figures, Ranked, Verdict, same
 from hookcli.engine import failure
 from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import arguments
@@ -18,10 +23,6 @@ from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, of_hooks, parse_edits
 from hookcli.engine.run_info import finished
-from hookcli.engine.sweep.outputs import Outputs, floating_leaves, short
-from hookcli.engine.sweep.parts import changed
-from hookcli.engine.sweep.trials import SeenModules, Sweep, Trial, trials
-from hookcli.engine.sweep.verdict import Figures, Ranked, Verdict, same
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.parts import Select, uncompiled
@@ -29,7 +30,6 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.sources import losses
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns.layouts import SWEEP
 from hookcli.table.formatting import counted, duration, listed, number
 from hookcli.table.meta import Meta, with_notes
 from hookcli.table.names import Levels, around, in_words
@@ -185,7 +185,7 @@ class SweepRun:
         meta = with_notes(finished(info), *self._notes())
         totals = {"verdict": self._verdict.of(ranked), "runs": len(ranked)}
         skipped = [*self._skipped, *copies.values()]
-        return Report("sweep", self.run.name, SWEEP, rows, meta, totals, skipped, grouping="list")
+        return Report("sweep", self.run.name, COLUMNS, rows, meta, totals, skipped, grouping="list")
 
     def _notes(self) -> Iterator[str]:
         outputs = self._verdict.outputs

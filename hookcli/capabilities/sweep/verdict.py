@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.engine.sweep.outputs import Outputs, short
-from hookcli.engine.sweep.trials import Sweep, Trial
+from hookcli.capabilities.sweep.outputs import Outputs, short
+from hookcli.capabilities.sweep.trials import Sweep, Trial
 from hookcli.table.formatting import counted, number
 from hookcli.table.names import is_within
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from engine.sweep.swept import Planted, by_rows, gpt2, logits, relative, rows_of, run_of, swept
+from capabilities.sweep.swept import Planted, by_rows, gpt2, logits, relative, rows_of, run_of, swept
 from support import hooks_on, untouched
 from torch import Tensor, nn
 
-from hookcli.engine.sweep.parts import fake_quantized
-from hookcli.engine.sweep.run import SweepRun
-from hookcli.engine.sweep.trials import Sweep
+from hookcli.capabilities.sweep.parts import fake_quantized
+from hookcli.capabilities.sweep.run import SweepRun
+from hookcli.capabilities.sweep.trials import Sweep
 from hookcli.errors import ModelError, UsageError
 from hookcli.table import Report
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from engine.sweep.swept import by_rows, relative, swept
+from capabilities.sweep.swept import by_rows, relative, swept
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine.sweep.swept import relative, rows_of, swept
+from capabilities.sweep.swept import relative, rows_of, swept
 from torch import Tensor, nn
 
 Pair = namedtuple("Pair", "box cls")

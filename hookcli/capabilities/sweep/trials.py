@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.engine.sweep import parts
+from hookcli.capabilities.sweep import parts
 from hookcli.hooks.edits.base import Edit, parse_edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls

@@ -5,7 +5,7 @@ from typing import Any
 from hookcli.table.column import Bar, Column, Kind
 
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "judged": True}
-SWEEP = (
+DECLARED = (
     Column("head", "Head", identity=True, alike=True, kind=Kind.COUNT, charted=False, compared=False),
     Column("expert", "Expert", kind=Kind.COUNT, identity=True, detail=True, compared=False, charted=False),
     Column("bottleneck", "Bottleneck", kind=Kind.FLAG, compared=False),

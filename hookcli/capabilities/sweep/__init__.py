@@ -1,0 +1,15 @@
+"""What the output, a loss or a logit becomes without each module, head or expert in turn."""
+
+from hookcli.registry.capability import Capability
+
+CAPABILITY = Capability(
+    name="sweep",
+    page="questions/cause.md",
+    after="trace",
+    question="What causes its results, and did a change alter them?",
+    summary="Zero each module in turn, and rank them by what that changes.",
+    command="hookcli.capabilities.sweep.command",
+    columns="hookcli.capabilities.sweep.columns:DECLARED",
+    shortens=True,
+    compares=True,
+)
