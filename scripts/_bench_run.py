@@ -246,9 +246,9 @@ def rank(store: str, number: int) -> Iterator[None]:
 
 def comm(name: str) -> Actions:
     """As many steps of DDP with a hook as `hookcli comm` makes, and the same with all that it does in them."""
+    from hookcli.capabilities.comm.probe import CommProbe
     from hookcli.hooks.communication.comm_hooks import find_hook
     from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
-    from hookcli.probes.comm import CommProbe
 
     hook = find_hook(name)
     model, x = build("resnet50", train=True)

@@ -168,7 +168,7 @@ def _comm() -> list[str]:
     import torch.distributed as dist
     from torch import nn
 
-    from hookcli.engine.ddp import DDPSteps, communicate
+    from hookcli.capabilities.comm.ddp import DDPSteps, communicate
     from hookcli.engine.prepare import PreparedRun
     from hookcli.engine.step import Step
     from hookcli.hooks.communication.comm_hooks import find_hook

@@ -21,7 +21,6 @@ _CORE = {
     "diff": "Compare two models, reports, records, dumps or files of weights.",
     "run": "Record an unmodified script, and find where a NaN begins.",
     "show": "Show a record from `hookcli run`, or a saved report.",
-    "comm": "Measure what DDP's communication hooks do to gradients.",
     "package": "Export a model with torch.package; show what becomes of modules.",
     "plugins": "List all plugins, and all kinds of hooks.",
     "schema": "Print the JSON Schema of what --format json writes.",
@@ -32,7 +31,7 @@ _QUESTIONS = {
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report", "explore"),
     "What causes its results, and did a change alter them?": ("diff",),
-    "What happens while it trains?": ("run", "show", "comm"),
+    "What happens while it trains?": ("run", "show"),
     "Anything else?": ("package", "plugins", "schema", "skill"),
 }
 _OF_CAPABILITIES = [one for one in capabilities() if one.probe or one.command]

@@ -36,7 +36,7 @@ def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
     output = Output(options)
     output.check_columns(HOOK_KINDS if own.hooks else PLUGINS)
     if own.hooks:
-        kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
+        kinds = [Row(asdict(hook) | {"command": hook.command and f"hookcli {hook.command}"}) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", HOOK_KINDS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
     rows = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from hookcli.registry.capability import capabilities
 
 
 class HookKind(StrEnum):
@@ -57,7 +59,8 @@ class HookInfo:
     name: str
     fires: str
     registered_by: str
-    command: str
+    command: str = ""
+    """The command that shows it, "" if a capability's does."""
 
 
 def _module(name: str, fires: str, command: str = "trace") -> HookInfo:
@@ -79,7 +82,7 @@ def _any_optimizer(name: str, fires: str) -> HookInfo:
 
 
 _A, _TENSOR = "autograd.graph.", "Tensor.register_hook"
-HOOKS = (
+_HOOKS = (
     _any_module("module_registration", "a submodule is assigned", "trace"),
     _any_module("parameter_registration", "a parameter is assigned", "trace"),
     _any_module("buffer_registration", "a buffer is assigned", "trace"),
@@ -137,16 +140,14 @@ HOOKS = (
     _optimizer("load_state_dict_pre", "before an optimizer's load_state_dict()"),
     _optimizer("load_state_dict_post", "after an optimizer's load_state_dict()"),
     HookInfo(
-        "comm",
+        "comm",  # another word
         "a bucket of gradients is ready to be reduced",
         "nn.parallel.DistributedDataParallel.register_comm_hook",
-        "comm",
     ),
     HookInfo(
         "collective",
         "a process group is about to issue a collective (torch 2.14)",
         "distributed.ProcessGroup.register_pre_hook",
-        "comm",
     ),
     HookInfo("package extern", "a module stays outside a package", "PackageExporter.register_extern_hook", "package"),
     HookInfo("package intern", "a module goes into a package", "PackageExporter.register_intern_hook", "package"),
@@ -162,3 +163,6 @@ HOOKS = (
     ),
     HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback", "graph --native"),
 )
+_SHOWN = {kind: command for one in capabilities() for kind, command in one.hooks.items()}
+HOOKS = tuple(replace(hook, command=_SHOWN.get(hook.name, hook.command)) for hook in _HOOKS)
+"""All of PyTorch's ways to register a hook, each with the command that shows it."""

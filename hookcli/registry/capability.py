@@ -46,6 +46,10 @@ class Capability:
     """The columns that it declares: names with rules that hold in every report."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    """The commands that show kinds of hooks, by kind: the rest of a command line, as in the list of `plugins`."""
+    complete: bool = False
+    """True if each row of its reports has a value in every column, so that a saved report without one is damaged."""
     shortens: bool = False
     """True if its command has --depth, which shows in full the lines below its table; else a screen shows two."""
     compares: bool = False

@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hookcli.registry.capability import capabilities
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
 from hookcli.table.columns.costs import COSTS, MEMORY
@@ -95,7 +96,11 @@ def _is_hooks(value: Any) -> bool:
 
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
-COMPLETE = ("shapes", "graph", "trace", "comm", "timeline")  # probes whose rows have all columns
+COMPLETE = (
+    *("shapes", "graph", "trace", "timeline"),
+    *(one.name for one in capabilities() if one.complete),
+)
+"""Probes whose rows have all columns."""
 NEEDED = {
     "updates": ("weight", "update"),
     **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),

@@ -11,7 +11,7 @@ from hookcli.errors import UsageError, unknown
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.table.column import Column, Kind, Shown
 from hookcli.table.columns.comparison import COMPARISON
-from hookcli.table.columns.costs import COMMUNICATION, COSTS, MEMORY, TIMES
+from hookcli.table.columns.costs import COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
 from hookcli.table.columns.places import PLACES
 from hookcli.table.columns.statistics import STATISTICS
@@ -22,7 +22,7 @@ OF_CAPABILITIES: Mapping[str, Sequence[Column]] = {
 }
 """The columns that each capability declares."""
 FAMILIES = (
-    *(PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS),
+    *(PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, LISTINGS),
     *OF_CAPABILITIES.values(),
 )
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}

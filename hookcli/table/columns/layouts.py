@@ -8,7 +8,7 @@ from dataclasses import replace
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
 from hookcli.table.columns.costs import MEMORY_KINDS
-from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
+from hookcli.table.columns.statistics import HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
 SHAPES = (
@@ -132,19 +132,6 @@ DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
 """A comparison with a dump."""
 DUMPED_IF_FILLED = columns_named("kind", "batch", "pass", "source")
 """Columns of DUMPED that are there only if they say something."""
-BUCKET = columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
-"""Columns that tell which bucket a row is of, on any rank."""
-ERRORS = columns_named("exact_l2", "error_l2", "after_l2")
-"""Norms of the exact mean over ranks, of a hook's error, and of its result."""
-BUCKETS = (
-    *BUCKET,
-    *columns_named("bytes_after", "ratio", "seconds", ratio="Ratio"),
-    *BEFORE_COLUMNS,
-    *STATS_COLUMNS,
-    *ERRORS,
-    *columns_named("relative_l2", "error_max", "cosine"),
-)
-"""Buckets of gradients before and after a communication hook."""
 FINDINGS = columns_named(
     *("check", "severity", "fqn", "value", "threshold", "message", "remedy", "cause", "hint", "source")
 )

@@ -14,7 +14,7 @@ from support import untouched
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hookcli.engine.ddp import DDPSteps, communicate
+from hookcli.capabilities.comm.ddp import DDPSteps, communicate
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from hookcli.capabilities.comm.buckets import merge_ranks
+from hookcli.capabilities.comm.layout import COLUMNS
 from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
@@ -16,15 +18,12 @@ from hookcli.commands.run_options import OnePassOptions
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world
-from hookcli.table.buckets import merge_ranks
-from hookcli.table.columns.layouts import BUCKETS
 
 EXAMPLES = (
     "hookcli comm resnet50 --hook fp16",
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
-COLUMNS = BUCKETS
 FIRST = "hook steps rank_approximation loss nproc weights input format output"
 _PROCESSES = 2  # the default without --nproc and torchrun
 
@@ -73,7 +72,7 @@ def comm(
         from hookcli.engine.prepare import prepare_run
         from hookcli.hooks.communication.comm_hooks import find_hook
 
-        output.check_columns(columns_shown(BUCKETS, options))
+        output.check_columns(columns_shown(COLUMNS, options))
         names = list(dict.fromkeys(words_of(own.hook or ["allreduce"])))
         hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in names]
         made = replace(step.make(), backward=True)
@@ -82,7 +81,7 @@ def comm(
                 raise UsageError("--nproc 1: communication needs 2 processes or more")
             if own.warm_up >= own.steps and any("powersgd" in name for name in names):
                 remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
-            from hookcli.engine.ddp import DDPSteps, communicate  # all of DDP, so only once the processes run
+            from hookcli.capabilities.comm.ddp import DDPSteps, communicate  # imports DDP: once the processes run
 
             steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
             setting = setting_of(options, options.train is not False, targets=True)

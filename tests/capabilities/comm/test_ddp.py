@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import comm_jobs
 import pytest
 import torch
-from engine.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
+from capabilities.comm import comm_jobs
+from capabilities.comm.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
 from ranks import run_ranks, stop_ranks
 from support import assert_stats, float64_stats
 from torch import Tensor
 
+from hookcli.capabilities.comm.buckets import merge_ranks
 from hookcli.table import STATS_KEYS, Row, TensorStats
-from hookcli.table.buckets import merge_ranks
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import comm_jobs
 import pytest
 import torch
+from capabilities.comm import comm_jobs
 from ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
 

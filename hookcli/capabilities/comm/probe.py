@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from hookcli.capabilities.comm.buckets import bucket_row, totals
+from hookcli.capabilities.comm.layout import COLUMNS
 from hookcli.hooks.communication.comm_payload import Exchange
 from hookcli.table import Report, Row, Skipped, TensorStats
-from hookcli.table.buckets import bucket_row, totals
-from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.meta import Meta
 from hookcli.table.stats import RULES
@@ -31,7 +31,7 @@ class CommProbe:
     """
 
     name = "comm"
-    columns = BUCKETS
+    columns = COLUMNS
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

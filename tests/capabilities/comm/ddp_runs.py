@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import comm_jobs
 import torch.distributed as dist
+from capabilities.comm import comm_jobs
 from ranks import run_ranks
 from torch import Tensor
 

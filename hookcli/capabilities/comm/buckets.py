@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hookcli.capabilities.comm.layout import BUCKET, ERRORS
 from hookcli.table import Report, Row, TensorStats
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.meta import without
 from hookcli.table.ranks import ALIKE, common_meta, rows_by_place

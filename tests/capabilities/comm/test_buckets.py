@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from records import recorded_step
 
+from hookcli.capabilities.comm.buckets import bucket_row, merge_ranks, totals
+from hookcli.capabilities.comm.layout import COLUMNS
 from hookcli.record.file.ranks.merged_step import merge_steps
 from hookcli.reporters.table import TableReporter, View
 from hookcli.table import Report, Row, TensorStats, document
-from hookcli.table.buckets import bucket_row, merge_ranks, totals
-from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.grouping import group_rows
 from hookcli.table.ranks import common_meta
 from hookcli.tensors.stats import stats
@@ -29,7 +29,7 @@ def row(after: list[float], exact: list[float], handed: int | None = 8, seconds:
 
 
 def report(*rows: Row) -> Report:
-    return Report("comm", "net", BUCKETS, rows, {"complete": True}, totals(rows), grouping="steps")
+    return Report("comm", "net", COLUMNS, rows, {"complete": True}, totals(rows), grouping="steps")
 
 
 def test_a_row_by_hand() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 
+from hookcli.capabilities.comm.probe import CommProbe
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
@@ -26,7 +27,6 @@ from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload
-from hookcli.probes.comm import CommProbe
 from hookcli.table import Report
 from hookcli.table.formatting import listed
 from hookcli.table.meta import Meta

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import comm_jobs
 import pytest
 import torch
-from engine.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
+from capabilities.comm import comm_jobs
+from capabilities.comm.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
 from ranks import Raised, RanksError, run_ranks, stop_ranks
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
