@@ -18,7 +18,7 @@ from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
 from hookcli.errors import FAILED, INTERRUPTED, BugError, HookcliError, ProcessesWanted, ToldError, UsageError, in_brief
-from hookcli.registry.capability import require_no_two
+from hookcli.registry.capability import capabilities, require_no_two
 from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import leave_stdout, own_process, write_report
@@ -26,9 +26,10 @@ from hookcli.system.streams import aside, clear_status_of_others, say
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
+_WRITING = [one.name for one in capabilities() if one.writes]
 _BY_RANK_0 = (
-    *("check", "explain", "report", "explore", "diff", "hooks", "package", "show", "models", "plugins", "weights"),
-    *("schema", "skill"),
+    *("check", "explain", "report", "diff", "hooks", "show", "models", "plugins", "weights", "schema", "skill"),
+    *(one.name for one in capabilities() if one.on_one_rank),
     *("--help", "-h", "--version"),
 )
 
@@ -122,7 +123,7 @@ def _document(error: HookcliError, arguments: Sequence[str]) -> None:
     *_, last = "", *re.findall(r"(?:^| )(?:--format[ =]|-q?f ?)(\S*)", " ".join(arguments))
     if error.documented or last != "json" or arguments[0] == "run":  # whose stdout is the script's
         return
-    if arguments[0] != "package" and any(re.match("-q?o|--output", word) for word in arguments):
+    if arguments[0] not in _WRITING and any(re.match("-q?o|--output", word) for word in arguments):
         return  # the report goes to a file
     from hookcli.table import document
     from hookcli.table.strict_json import document_text

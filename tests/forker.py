@@ -163,7 +163,7 @@ def import_hookcli() -> None:
     import hookcli.table  # before the columns of capabilities, which it takes
 
     for module in pkgutil.walk_packages(hookcli.__path__, "hookcli."):
-        if not re.search("__main__|pytest_plugin|integrations|kernels|_sums$|plot|explorer.app", module.name):
+        if not re.search("__main__|pytest_plugin|integrations|kernels|_sums$|plot|explore.app", module.name):
             importlib.import_module(module.name)
 
 

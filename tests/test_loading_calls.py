@@ -55,9 +55,9 @@ output_loading_info=True, trust_remote_code=False, weights_only=True)
 
 TRUSTED = """
 sources/exported.py: torch.export.load(source)
-sources/package.py: PackageImporter(regular(archive.path)).load_pickle(package.replace('/', '.'), name, \
+capabilities/package/source.py: PackageImporter(regular(archive.path)).load_pickle(package.replace('/', '.'), name, \
 map_location='cpu')
-sources/package.py: PackageImporter(regular(archive.path))
+capabilities/package/source.py: PackageImporter(regular(archive.path))
 """
 """These run code: they get a plain copy of the file, or one that `trust` was given for (see their tests)."""
 
@@ -80,7 +80,7 @@ hooks/torch_private/dynamo.py: import_module(_UTILS)
 tensors/torch_private.py: import_module(first)
 tensors/torch_private.py: import_module(so_far)
 commands/plugins.py: load
-engine/package_rules.py: import_module(name)
+capabilities/package/rules.py: import_module(name)
 system/importing.py: spec.loader.exec_module
 system/importing.py: import_module
 record/observe/rules/actions.py: subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, \

@@ -17,11 +17,9 @@ _CORE = {
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
-    "explore": "Explore a model, a record or a saved report in the terminal.",
     "diff": "Compare two models, reports, records, dumps or files of weights.",
     "run": "Record an unmodified script, and find where a NaN begins.",
     "show": "Show a record from `hookcli run`, or a saved report.",
-    "package": "Export a model with torch.package; show what becomes of modules.",
     "plugins": "List all plugins, and all kinds of hooks.",
     "schema": "Print the JSON Schema of what --format json writes.",
     "skill": "Print instructions for an agent that uses hookcli.",
@@ -29,10 +27,10 @@ _CORE = {
 _QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "flow", "memory", "weights", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
-    "Is anything wrong with it?": ("check", "explain", "report", "explore"),
+    "Is anything wrong with it?": ("check", "explain", "report"),
     "What causes its results, and did a change alter them?": ("diff",),
     "What happens while it trains?": ("run", "show"),
-    "Anything else?": ("package", "plugins", "schema", "skill"),
+    "Anything else?": ("plugins", "schema", "skill"),
 }
 _OF_CAPABILITIES = [one for one in capabilities() if one.probe or one.command]
 QUESTIONS = placed(_QUESTIONS, _OF_CAPABILITIES)

@@ -14,7 +14,6 @@ _CORE = {
         "hf": "hookcli.sources.huggingface:HuggingFaceSource",
         "pt2": "hookcli.sources.exported:ExportedSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
-        "package": "hookcli.sources.package:PackageSource",
     },
     "probes": {
         "shapes": "hookcli.probes.shapes:ShapesProbe",

@@ -40,6 +40,8 @@ class Capability:
     """The module of its command, with a function of the capability's name; "" for the probe on a model, as it is."""
     probe: str = ""
     """Its probe, a class."""
+    source: str = ""
+    """Its source of models, a class; a specification that names it begins with the capability's name."""
     checks: Mapping[str, str] = field(default_factory=dict)
     """Its checks, classes by id."""
     columns: str = ""
@@ -50,6 +52,10 @@ class Capability:
     """The commands that show kinds of hooks, by kind: the rest of a command line, as in the list of `plugins`."""
     complete: bool = False
     """True if each row of its reports has a value in every column, so that a saved report without one is damaged."""
+    on_one_rank: bool = False
+    """True if its command runs on rank 0 alone where torchrun has started several."""
+    writes: bool = False
+    """True if the --output of its command names what it writes besides the report."""
     shortens: bool = False
     """True if its command has --depth, which shows in full the lines below its table; else a screen shows two."""
     compares: bool = False
@@ -59,9 +65,8 @@ class Capability:
 
     def plugins(self, kind: str) -> Mapping[str, str]:
         """Its plugins of this kind, by name."""
-        if kind == "probes":
-            return {self.name: self.probe} if self.probe else {}
-        return self.checks if kind == "checks" else {}
+        by_kind = {"probes": {self.name: self.probe}, "sources": {self.name: self.source}, "checks": self.checks}
+        return {name: target for name, target in by_kind.get(kind, {}).items() if target}
 
 
 def load_text(target: str) -> Any:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.reporters.explorer.places import Joined
-from hookcli.reporters.explorer.search import search
+from hookcli.capabilities.explore.places import Joined
+from hookcli.capabilities.explore.search import search
 from hookcli.reporters.html import HtmlReporter
 from hookcli.table.grouping import View
 

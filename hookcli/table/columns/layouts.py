@@ -52,7 +52,6 @@ FLOW = _leaving(
     ("number", "call", "input_shape", "kind"),
 )
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
-PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 
 SPECTRAL = columns_named("spectral_norm", "stable_rank")

@@ -87,7 +87,7 @@ def _load(run: "Any") -> None:
         return
     from importlib.util import module_from_spec, spec_from_file_location
 
-    spec = spec_from_file_location("hookcli", run["package"])
+    spec = spec_from_file_location("hookcli", run["package"])  # another word
     assert spec is not None and spec.loader is not None
     sys.modules["hookcli"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["hookcli"])

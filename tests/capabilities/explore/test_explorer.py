@@ -14,11 +14,11 @@ from hostile import MARKUP, hostile_reports
 from records import HEADER, end, recorded_step, save
 from rich.console import Console
 
-from hookcli.commands.explore import of_record, of_reports
+from hookcli.capabilities.explore.command import of_record, of_reports
+from hookcli.capabilities.explore.places import Joined, figures, headline
+from hookcli.capabilities.explore.search import search
 from hookcli.record.file.reading import read_record
 from hookcli.reporters.bars import curve
-from hookcli.reporters.explorer.places import Joined, figures, headline
-from hookcli.reporters.explorer.search import search
 from hookcli.table import STATS_COLUMNS, Finding, Reason, Report, Row, Skipped, TensorStats, columns_named
 from hookcli.table.columns.layouts import FINDINGS
 

@@ -15,7 +15,7 @@ from support import equal, untouched
 from torch import nn
 from torch.package import PackageExporter, PackageImporter
 
-from hookcli.engine.package_rules import suggestion
+from hookcli.capabilities.package.rules import suggestion
 from hookcli.errors import ModelError, UsageError
 from hookcli.hooks import packaging
 from hookcli.hooks.packaging import BlockedError, Rule, export, idle_rules, rehearse

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hookcli.capabilities.package.layout import COLUMNS
 from hookcli.commands.destination import check_writable
 from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import option
@@ -28,7 +29,6 @@ from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
 from hookcli.table import Report, Row, formatting
-from hookcli.table.columns.layouts import PACKAGE
 from hookcli.table.meta import Meta
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ EXAMPLES = (
     "hookcli package net.py:Net --intern net --extern '**' --output net.pt2pkg",
     "hookcli package --load net.pt2pkg --trust",
 )
-COLUMNS = PACKAGE
 _MODEL = f"A torchvision name, module:callable or file.py:callable [{DEFAULT_MODEL}]."
 FIRST = "extern intern mock deny load trust weights columns format output"
 _KINDS = ("extern", "intern", "mock", "deny")
@@ -106,7 +105,7 @@ def _export_model(spec: str, typed: Sequence[str], output: str | None, options: 
             raise UsageError(f"--output {path}: this is the package's file, which needs the suffix {needed}")
         check_writable(path)
     report = Output(options)
-    report.check_columns(PACKAGE)
+    report.check_columns(COLUMNS)
     with working(options) as progress:
         from hookcli.hooks.packaging import BlockedError, Rule
 
@@ -158,8 +157,8 @@ def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tup
     """Write the package; a file at `path` is replaced only if all went well."""
     from importlib.util import find_spec
 
+    from hookcli.capabilities.package.source import noted_input
     from hookcli.hooks.packaging import export, idle_rules
-    from hookcli.sources.package import noted_input
 
     # The pickle's folder can't have the name of a module.
     folder = "hookcli_model" if "model" in sys.modules or find_spec("model") is not None else "model"
@@ -179,7 +178,7 @@ def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tup
 
 def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:
     """A message that names the blocking modules, and on a second line the command that works."""
-    from hookcli.engine.package_rules import suggestion
+    from hookcli.capabilities.package.rules import suggestion
     from hookcli.hooks.packaging import idle_rules
 
     blocking = [m for m in modules if m.problem]
@@ -213,7 +212,7 @@ def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archiv
     if archive:
         totals |= {"tensor_bytes": archive.tensor_bytes, "archive_bytes": archive.file_bytes}
     meta: Meta = {**finished(run.info), "exported": archive is not None}
-    return Report("package", run.name, PACKAGE, rows, meta, totals)
+    return Report("package", run.name, COLUMNS, rows, meta, totals)
 
 
 def _row(module: PackagedModule, archive: Archive | None) -> Row:

@@ -13,8 +13,8 @@ import pytest
 from records import HEADER, end, recorded_step, save
 from textual.app import App
 
-from hookcli.commands import explore
-from hookcli.reporters.explorer.app import Explorer
+from hookcli.capabilities.explore import command as explore
+from hookcli.capabilities.explore.app import Explorer
 
 Cli = Callable[..., Any]
 NET = """
@@ -83,9 +83,9 @@ def test_files_are_read_and_shown_without_torch(cli: Cli, tmp_path: Path) -> Non
     assert cli("show", str(record), "-o", str(tmp_path / "a.json"), "-f", "json").code == 0
     program = f"""
 import asyncio, os, signal, sys
-from hookcli.commands import explore
+from hookcli.capabilities.explore import command as explore
 from hookcli.cli import main
-from hookcli.reporters.explorer.app import Explorer
+from hookcli.capabilities.explore.app import Explorer
 async def use(app):
     async with app.run_test() as pilot:
         await pilot.press("down", "slash", "r", "enter", "left")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from commands.packages import MINE, PARTS, Cli, forget, printed, report
+from capabilities.package.packages import MINE, PARTS, Cli, forget, printed, report
 from torch.package import PackageImporter
 
 

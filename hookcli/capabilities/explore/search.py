@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import Any
 
-from hookcli.reporters.explorer.places import Joined, Place
+from hookcli.capabilities.explore.places import Joined, Place
 from hookcli.table import Column, Kind, formatting
 
 Test = Callable[[Place], bool]

@@ -18,8 +18,8 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Footer, Input, OptionList, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from hookcli.reporters.explorer.places import Joined, Place, Subject, figures, headline, told
-from hookcli.reporters.explorer.search import search
+from hookcli.capabilities.explore.places import Joined, Place, Subject, figures, headline, told
+from hookcli.capabilities.explore.search import search
 from hookcli.system.escaping import visible
 from hookcli.table import Report
 from hookcli.table.names import relative

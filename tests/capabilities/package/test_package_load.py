@@ -12,13 +12,13 @@ from typing import Any
 import forks
 import pytest
 import torch
-from commands.packages import MINE, PARTS, Cli, forget, printed, report
+from capabilities.package.packages import MINE, PARTS, Cli, forget, printed, report
 from support import swept
 from torch.package import PackageExporter
 
+from hookcli.capabilities.package.source import noted_input
 from hookcli.cli import main
 from hookcli.sources.archive import Archive
-from hookcli.sources.package import noted_input
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hookcli.capabilities.explore.places import Subject
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.diff_files import is_record
 from hookcli.commands.option_fields import OnlyFields
@@ -27,7 +28,6 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.views.over_time import spoken
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.run_lines import non_finite_line
-from hookcli.reporters.explorer.places import Subject
 from hookcli.system.files import at_rest
 from hookcli.system.stdout import report_stream
 from hookcli.system.streams import is_terminal
@@ -71,7 +71,7 @@ def explore(
             with working(job.options) as progress:
                 examination = examined(job, progress, in_full=True)
             subjects, error = of_reports(examination.shown), examination.error
-        from hookcli.reporters.explorer.app import Explorer
+        from hookcli.capabilities.explore.app import Explorer
 
         app = Explorer(subjects)
         app.run()

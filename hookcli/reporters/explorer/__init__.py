@@ -1,1 +1,0 @@
-"""Explorer: reports on a screen, for the keyboard. Without torch; only `app` imports Textual."""
