@@ -17,9 +17,8 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.exchange import DataLoaderIterator
-from hookcli.record.file.blame import Blame
 from hookcli.record.file.parsing import parsed
-from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, RecordedStep, StepLosses
+from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
 from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
@@ -44,7 +43,7 @@ class Seen:
 
     recorded: list[RecordedStep] = field(default_factory=list)
     non_finites: list[NonFinite] = field(default_factory=list)
-    blames: list[Blame] = field(default_factory=list)
+    of_parts: list[PartLine] = field(default_factory=list)
     every_loss: dict[str, dict[int, float | None]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     ran: dict[str, ModelRun] = field(default_factory=dict)
@@ -72,8 +71,8 @@ class Seen:
     def fired(self, fired: RuleFired) -> None:
         self.rules.append(cast(RuleFired, parsed(fired.to_dict(), HERE)))
 
-    def blame(self, found: Blame) -> None:
-        self.blames.append(cast(Blame, parsed(found.to_dict(), HERE)))
+    def of_part(self, line: PartLine) -> None:
+        self.of_parts.append(cast(PartLine, parsed(line.to_dict(), HERE)))
 
     def settings(self, settings: ModelSettings) -> None:
         parsed(settings.to_dict(), HERE)

@@ -22,7 +22,7 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
 from hookcli.record.file.rule_lines import rule_summaries
-from hookcli.record.file.views.blame_lines import wrong_lines
+from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line

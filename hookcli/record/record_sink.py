@@ -12,13 +12,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from hookcli.record.file.blame import Blame
 from hookcli.record.file.record_lines import (
     UNSEARCHED,
     End,
     Header,
     ModelSettings,
     NonFinite,
+    PartLine,
     RecordedStep,
     StepLosses,
     is_spoiled,
@@ -72,7 +72,7 @@ class RecordSink:
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
         self._rules: list[RuleFired] = []
-        self._blames: list[Blame] = []
+        self._of_parts: list[PartLine] = []
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
 
@@ -155,10 +155,10 @@ class RecordSink:
             self._say(rule_line(replace(fired, model=fired.model + rank)))
         self.open().write(fired)
 
-    def blame(self, blame: Blame) -> None:
-        """Append what made a gradient large, or not finite. Raises OSError if the file can take no more."""
-        self._blames.append(blame)
-        self.open().write(blame)
+    def of_part(self, line: PartLine) -> None:
+        """Append the line of a part. Raises OSError if the file can take no more."""
+        self._of_parts.append(line)
+        self.open().write(line)
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""

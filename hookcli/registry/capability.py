@@ -46,6 +46,12 @@ class Capability:
     """Its checks, classes by id."""
     columns: str = ""
     """The columns that it declares: names with rules that hold in every report."""
+    recorder: str = ""
+    """Its part of a recorder: a class without arguments, a `hookcli.record.observe.parts.RecorderPart`."""
+    lines: str = ""
+    """The kinds of lines that this part writes into a record, each a `PartLine`."""
+    headline: str = ""
+    """A function from a record to the line that is said of it first, or "" if nothing is to be said."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)

@@ -99,7 +99,8 @@ def of_record(record: Record) -> list[Subject]:
         steps = sorted({entry.step for entry in record.entries if entry.key == (model, phase)})
         bad: list[Any] = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
         at = {f"{step:,}": place for place, step in enumerate(steps)}
-        fqns = {f"{one.step:,}": one.fqn for one in [*record.blames, *bad] if one.model == model}
+        fqns = {f"{one.step:,}": one.place for one in record.of_parts if one.model == model}
+        fqns |= {f"{one.step:,}": one.fqn for one in bad}
         trained, losses = (said, record.losses_of(model)) if phase == "train" else ([], {})
         lines = [x for x in trained if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x]
         lines += map(non_finite_line, bad)

@@ -84,7 +84,7 @@ class MaskedScores:
             return True
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
         if name.strip("_") == "log":
-            return any(on_cpu(x) and bool(((x == 0) | (x == 1)).all()) for x in tensors)  # of a mask
+            return any(on_cpu(x) and x.any() and bool(((x == 0) | (x == 1)).all()) for x in tensors)  # of a mask
         if name.strip("_") not in _HANDS_ON:
             return False
         if name.strip("_") in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0])):

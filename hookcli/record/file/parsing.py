@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hookcli.errors import UsageError
-from hookcli.record.file.blame import Blame
 from hookcli.record.file.record_lines import (
     RUN_SCHEMA,
     End,
@@ -24,6 +23,7 @@ from hookcli.record.file.record_lines import (
     StepLosses,
 )
 from hookcli.record.file.rule_lines import RuleFired
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
 from hookcli.table.compilation import PARTS, Compilation
@@ -83,9 +83,9 @@ _BY_TYPE: Mapping[str, Fits] = {
     "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
 """A test for the value of a field, by the field's type."""
-_LINES: Mapping[str, type[Line]] = {
-    kind.kind: kind for kind in (Header, RecordedStep, NonFinite, Blame, StepLosses, ModelSettings, RuleFired, End)
-}
+_CORE = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, RuleFired, End)
+_OF_PARTS = [kind for one in capabilities() if one.lines for kind in load_text(one.lines)]
+_LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (*_CORE, *_OF_PARTS)}
 FITS: Mapping[type, Mapping[str, Fits]] = {
     kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
     for kind in (*_LINES.values(), ModelRun, StepEntry, Compilation, *PARTS)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.blame import Blame
 from hookcli.record.file.packing import Layout, Recent, SharedRows, unpack, unpack_layout
 from hookcli.record.file.parsing import FITS, parsed, whole_line, whole_lines
 from hookcli.record.file.record_lines import (
@@ -23,6 +22,7 @@ from hookcli.record.file.record_lines import (
     Line,
     ModelSettings,
     NonFinite,
+    PartLine,
     RecordedStep,
     StepEntry,
     StepLosses,
@@ -37,6 +37,7 @@ from hookcli.table.validation import is_mapping, listed, require
 
 Keep = Callable[[Mapping[str, Any]], bool]
 T = TypeVar("T")
+P = TypeVar("P", bound=PartLine)
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Record:
     header: Header | None = None
     entries: list[StepEntry] = field(default_factory=list)
     non_finite: list[NonFinite] = field(default_factory=list)
-    blames: list[Blame] = field(default_factory=list)
+    of_parts: list[PartLine] = field(default_factory=list)
     losses: list[StepLosses] = field(default_factory=list)
     settings: list[ModelSettings] = field(default_factory=list)
     rules: list[RuleFired] = field(default_factory=list)
@@ -97,7 +98,11 @@ class Record:
             case End():
                 self.end = line
             case _:
-                getattr(self, _LISTS[type(line)]).append(line)
+                getattr(self, _LISTS.get(type(line), "of_parts")).append(line)
+
+    def of(self, kind: type[P]) -> list[P]:
+        """The lines of this kind that a part of a capability has written."""
+        return [line for line in self.of_parts if isinstance(line, kind)]
 
     def losses_of(self, model: str) -> dict[int, float]:
         """The loss of every step of a model, as far as it is known; empty in records before schema 3."""
@@ -223,7 +228,7 @@ class Record:
         return "; ".join(texts) or None
 
 
-_LISTS = {NonFinite: "non_finite", Blame: "blames", StepLosses: "losses", ModelSettings: "settings", RuleFired: "rules"}
+_LISTS = {NonFinite: "non_finite", StepLosses: "losses", ModelSettings: "settings", RuleFired: "rules"}
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
 _INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]

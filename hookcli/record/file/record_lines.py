@@ -1,5 +1,5 @@
 """The lines of a record: a header, each recorded step, the losses of all steps, the settings of modules, the
-first non-finite value, rules that fired, the end.
+first non-finite value, rules that fired, the end; and those of the parts of capabilities.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
@@ -226,6 +226,19 @@ class StepLosses(Line):
     values: Sequence[float | None]
     taken: bool = True
     short: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartLine(Line):
+    """The base of lines that a part of a capability writes, on a step of a model."""
+
+    model: str
+    step: int
+
+    @property
+    def place(self) -> str:
+        """The module that it is about; "" for the whole model."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
+from hookcli.hooks.session import HookSession
+from hookcli.record.file.record_lines import PartLine, RecordedStep
 
 T = TypeVar("T")
+
+
+class StepPart(Protocol):
+    """What a recorder's part sees of one step of a model."""
+
+    def attach(self, session: HookSession) -> None:
+        """Ask for hooks, as the step's first forward begins."""
+
+    def backward_over(self) -> None:
+        """A backward pass through the model is over."""
+
+    def lines(self, step: RecordedStep, *, scaled: bool) -> Sequence[PartLine]:
+        """The lines to write before this step, which is over; `scaled`: a GradScaler handles overflows."""
+
+
+class RecorderPart(Protocol):
+    """What a capability does in a running program that is recorded; made anew for each run."""
+
+    def begin_step(self) -> StepPart:
+        """A step of a model begins whose gradients are measured."""
 
 
 class Parts:
     """Knows which parts of the observation of which models have failed. `tell` gets the model, a line, and the error.
 
-    A part is named as the user knows it: by its probe ("updates"), or by what it finds ("blame").
+    A part is named as the user knows it: by its probe ("updates"), or its capability.
     """
 
-    def __init__(self, tell: Callable[[str, str, Exception], None]) -> None:
+    def __init__(self, tell: Callable[[str, str, Exception], None], recorders: Mapping[str, RecorderPart]) -> None:
         self._tell = tell
+        self.recorders = recorders
+        """The parts of capabilities, by name."""
         self._off: set[tuple[str, str]] = set()
 
     def works(self, model: str, part: str) -> bool:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from records import HEADER, activation, end, recorded_step, save
 
+from hookcli.capabilities.blame.lines import Blame
 from hookcli.capabilities.explore.app import Explorer
 from hookcli.capabilities.explore.command import of_record, of_reports
 from hookcli.capabilities.explore.places import Subject, told
 from hookcli.commands.show import remarks
-from hookcli.record.file.blame import Blame
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.rule_lines import RuleFired
 from hookcli.table import STATS_COLUMNS, Report, TensorStats, columns_named

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from hookcli import registry
 from hookcli.probes.base import StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.record.observe.measurements.row_norms import GradientCourse, RowNorms
 from hookcli.record.observe.measurements.step_times import TimeProbe
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.observer import Observer
@@ -28,6 +27,7 @@ from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep
+from hookcli.registry.capability import capabilities, load_text
 
 
 class Broken(StatsProbe):
@@ -80,6 +80,7 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+OF_CAPABILITIES = [(one.name, type(load_text(one.recorder)().begin_step())) for one in capabilities() if one.recorder]
 PARTS: tuple[tuple[type, str, str], ...] = (
     (ParameterRows, "take_groups", "optimizer"),
     (ParameterRows, "take_unclipped", "optimizer"),
@@ -89,8 +90,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (GradsProbe, "report", "grads"),
     (TimeProbe, "attach", "time"),
     (TimeProbe, "rows", "time"),
-    (RowNorms, "attach", "blame"),
-    (GradientCourse, "judge", "blame"),
+    *((kind, method, name) for name, kind in OF_CAPABILITIES for method in ("attach", "backward_over", "lines")),
     (Search, "look", "first-bad"),
     (RunningRules, "recorded", "rules"),
 )

@@ -14,7 +14,7 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry, is_spoiled
 from hookcli.record.file.rule_lines import rule_line, rule_summaries
-from hookcli.record.file.views.blame_lines import wrong_lines
+from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished

@@ -18,7 +18,7 @@ from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
 from hookcli.record.file.rule_lines import RuleFired, rule_summaries
-from hookcli.record.file.views.blame_lines import wrong_lines
+from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.registry import load

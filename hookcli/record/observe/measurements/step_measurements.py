@@ -19,11 +19,11 @@ from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compil
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
+from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.made_from import MadeFrom
 from hookcli.record.observe.measurements.match_filter import MatchFilter
-from hookcli.record.observe.measurements.row_norms import RowNorms
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.measurements.weights_digest import weights_digest
@@ -31,7 +31,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
-from hookcli.record.observe.parts import Parts
+from hookcli.record.observe.parts import Parts, StepPart
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row, Skipped, columns_named
@@ -59,7 +59,9 @@ class StepMeasurements:
         inside: bool = False,
         parts: Parts | None = None,
     ) -> None:
-        self._parts = parts or Parts(_raise)
+        self._parts = parts or Parts(_raise, {})
+        self.passes = 0
+        """The number of backward passes that are over."""
         self.name = PlainNames(module)
         self.scaling = GradScaling()
         self._model = model
@@ -77,7 +79,8 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: Meta = {}
         self._ranks, self._group = Meta(), list[int]()
-        self.rows, self.weights = RowNorms(), ""
+        self._step_parts: dict[str, StepPart] = {}
+        self.weights = ""
         self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
         self.watched_operators = model.operators_to_watch(plan)
@@ -107,30 +110,31 @@ class StepMeasurements:
             self._ranks |= {"tensor_parallel": spread}
         for session in self.sessions:
             session.__enter__()
-        for probe in [*self._probes, *([self._times] if self._times else [])]:
+        for probe in [*self._probes, *filter(None, [self._times])]:
             session = self.sessions[0 if probe.inside_compiled else -1]
             session.operators_too = probe.operators and not self.looks_closer
-            session.wrap_callback = partial(self._parts.guarded, self._model.name, probe.name)
-            self._guarded(probe.name, partial(probe.attach, session))
+            self._attach(probe.name, session, probe.attach)
             if self.looks_closer and isinstance(probe, ActivationsProbe):
                 session.operators_too = True
                 self._guarded(probe.name, probe.watch_operators)
+        gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
         # What an operator made is not blamed on the module that receives it.
         self.session.operators_too = not self.looks_closer
-        gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
-        name = self._model.name
-        self.session.wrap_callback = partial(self._parts.guarded, name, "first-bad")
         if self._plan.first_bad:  # after the probes, whose figures it takes
-            self._guarded("first-bad", lambda: self.evidence.attach(self.session, gradients=gradients))
+            self._attach("first-bad", self.session, partial(self.evidence.attach, gradients=gradients))
             if self._plan.ops:
-                self._guarded("first-bad", partial(self.made_from.attach, self.session))
+                self._attach("first-bad", self.session, self.made_from.attach)
         self.session.operators_too = False
-        self.session.wrap_callback = partial(self._parts.guarded, name, "blame")
-        if gradients:
-            self._guarded("blame", lambda: self.rows.attach(self.session))
-        self.sessions[-1].wrap_callback = partial(self._parts.guarded, name, "keep-bad")
+        for part, recorder in self._parts.recorders.items() if gradients else ():
+            self._step_parts[part] = recorder.begin_step()
+            self._attach(part, self.session, self._step_parts[part].attach)
         if self.keep_bad:
-            self._guarded("keep-bad", partial(self.keep_bad.attach, self.sessions[-1]))
+            self._attach("keep-bad", self.sessions[-1], self.keep_bad.attach)
+
+    def _attach(self, part: str, session: HookSession, attach: Callable[[HookSession], object]) -> None:
+        """Attach the hooks of a part, which is left out from then on if it fails."""
+        session.wrap_callback = partial(self._parts.guarded, self._model.name, part)
+        self._guarded(part, partial(attach, session))
 
     @property
     def looks_closer(self) -> bool:
@@ -195,7 +199,9 @@ class StepMeasurements:
     def backward_over(self, scaler: object) -> None:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         self._backward = True
-        self.rows.passes += 1
+        self.passes += 1
+        for part, of_step in self._step_parts.items():
+            self._guarded(part, of_step.backward_over)
         self.parameters.note_reached()
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
@@ -252,6 +258,14 @@ class StepMeasurements:
 
     # When the step is over.
 
+    def part_lines(self, recorded: RecordedStep) -> list[PartLine]:
+        """The lines that the parts of capabilities write on this step. Waits for an accelerator."""
+        lines: list[PartLine] = []
+        for part, of_step in self._step_parts.items():
+            write = partial(of_step.lines, recorded, scaled=self.scaling.used)
+            lines += self._parts.run(self._model.name, part, write, ())
+        return lines
+
     def reports(self, meta: Meta, losses: Mapping[int, float]) -> list[Report]:
         """A report per probe. `losses`: those of optimizers that step in turns. Waits for an accelerator."""
         self._match_filter.step_over()
@@ -303,7 +317,7 @@ class StepMeasurements:
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()
             if unused and not self.parameters.moved_since(by_probe["inventory"]):
-                course.note_unused(unused, self.rows.passes)
+                course.note_unused(unused, self.passes)
         return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:

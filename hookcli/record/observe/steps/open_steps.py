@@ -13,12 +13,10 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
-from hookcli.record.file.blame import Blame
-from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
+from hookcli.record.file.record_lines import ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
 from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
-from hookcli.record.observe.measurements.row_norms import GradientCourse
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import Parts
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
@@ -26,6 +24,7 @@ from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
+from hookcli.registry.capability import capabilities, load_text
 
 # Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
 _MOST_OPEN = 8
@@ -60,8 +59,8 @@ class StepSink(Protocol):
     def fired(self, fired: RuleFired) -> None:
         """A rule fired, or has fired so often by now."""
 
-    def blame(self, blame: Blame) -> None:
-        """The gradient of the step that comes next was far larger than usual, or not finite."""
+    def of_part(self, line: PartLine) -> None:
+        """A part of a capability has something to say of the step that comes next."""
 
     def part_failed(self, line: str, error: Exception) -> None:
         """A part of the observation failed, and is left out from now on. Must not raise."""
@@ -95,11 +94,11 @@ class OpenSteps:
             self.losses.tell_read, self.losses.at_once = self.rules.loss_read, _READ
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
-        self.parts = Parts(self._part_failed)
+        recorders = {one.name: load_text(one.recorder)() for one in capabilities() if one.recorder}
+        self.parts = Parts(self._part_failed, recorders)
         self._described: set[str] = set()
         self.failed: list[tuple[str, str]] = []
         """Parts of the observation that have failed: the model's name, and a line on it."""
-        self._gradients = GradientCourse()
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -176,9 +175,8 @@ class OpenSteps:
             self._described.add(name)
             if settings := self.parts.run(name, "settings", lambda: recorded_settings(step.module, name), None):
                 self._hand_on(self._sink.settings, ModelSettings(name, [settings]))
-        judge = partial(self._gradients.judge, recorded, step.measured.rows, step.measured.scaling.used)
-        if blame := self.parts.run(name, "blame", judge, None):
-            self._hand_on(self._sink.blame, blame)
+        for line in step.measured.part_lines(recorded):
+            self._hand_on(self._sink.of_part, line)
         self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
         self.parts.run(name, "rules", lambda: self.rules.recorded(recorded), None)
         if not self.plan.ended.is_set():

@@ -74,7 +74,7 @@ class Search:
 
     def step_over(self, step: ObservedStep) -> None:
         if self.on and step.phase == "train":
-            self._passes[step.model.name] = step.forwards, step.measured.rows.passes
+            self._passes[step.model.name] = step.forwards, step.measured.passes
             rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
             if rows:
                 most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
@@ -146,7 +146,7 @@ class Search:
         if value.what != _INPUT or value.fqn:  # an update changes no data
             causes += self._large_update(step)
         if what != "parameter gradient":  # which is the sum over the step
-            number = step.observed_forwards if what == "output" else step.measured.rows.passes
+            number = step.observed_forwards if what == "output" else step.measured.passes
             causes += self._micro_batch(step, number)
         value = replace(value, cause="; ".join(causes))
         return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value

@@ -1,4 +1,4 @@
-"""Lines on what made a gradient large or not finite: which rank, which micro-batch, and which rows of its batch."""
+"""The line on what made a gradient large or not finite: which rank, which micro-batch, and which rows of its batch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from statistics import median_low
 
-from hookcli.record.file.blame import APART, Blame
+from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.record.file.ranks.ranked_record import RankedRecord
-from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.table.formatting import counted, number
 
@@ -16,12 +15,7 @@ _NAMED = 3  # rows
 _SOON = 10  # steps
 
 
-def wrong_lines(record: Record) -> list[str]:
-    """The lines on replicas whose weights differ, and on the first gradient that was not finite, or was too large."""
-    return [*filter(None, (apart(record), blame_line(record)))]
-
-
-def blame_line(record: Record) -> str:
+def headline(record: Record) -> str:
     """Net: the gradient's norm jumped to 812 at step 37, 41 times the median before: micro-batch 2 of 4 on rank 1 (97%
     of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0.
 
@@ -29,7 +23,7 @@ def blame_line(record: Record) -> str:
     after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
-    every = sorted({_place(one) for one in record.blames if one.passes})
+    every = sorted({_place(one) for one in record.of(Blame) if one.passes})
     bad, jumped = ([place for place in every if place[2] is finite] for finite in (False, True))
     before = [place for place in jumped if not bad or bad[0][0] - _SOON <= place[0] < bad[0][0]]
     if not (first := next(iter((*before, *bad)), None)):
@@ -38,7 +32,7 @@ def blame_line(record: Record) -> str:
     if any(one.jumped is not None and step - _SOON <= one.jumped < step for one in record.courses().values()):
         return ""
     ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
-    same = {rank: one for rank in ranks for one in parts[rank].blames if one.passes and _place(one) == first}
+    same = {rank: one for rank in ranks for one in parts[rank].of(Blame) if one.passes and _place(one) == first}
     where = _where(same, len(ranks)) if same else ""
     if not finite or not same:
         return f"{model}: the gradient was not finite at step {step:,}: {where}" if where else ""

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from contextlib import suppress
-from statistics import median, median_low
+from statistics import median_low
 
 import torch
 from torch import Tensor, nn
 
+from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.modules import BatchNorm, Convolution
-from hookcli.record.file.blame import APART, Blame
-from hookcli.record.file.record_lines import RecordedStep
-from hookcli.table.losses import KNOWN
-from hookcli.table.stats import norm
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 
 _LEAST = 0.01  # of the largest square of a norm: the rows below it don't stand out
 _KEPT = 8  # rows
-_RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
-_ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
 
 
 class RowNorms:
@@ -90,31 +85,6 @@ class RowNorms:
         share = math.fsum(whole[n] for n in apart) / math.fsum(whole) if finite and apart else float(bool(apart))
         most, _ = max(mine, key=lambda one: math.fsum(one[1][n] for n in apart or range(size)))
         return Blame(model, step, norm, usual, sums, apart[:_KEPT], size, share, most, self._mixed)
-
-
-class GradientCourse:
-    """The norms of the gradients of each model's recorded steps."""
-
-    def __init__(self) -> None:
-        self._norms: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_RECENT))
-        self._bad: set[str] = set()  # models
-
-    def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
-        """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
-        grads = [row for row in step.rows("grads") if row.get("kind") == "parameter" and row["numel"]]
-        groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
-        bad = any(row.stats and (row.stats.nan or row.stats.inf) for row in grads)
-        if not grads or step.phase != "train" or not step.complete or (bad and (scaled or step.model in self._bad)):
-            return None
-        norms = self._norms[step.model]
-        usual = median(norms) if len(norms) >= KNOWN else None
-        limit = max(APART * usual, _ABOVE * max(norms)) if usual else math.inf
-        if bad:
-            self._bad.add(step.model)
-            return rows.blame(step.model, step.step, None, usual)
-        whole = norm([row["l2"] for row in grads] if None in groups or not groups else groups)
-        norms.append(min(whole, limit))  # so that the next jump is seen, too
-        return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
 
 
 def _trains(module: nn.Module | None) -> bool:

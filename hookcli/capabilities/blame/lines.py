@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hookcli.record.file.record_lines import Line
+from hookcli.record.file.record_lines import PartLine
 
 APART = 10
 """A sum of squares (of a row, micro-batch or rank) or a step's norm stands out above this many times the median."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blame(Line):
+class Blame(PartLine):
     """A recorded step whose gradient was far larger than usual, or the first that was not finite, as one rank saw it.
 
     `norm` is the gradient's, before clipping; None if it was not finite. `usual` is the median of the recorded steps
@@ -25,8 +25,6 @@ class Blame(Line):
 
     kind: ClassVar[str] = "blame"
 
-    model: str
-    step: int
     norm: float | None
     usual: float | None
     passes: Sequence[float]
@@ -35,3 +33,11 @@ class Blame(Line):
     share: float = 0.0
     fqn: str = ""
     mixed: str = ""
+
+    @property
+    def place(self) -> str:
+        """The module where most of the gradient is."""
+        return self.fqn
+
+
+LINES = (Blame,)

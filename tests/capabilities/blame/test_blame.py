@@ -12,16 +12,17 @@ from textwrap import dedent
 
 import forks
 import pytest
+from capabilities.blame import blame_jobs
 from ranks import run_ranks, stop_ranks
-from record import blame_jobs
 from record.launching.support import ENV
 from records import HEADER, end, recorded_step, save
 
-from hookcli.record.file.blame import Blame
+from hookcli.capabilities.blame.headline import headline
+from hookcli.capabilities.blame.lines import Blame
 from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
 from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.views.blame_lines import blame_line, wrong_lines
+from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.ranks_view import rank_remarks
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
@@ -86,7 +87,7 @@ def test_older_records_and_those_of_one_process_have_no_digests(tmp_path: Path) 
 
 def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None:
     record = record_of(tmp_path / "far", "far", steps=13, parts=3)
-    line = blame_line(record)
+    line = headline(record)
     assert line.startswith("Sequential: the gradient's norm jumped to ") and " at step 12, " in line
     assert line.endswith(
         ": micro-batch 2 of 3 on rank 1 (100% of the rows' squared gradients), there row 3 of 8 (100%), most in 2"
@@ -108,7 +109,7 @@ def lines_of(tmp_path: Path, *of_ranks: list[Blame]) -> str:
     for rank, blames in enumerate(of_ranks):
         header = replace(HEADER, rank=rank, ranks=len(of_ranks))
         save(tmp_path / f"rank{rank}.jsonl", (header, *map(recorded_step, range(30)), *blames, end()))
-    return blame_line(read_ranks(tmp_path))
+    return headline(read_ranks(tmp_path))
 
 
 def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
 
 TRAIN = """
     import torch
-    from record import blame_jobs
+    from capabilities.blame import blame_jobs
     torch.distributed.init_process_group("gloo")
     blame_jobs.CHANGED = 13
     blame_jobs.train("far changed", 16, 2)

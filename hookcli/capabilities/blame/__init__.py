@@ -1,0 +1,11 @@
+"""What made a gradient large, or not finite: the rank, the micro-batch and the rows of its batch."""
+
+from hookcli.registry.capability import Capability
+
+CAPABILITY = Capability(
+    name="blame",
+    page="questions/blame.md",
+    recorder="hookcli.capabilities.blame.recorder:Recorder",
+    lines="hookcli.capabilities.blame.lines:LINES",
+    headline="hookcli.capabilities.blame.headline:headline",
+)

@@ -1,0 +1,71 @@
+"""The part of blame in a recorded run: which steps have a gradient that jumped, or was not finite."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from statistics import median
+
+from hookcli.capabilities.blame.lines import APART, Blame
+from hookcli.capabilities.blame.row_norms import RowNorms
+from hookcli.hooks.session import HookSession
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table.losses import KNOWN
+from hookcli.table.stats import norm
+
+_RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
+_ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
+
+
+class GradientCourse:
+    """The norms of the gradients of each model's recorded steps."""
+
+    def __init__(self) -> None:
+        self._norms: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_RECENT))
+        self._bad: set[str] = set()  # models
+
+    def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
+        """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
+        grads = [row for row in step.rows("grads") if row.get("kind") == "parameter" and row["numel"]]
+        groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
+        bad = any(row.stats and (row.stats.nan or row.stats.inf) for row in grads)
+        if not grads or step.phase != "train" or not step.complete or (bad and (scaled or step.model in self._bad)):
+            return None
+        norms = self._norms[step.model]
+        usual = median(norms) if len(norms) >= KNOWN else None
+        limit = max(APART * usual, _ABOVE * max(norms)) if usual else math.inf
+        if bad:
+            self._bad.add(step.model)
+            return rows.blame(step.model, step.step, None, usual)
+        whole = norm([row["l2"] for row in grads] if None in groups or not groups else groups)
+        norms.append(min(whole, limit))  # so that the next jump is seen, too
+        return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
+
+
+class Recorder:
+    """Knows the gradients of the steps before."""
+
+    def __init__(self) -> None:
+        self._course = GradientCourse()
+
+    def begin_step(self) -> StepOfBlame:
+        """A step of a model begins whose gradients are measured."""
+        return StepOfBlame(self._course)
+
+
+class StepOfBlame:
+    """Takes the norms of rows in a step, and blames some if its gradient stands out."""
+
+    def __init__(self, course: GradientCourse) -> None:
+        self._course, self._rows = course, RowNorms()
+
+    def attach(self, session: HookSession) -> None:
+        self._rows.attach(session)
+
+    def backward_over(self) -> None:
+        self._rows.passes += 1
+
+    def lines(self, step: RecordedStep, *, scaled: bool) -> list[Blame]:
+        """The blame, if there is one. Waits for an accelerator then."""
+        blame = self._course.judge(step, self._rows, scaled)
+        return [blame] if blame else []
