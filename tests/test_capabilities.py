@@ -79,6 +79,20 @@ def test_a_capability_of_another_distribution_does_all_that_hookcli_s_own_do(sit
     assert [row["positive[2]"] for row in json.loads(shown.stdout)["reports"][0]["rows"]] == [0, 0, 0]
 
 
+def test_its_part_of_a_recorder_writes_lines_that_are_read_again(site: Path, net: Path) -> None:
+    said = "Net: no output is positive in 3 recorded steps"
+    ran = command(net, [site, PACKAGE.parent], "run", "train.py")
+    assert ran.returncode == 0 and said not in ran.stdout
+    lines = [json.loads(line) for line in (net / "train.run.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["positive"]) for line in lines if line["line"] == "signs"] == [(0, 0), (1, 0), (2, 0)]
+    shown = command(net, [site, PACKAGE.parent], "show", "train.run.jsonl")
+    assert said in shown.stdout + shown.stderr and "left out" not in shown.stderr
+    without = command(net, [PACKAGE.parent], "show", "train.run.jsonl")
+    assert without.returncode == 0 and said not in without.stdout + without.stderr
+    assert "3 lines left out: no capability here reads 'signs'" in without.stderr
+    assert "damaged" not in without.stderr
+
+
 def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     paths = [site, PACKAGE.parent]
     lines = command(net, paths, "--help").stdout.splitlines()

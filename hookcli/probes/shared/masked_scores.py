@@ -82,12 +82,11 @@ class MaskedScores:
         """True if -inf was among an operator's arguments: as a number, or in a tensor whose values it hands on."""
         if any(isinstance(value, float) and value == -inf for value in (*event.args, *event.kwargs.values())):
             return True
-        tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
-        if name.strip("_") == "log":
-            return any(on_cpu(x) and x.any() and bool(((x == 0) | (x == 1)).all()) for x in tensors)  # of a mask
-        if name.strip("_") not in _HANDS_ON:
-            return False
-        if name.strip("_") in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0])):
+        name, tensors = name.strip("_"), [x for _, x in tree.arguments(event.args, event.kwargs)]
+        if name == "log":
+            return any(map(_is_mask, tensors))
+        scales = name in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0]))
+        if scales or name not in _HANDS_ON:
             return False
         return any(map(self._holds, tensors)) and all(self._holds(x) or is_finite(x) for x in tensors)
 
@@ -193,6 +192,11 @@ def _is_filled(node: Node | None) -> bool:
             return False
         node = inputs[0]
     return False
+
+
+def _is_mask(x: Tensor) -> bool:
+    """True for ones and zeros: the logarithm of a mask is meant. False on accelerators, which would have to wait."""
+    return on_cpu(x) and bool(((x == 0) | (x == 1)).all() and x.any())
 
 
 def _place(row: Row) -> Place:

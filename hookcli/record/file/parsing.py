@@ -85,10 +85,11 @@ _BY_TYPE: Mapping[str, Fits] = {
 """A test for the value of a field, by the field's type."""
 _CORE = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, RuleFired, End)
 _OF_PARTS = [kind for one in capabilities() if one.lines for kind in load_text(one.lines)]
-_LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (*_CORE, *_OF_PARTS)}
+KINDS: Mapping[str, type[Line]] = {kind.kind: kind for kind in (*_CORE, *_OF_PARTS)}
+"""The kinds of lines, by the name that tells them apart."""
 FITS: Mapping[type, Mapping[str, Fits]] = {
     kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
-    for kind in (*_LINES.values(), ModelRun, StepEntry, Compilation, *PARTS)
+    for kind in (*KINDS.values(), ModelRun, StepEntry, Compilation, *PARTS)
 }
 """A test for the value of each field, by class."""
 
@@ -101,7 +102,7 @@ def parsed(data: Mapping[str, Any], path: Path) -> Line:
     schema = data["schema"] if data["line"] == Header.kind else RUN_SCHEMA
     if schema > RUN_SCHEMA:
         raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
-    kind = _LINES[data["line"]]
+    kind = KINDS[data["line"]]
     values = {name: relaxed(data[name]) for name in FITS[kind] if name in data and name != "reports"}
     if "reports" in FITS[kind]:
         values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])

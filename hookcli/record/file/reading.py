@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.packing import Layout, Recent, SharedRows, unpack, unpack_layout
-from hookcli.record.file.parsing import FITS, parsed, whole_line, whole_lines
+from hookcli.record.file.parsing import FITS, KINDS, parsed, whole_line, whole_lines
 from hookcli.record.file.record_lines import (
     LAYOUT,
     End,
@@ -31,6 +32,7 @@ from hookcli.record.file.record_lines import (
 from hookcli.record.file.rule_lines import RuleFired
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
+from hookcli.table.formatting import counted
 from hookcli.table.formatting import listed as listed_text
 from hookcli.table.losses import EARLY, LossCourse
 from hookcli.table.validation import is_mapping, listed, require
@@ -58,6 +60,8 @@ class Record:
     rules: list[RuleFired] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
+    unread: Counter[str] = field(default_factory=Counter)
+    """The number of lines by kinds of capabilities that are not here."""
     cut: bytes = b""
     lines: int = 0
     _read: set[int] = field(default_factory=set, repr=False)
@@ -84,6 +88,8 @@ class Record:
                 indexed = {name: data[name] for name in _INDEXED if name in data}
                 require(indexed, FITS[StepEntry])
                 self.entries.append(StepEntry(**indexed, line=self.lines, offset=offset))
+            elif data["line"] not in KINDS and data.keys() >= {"model", "step"} and _KIND.fullmatch(data["line"]):
+                self.unread[data["line"]] += 1
             else:
                 self._keep(parsed(data, self.path))
         except _NOT_WHOLE:
@@ -225,10 +231,14 @@ class Record:
         if self.cut:
             what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
             texts.append(f"the last line is cut (killed, disk full, or still being written){what}")
+        if self.unread:
+            lines, kinds = counted(self.unread.total(), "line"), listed_text([*map(repr, self.unread)])
+            texts.append(f"{lines} left out: no capability here reads {kinds}")
         return "; ".join(texts) or None
 
 
 _LISTS = {NonFinite: "non_finite", StepLosses: "losses", ModelSettings: "settings", RuleFired: "rules"}
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
 _INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]

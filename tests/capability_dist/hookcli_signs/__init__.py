@@ -11,5 +11,8 @@ CAPABILITY = Capability(
     probe="hookcli_signs.probe:SignsProbe",
     checks={"SIGNS": "hookcli_signs.checks:OneSided"},
     columns="hookcli_signs.columns:DECLARED",
+    recorder="hookcli_signs.recorder:Recorder",
+    lines="hookcli_signs.lines:LINES",
+    headline="hookcli_signs.headline:headline",
     flag="Also the signs of what layers return (hookcli signs).",
 )

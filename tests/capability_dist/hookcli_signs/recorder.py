@@ -1,0 +1,31 @@
+"""What it does in a running program: it counts the outputs of the model that are positive, in each recorded step."""
+
+from __future__ import annotations
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli_signs.lines import SignsOfStep
+
+
+class Recorder:
+    def begin_step(self) -> StepOfSigns:
+        return StepOfSigns()
+
+
+class StepOfSigns:
+    def __init__(self) -> None:
+        self.positive, self.passes = 0, 0
+
+    def attach(self, session: HookSession) -> None:
+        session.forward(self._see)
+
+    def _see(self, event: HookEvent) -> None:
+        if not event.fqn:
+            self.positive += int((event.output > 0).sum())
+
+    def backward_over(self) -> None:
+        self.passes += 1
+
+    def lines(self, step: RecordedStep, *, scaled: bool) -> list[SignsOfStep]:
+        return [SignsOfStep(step.model, step.step, self.positive)] * self.passes
