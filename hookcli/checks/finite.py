@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
-from hookcli.table import Finding, Row
+from hookcli.table import Finding, Row, Skipped
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
@@ -72,8 +72,8 @@ class ActivationNotFinite(_NotFinite):
     attention masks, are no fault. Nor is -inf that the program wrote into what a module returns, such as the scores of
     actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it.
 
-    The model's output is also judged in eval mode without gradients, where PyTorch's attention takes a fused path: a
-    query that sees no key gives NaN there, and zeros elsewhere.
+    The model's output is also judged in eval mode, for every batch, with gradients and without. There PyTorch's
+    attention takes a fused path: a query that sees no key gives NaN, and zeros elsewhere.
     """
 
     id = "HK003"
@@ -86,12 +86,13 @@ class ActivationNotFinite(_NotFinite):
     needs = ("activations", "inventory")
     takes = ("eval_outputs",)
 
-    def judge(self, measured: _ReadsForwards) -> Iterator[Finding]:
+    def judge(self, measured: _ReadsForwards) -> Iterator[Finding | Skipped]:
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
         yield from findings
         if measured.eval_outputs and not findings:
             evaluated = measured.eval_outputs
-            how = IN_EVAL if evaluated.gradients else f"{IN_EVAL} without gradients"
+            how = f"{IN_EVAL} {'with' if evaluated.with_alone else 'without'} gradients"
+            how = IN_EVAL if evaluated.gradients else how
             for finding in self._of_run(evaluated.activations, evaluated.inventory):
                 finding = replace(finding, message=f"{how}: {finding.message}")
                 if evaluated.fused:
@@ -99,6 +100,10 @@ class ActivationNotFinite(_NotFinite):
                     hint = f"a query that sees no key gives NaN on the fused path, and zeros without it; {_SEE_A_KEY}"
                     finding = replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
                 yield finding
+            batches = measured.inventory.meta.get("batches", 1)
+            if evaluated.batches < batches and not evaluated.activations:
+                read = f"only {evaluated.batches} of {batches} batches could be read again"
+                yield Skipped(f"{self.id} {self.name}", f"not judged {IN_EVAL} on every batch: {read}")
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}

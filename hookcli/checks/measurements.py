@@ -78,16 +78,20 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvalOutputs:
-    """The model's output in eval mode without gradients, or with them (`gradients`) if the model fails otherwise.
+    """The model's output in eval mode without gradients, or with them (`gradients`) if the model fails otherwise, and
+    then with gradients; of so many `batches`, in order, up to the first with a value that is not finite.
 
-    If a value was not finite, `activations` and `inventory` are the rows of another such pass, under probes; else they
-    are empty. `fused`: the values are finite where attention does not take PyTorch's fused path.
+    If there is one, `activations` and `inventory` are the rows of another such pass, under probes; else they are empty.
+    `with_alone`: the values are finite without gradients. `fused`: they are finite where attention does not take
+    PyTorch's fused path.
     """
 
     activations: Sequence[Row] = ()
     inventory: Sequence[Row] = ()
     fused: bool = False
     gradients: bool = False
+    with_alone: bool = False
+    batches: int = 1
 
 
 @dataclass(frozen=True)

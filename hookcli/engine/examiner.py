@@ -13,7 +13,8 @@ from hookcli.checks.measurements import FIELDS, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
-from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.eval_mode import in_eval
+from hookcli.engine.eval_runs import evaluate
 from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
 from hookcli.engine.lost_gradients import with_reasons
@@ -169,7 +170,10 @@ class Examiner:
         self._stage(" in eval mode")
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:
-            results = evaluate(self.model, arguments(self.run.inputs), wanted, self.plan.ops) if wanted else {}
+            data = self.run.data if self.run.data and self.run.data.several else None
+            batches = (arguments(batch.inputs) for batch in data.each()) if data else None
+            first = arguments(self.run.inputs)
+            results = evaluate(self.model, first, wanted, self.plan.ops, batches) if wanted else {}
             for name, result in results.items():
                 if isinstance(result, str):
                     self.missing[name] = result
