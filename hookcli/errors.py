@@ -76,6 +76,10 @@ class NoGradientsError(UsageError):
     """No output of the model depends on a parameter, so there is nothing to differentiate."""
 
 
+class NoLossError(NoGradientsError):
+    """The model returned no floating-point tensor, so that only a loss of the user's own can be differentiated."""
+
+
 class UnknownRowError(UsageError, KeyError):
     """A report has no row of a name, or several; it is also a KeyError, because `report["name"]` raises it."""
 

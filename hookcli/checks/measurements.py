@@ -83,7 +83,7 @@ class EvalOutputs:
 
     If there is one, `activations` and `inventory` are the rows of another such pass, under probes; else they are empty.
     `with_alone`: the values are finite without gradients. `fused`: they are finite where attention does not take
-    PyTorch's fused path.
+    PyTorch's fused path. `unseen`: no tensor was found in an output.
     """
 
     activations: Sequence[Row] = ()
@@ -92,6 +92,7 @@ class EvalOutputs:
     gradients: bool = False
     with_alone: bool = False
     batches: int = 1
+    unseen: bool = False
 
 
 @dataclass(frozen=True)

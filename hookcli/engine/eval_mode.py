@@ -19,6 +19,7 @@ from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.parts import uncompiled
 from hookcli.tensors import tree
+from hookcli.tensors.containers import hidden_tensors
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
@@ -47,7 +48,8 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 class EvalRuns(NamedTuple):
     """The outputs of each run; whether random numbers were drawn; the buffers that changed; the second run's error;
-    whether gradients were on, since the model fails without.
+    whether gradients were on, since the model fails without; and of each run the tensors in the attributes of objects
+    that it returned, such as distributions.
     """
 
     outputs: Sequence[Output]
@@ -55,6 +57,7 @@ class EvalRuns(NamedTuple):
     changed: Sequence[str] = ()
     failed: str = ""
     gradients: bool = False
+    hidden: Sequence[Output] = ()
 
 
 def run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1, place: str = "") -> EvalRuns:
@@ -72,7 +75,7 @@ def eval_runs(model: nn.Module, inputs: Arguments, times: int, gradients: bool, 
     with explaining, uncompiled(model), preserved(model, inputs), in_eval(model), torch.set_grad_enabled(gradients):
         before = random_states(devices)
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
-        outputs = [_called(model, inputs)]
+        returned = [_called(model, inputs)]
         drew = not random_states(devices).same(before)
         changed = [n for n, x in model.named_buffers() if n in buffers and not unchanged(buffers[n], x)]
         failed = ""
@@ -80,13 +83,21 @@ def eval_runs(model: nn.Module, inputs: Arguments, times: int, gradients: bool, 
             set_random_states(devices, before)
             try:
                 with explaining:
-                    outputs.append(_called(model, inputs))
+                    returned.append(_called(model, inputs))
             except ModelError as error:
                 failed = f"in eval mode, on the second run, {error}".replace("\n ", "")
-        return EvalRuns(outputs, drew, changed, failed, gradients)
+        outputs, hidden = zip(*returned, strict=True)
+        return EvalRuns(outputs, drew, changed, failed, gradients, hidden)
 
 
-def _called(model: nn.Module, inputs: Arguments) -> Output:
-    """The output on copies of the inputs, since it may share memory with them."""
+def _called(model: nn.Module, inputs: Arguments) -> tuple[Output, Output]:
+    """The output on copies of the inputs, since it may share memory with them; and the tensors in objects there.
+
+    What an object was given with the inputs, such as the labels of a graph batch, is left out.
+    """
     args, kwargs = copied(inputs)
-    return [plain(x.detach()) for _, x in tree.leaves(model(*args, **kwargs))]
+    unseen: tree.Unseen = []
+    outputs = [plain(x.detach()) for _, x in tree.leaves(model(*args, **kwargs), unseen=unseen)]
+    given = {id(x) for x in hidden_tensors(args, kwargs)}
+    hidden = [plain(x.detach()) for x in hidden_tensors(*(x for _, x in unseen)) if id(x) not in given]
+    return outputs, hidden

@@ -21,7 +21,7 @@ from hookcli.engine.lost_gradients import with_reasons
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, make_probe
 from hookcli.engine.setting import compile_settings
-from hookcli.errors import ModelError, NoGradientsError
+from hookcli.errors import ModelError, NoGradientsError, NoLossError
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.torch_private.programs import backends_of, compiled_in_place
 from hookcli.probes.activations import ActivationsProbe
@@ -78,7 +78,11 @@ class Examiner:
             dtype=self.run.info["dtype"],
         )
         if self.needs & set(_RUNS) or self.needs - FIELDS or any(not check.needs for check in plan.checks):
-            measured = replace(measured, **self._in_own_mode())
+            differentiated, reports = self.backward, self._in_own_mode()
+            if differentiated and not self.backward:
+                self.further, self._of_probes = [], {}
+                reports = self._in_own_mode()
+            measured = replace(measured, **reports)
         if self.error:
             absent: dict[str, Any] = {n: None for n in _RUNS if not getattr(getattr(measured, n), "rows", ())}
             absent["probes"] = {name: report for name, report in measured.probes.items() if report.rows}
@@ -158,6 +162,9 @@ class Examiner:
         run = run or self.run
         try:
             return capture_run(replace(run, step=replace(run.step, otherwise="randn")), probes, self._hooking)
+        except NoLossError as error:  # `_in_own_mode` is run again without a backward
+            self.backward, self.missing["grads"] = False, str(error)
+            return tuple(error.reports)
         except NoGradientsError as error:  # a finding of the checks, not a failure
             return tuple(error.reports)
         except ModelError as error:
