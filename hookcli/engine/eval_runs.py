@@ -16,12 +16,13 @@ from hookcli.engine.capture import capture
 from hookcli.engine.eval_mode import Arguments, EvalRuns, in_eval, run_in_eval
 from hookcli.engine.eval_outputs import judged_outputs
 from hookcli.engine.inputs import Call
-from hookcli.engine.outputs import Output, common, comparable, largest_difference, with_others
+from hookcli.engine.outputs import common, comparable, largest_difference, with_others
 from hookcli.errors import ModelError
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.base import Probe
 from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
 from hookcli.table import STATS_COLUMNS, Row
+from hookcli.table.names import is_within
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states
 
@@ -60,7 +61,7 @@ def evaluate(
     measured: dict[str, Measured] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
-        measured |= {name: way(model, inputs, size, runs.outputs[0]) for name, way in ways.items() if name in wanted}
+        measured |= {name: way(model, inputs, size, runs) for name, way in ways.items() if name in wanted}
     companions = measured.get("companions")
     difference = companions.value if isinstance(companions, Comparison) else 0.0
     if len(runs.outputs) < 2 and (difference or runs.changed):
@@ -116,13 +117,13 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
         return tuple(str(row.fqn) for row in _captured(model, inputs, probe)) or ("",)
 
 
-def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
+def _companions(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:
     others: Arguments = tree.replace(inputs, with_others)
     try:
         among_others = run_in_eval(model, others).outputs[0]
     except ModelError as error:  # the model need not accept made-up items
         return f"with other items in the batch, {error}".replace("\n ", "")
-    outputs = comparable(whole, among_others)
+    outputs = comparable(runs.outputs[0], among_others)
     pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
     if not pairs:
         return "no output has the batch in dimension 0"
@@ -132,6 +133,8 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
     module = model.get_submodule(place)
     mixing = (part for part in module.modules() if isinstance(part, BatchNorm) and part.running_mean is None)
     cause = "statistics" if any(mixing) else "padding" * padded
+    if _observes(module) and any(is_within(name, place) for name in runs.changed):
+        return Comparison(value, place, excuse=_OBSERVES, cause="observer")
     return Comparison(value, place, excuse=_excuse(module), cause=cause)
 
 
@@ -141,6 +144,14 @@ def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
         return common(a[:1], b[:1])
     both = zip(first_items(a, size), first_items(b, size), strict=True)
     return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
+
+
+def _observes(module: nn.Module) -> bool:
+    """True for an observer of PyTorch's, or a FakeQuantize with one, as preparing a model for quantization adds."""
+    return any(kind.__name__ in ("ObserverBase", "FakeQuantizeBase") for kind in type(module).__mro__)
+
+
+_OBSERVES = "its observer takes in the range of the whole batch, also in eval mode, until it is disabled"
 
 
 def _excuse(module: nn.Module) -> str:
@@ -191,7 +202,7 @@ def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row
     return capture(model, Call(*inputs), probes=probe).rows
 
 
-def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
+def _halves(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:
     text, cuts = tree.shape_text, (slice(size // 2), slice(size // 2, None))
     batches = [tree.replace(inputs, partial(lambda part, _path, x: x[part], cut)) for cut in cuts]
     try:
@@ -199,7 +210,7 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Co
     except ModelError as error:
         return Comparison(math.nan, failed=f"on half of the batch, {error}".replace("\n ", ""))
     pairs = []
-    for (a, b), (_, c) in zip(*(comparable(whole, part) for part in parts), strict=False):
+    for (a, b), (_, c) in zip(*(comparable(runs.outputs[0], part) for part in parts), strict=False):
         if a.dim() and a.size(0) == size:
             if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
                 failed = f"halves give {text(b)} and {text(c)} where the whole gives {text(a)}"
