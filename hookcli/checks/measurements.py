@@ -53,8 +53,8 @@ class Comparison:
     """The distance between the outputs of two runs: the largest difference, relative to the largest output.
 
     `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right, `cause` why they differ
-    ("statistics" of the batch, "padding" of its items, an "observer"; "" if none is known). `failed` says why the second run gave
-    no output to compare.
+    ("statistics" of the batch, "padding" of its items, an "observer", "nodes" of a graph; "" if none is known).
+    `failed` says why the second run gave no output to compare.
     """
 
     value: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 
@@ -20,7 +21,15 @@ from hookcli.engine.outputs import common, comparable, largest_difference, with_
 from hookcli.errors import ModelError
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.base import Probe
-from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
+from hookcli.probes.repeated_runs import (
+    PRODUCT,
+    SUMS,
+    TAKES,
+    FirstItemProbe,
+    NodesProbe,
+    RandomDrawsProbe,
+    first_items,
+)
 from hookcli.table import STATS_COLUMNS, Row
 from hookcli.table.names import is_within
 from hookcli.tensors import tree
@@ -107,7 +116,8 @@ def _again(model: nn.Module, inputs: Arguments, runs: EvalRuns) -> Comparison | 
     value = math.nan if any(map(math.isnan, values)) else max(values)
     if value == 0 or moved is not None:
         return Comparison(value, moved or "")
-    return Comparison(value, _where(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))[0])
+    row, _ = _first_apart(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))
+    return Comparison(value, row.fqn if row else "")
 
 
 def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
@@ -128,14 +138,30 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) 
     if not pairs:
         return "no output has the batch in dimension 0"
     value = largest_difference([_first_items(a, b, size) for a, b in pairs])
-    probed = ((x, FirstItemProbe(size)) for x in (inputs, others))
-    place, padded = ("", False) if value == 0 else _where(model, *probed)
+    one, other = ((x, FirstItemProbe(size)) for x in (inputs, others))
+    row, padded = (None, False) if value == 0 else _first_apart(model, one, other)
+    place = row.fqn if row else ""
     module = model.get_submodule(place)
     mixing = (part for part in module.modules() if isinstance(part, BatchNorm) and part.running_mean is None)
     cause = "statistics" if any(mixing) else "padding" * padded
     if _observes(module) and any(is_within(name, place) for name in runs.changed):
         return Comparison(value, place, excuse=_OBSERVES, cause="observer")
-    return Comparison(value, place, excuse=_excuse(module), cause=cause)
+    excuse = _excuse(module)
+    if row and not (excuse or cause) and (nodes := _of_nodes(model, inputs, others, size)):
+        return Comparison(value, place, excuse=nodes, cause="nodes")
+    return Comparison(value, place, excuse=excuse, cause=cause)
+
+
+def _of_nodes(model: nn.Module, inputs: Arguments, others: Arguments, size: int) -> str:
+    """The operator that mixes the items as the nodes of a graph are, in a sentence; "" if the first mixes otherwise."""
+    one, other = (NodesProbe(size, x) for x in (inputs, others))
+    row = None
+    with suppress(ModelError):
+        row, _ = _first_apart(model, (inputs, one), (others, other), ops="functions")
+    if row is None or not (row.get("nodes") in (SUMS, PRODUCT) or (row.get("nodes") == TAKES and one.sums)):
+        return ""
+    place = f" ({row['source']})" if row["source"] else ""
+    return f"{row['type']}{place} mixes them, which is right if they are the nodes of a graph"
 
 
 def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -163,24 +189,27 @@ def _excuse(module: nn.Module) -> str:
     return ""
 
 
-def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe]) -> tuple[str, bool]:
-    """The first module whose output differs between the two runs, and whether padding makes it differ.
+def _first_apart(
+    model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe], ops: str | None = None
+) -> tuple[Row | None, bool]:
+    """The row of the first module, or operator, whose output differs between the runs, and whether padding does it.
 
     Zeros at the end of an output leave its norm alone; where more of them only make it longer, a later module differs.
     """
-    padded, longer = "", False
+    padded: Row | None = None
+    longer = False
     with in_eval(model):
-        both = zip(_captured(model, *one), _captured(model, *other), strict=False)
+        both = zip(_captured(model, *one, ops), _captured(model, *other, ops), strict=False)
         for _, rows in groupby(both, lambda pair: (pair[0].fqn, pair[0].get("call"), pair[0].get("path"))):
             tensor = [*rows]  # by each dimension that may be the batch's
             row, beside = next((pair for pair in tensor if _agree(*pair)), tensor[0])
             if row.fqn == beside.fqn and row["shape"] != beside["shape"]:
                 longer = True
-                padded = padded or ("" if _agree(row, beside, ("l2",)) else str(row.fqn))
+                padded = padded or (None if _agree(row, beside, ("l2",)) else row)
             elif not _agree(row, beside):
-                return padded or str(row.fqn), longer
+                return padded or row, longer
             else:
-                padded, longer = "", False
+                padded, longer = None, False
     return padded, longer
 
 
@@ -198,8 +227,8 @@ def _agree(row: Row, beside: Row, names: Sequence[str] = _STEADY) -> bool:
     return row.fqn == beside.fqn and all(times <= 1 for times in pairs)
 
 
-def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
-    return capture(model, Call(*inputs), probes=probe).rows
+def _captured(model: nn.Module, inputs: Arguments, probe: Probe, ops: str | None = None) -> Sequence[Row]:
+    return capture(model, Call(*inputs), probes=probe, ops=ops).rows
 
 
 def _halves(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:
