@@ -102,17 +102,18 @@ class Measurements:
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
     are there. Any other name that it needs is that of a probe, whose report is `probes[name]`. `again` holds one more
-    `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, whether the loss is computed from
-    it; `output_grads`: gradients of modules' outputs, if a parameter's is zero everywhere. `crash` is the error of a
-    model that failed; the reports then end where it failed. `eval_crash` is the error of a model that passed its run
-    and failed in eval mode, `compile_crash` of one that failed under torch.compile. `training` has the recorded steps
-    of a running program up to this one, whose number is `step`.
+    `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, how the loss is computed from it:
+    by "tensors" alone, with "numbers" of Python or NumPy on the way, or "" if it is not. `output_grads`: gradients of
+    modules' outputs, if a parameter's is zero everywhere. `crash` is the error of a model that failed; the reports then
+    end where it failed. `eval_crash` is the error of a model that passed its run and failed in eval mode,
+    `compile_crash` of one that failed under torch.compile. `training` has the recorded steps of a running program up to
+    this one, whose number is `step`.
     """
 
     inventory: Report | None = None
     activations: Report | None = None
     grads: Report | None = None
-    used_by_loss: Mapping[str, bool] | None = None
+    used_by_loss: Mapping[str, str] | None = None
     output_grads: Report | None = None
     shapes: Report | None = None
     memory: Report | None = None

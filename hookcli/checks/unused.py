@@ -79,7 +79,7 @@ class NotCalled(Check):
 
 
 class _ReadsReach(ReadsWeightsAndGrads, Protocol):
-    used_by_loss: Mapping[str, bool] | None
+    used_by_loss: Mapping[str, str] | None
 
 
 class NoGradient(Check):
@@ -92,7 +92,8 @@ class NoGradient(Check):
     also where no optimizer took it (HK053). It does not report parameters that no optimizer has: the program trains
     others, such as a new head on a body that runs without gradients.
 
-    `hookcli check` follows such parameters to the loss, past any detach. Only a warning if the module ran and the loss
+    `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
+    or numpy(), it changes them to see whether the loss changes. Only a warning if the module ran and the loss
     is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
     one. If the loss is computed from it, something on the way cuts the gradient off.
     """
@@ -119,9 +120,11 @@ class NoGradient(Check):
 _UNUSED = ": the loss does not use it"
 _CHECKPOINT = ": it ran in a reentrant checkpoint whose inputs need no gradient"
 _NO_GRAD = ": it ran with gradients off"
+_NUMBERS = ": the loss is computed from it by way of Python or NumPy numbers, which carry no gradient"
 _REMEDIES = {
     _UNUSED: "freeze it if it is for another task; DDP needs find_unused_parameters=True",
     _CHECKPOINT: "call checkpoint(..., use_reentrant=False)",
+    _NUMBERS: "keep tensors between it and the loss: no item(), tolist() or numpy()",
     _NO_GRAD: "look for torch.no_grad() or inference_mode() around its call, or freeze it",
 }
 
@@ -143,20 +146,20 @@ def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str
     places: dict[tuple[str, str], list[str]] = {}
     for name in lost:
         owner = owner_of(name)
-        used = (measured.used_by_loss or {}).get(name, True)
+        used = (measured.used_by_loss or {}).get(name, "tensors")
         whole = [place for place in around(name) if place not in kept]
         place = whole[-1] if whole else owner
-        places.setdefault((place, _cause(called.get(owner), used=used)), []).append(name)
+        places.setdefault((place, _cause(called.get(owner), used)), []).append(name)
     return places
 
 
-def _cause(owner: Row | None, *, used: bool) -> str:
-    """Why a parameter got no gradient, as far as is known: by its module's call, and whether the loss `used` it."""
+def _cause(owner: Row | None, used: str) -> str:
+    """Why a parameter got no gradient, as far as is known: by its module's call, and how the loss `used` it."""
     if owner is None:
         return ""
     if off := owner.get("gradients_off"):
         return _CHECKPOINT if off == "checkpoint" else _NO_GRAD
-    return "" if used else _UNUSED
+    return {"": _UNUSED, "numbers": _NUMBERS}.get(used, "")
 
 
 def without_gradient(inventory: Iterable[Row], grads: Iterable[Row]) -> list[str]:
