@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
@@ -104,10 +104,10 @@ class Measurements:
     are there. Any other name that it needs is that of a probe, whose report is `probes[name]`. `again` holds one more
     `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, how the loss is computed from it:
     by "tensors" alone, with "numbers" of Python or NumPy on the way, or "" if it is not. `output_grads`: gradients of
-    modules' outputs, if a parameter's is zero everywhere. `crash` is the error of a model that failed; the reports then
-    end where it failed. `eval_crash` is the error of a model that passed its run and failed in eval mode,
-    `compile_crash` of one that failed under torch.compile. `training` has the recorded steps of a running program up to
-    this one, whose number is `step`.
+    modules' outputs, if a parameter's is zero everywhere. `called_in_eval`: the modules that eval mode calls, and
+    training mode does not. `crash` is the error of a model that failed; the reports then end where it failed.
+    `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
+    under torch.compile. `training` has the recorded steps of a running program up to this one, whose number is `step`.
     """
 
     inventory: Report | None = None
@@ -115,6 +115,7 @@ class Measurements:
     grads: Report | None = None
     used_by_loss: Mapping[str, str] | None = None
     output_grads: Report | None = None
+    called_in_eval: Collection[str] | None = None
     shapes: Report | None = None
     memory: Report | None = None
     settings: Report | None = None

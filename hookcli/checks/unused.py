@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,8 +21,17 @@ _WITH_BIAS = ("Linear", "Conv")
 _RUN = 2  # recorded steps from which on zeros say something on the run
 
 
+class _ReadsCalls(ReadsInventory, Protocol):
+    called_in_eval: Collection[str] | None
+
+
+class _ReadsCallsAndGrads(_ReadsCalls, ReadsWeightsAndGrads, Protocol): ...
+
+
 class NeverRan(Check):
     """A module with trainable parameters was never called, and its parameters got no gradient either.
+
+    One that is called in eval mode, but not in training, is reported, too: it is used as it was initialised.
 
     A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
     reported, because its parameters get a gradient. Of nested modules only the outermost is reported. Some models have
@@ -35,18 +44,28 @@ class NeverRan(Check):
     advice = "call it, remove it, or use an input that reaches it"
     follows = ("HK048",)
     needs = ("inventory", "grads")
+    takes = ("called_in_eval",)
     whole = True
     values = False
 
-    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
+    def judge(self, measured: _ReadsCallsAndGrads) -> Iterator[Finding]:
         reached = _reached(measured)
         uncalled = [row for row in _uncalled(measured) if row["trainable"]]
         used = {row.fqn for row in uncalled if any(is_within(name, row.fqn) for name in reached)}
         names = {row.fqn for row in uncalled} - used
         for row in uncalled:
             if row.fqn in names and not is_within_any(row.fqn, names):
-                message = f"{row['type']} with {row['params']:,} parameters was never called"
-                yield self.finding(row.fqn, message, row["params"])
+                what = f"{row['type']} with {row['params']:,} parameters"
+                if row.fqn in (measured.called_in_eval or ()):
+                    finding = self.finding(
+                        row.fqn, f"{what} is called in eval mode only: it is never trained", row["params"]
+                    )
+                    yield replace(finding, hint=_IN_EVAL_ONLY, remedy=_IN_EVAL_ONLY)
+                else:
+                    yield self.finding(row.fqn, f"{what} was never called", row["params"])
+
+
+_IN_EVAL_ONLY = "call it in training mode, too, or freeze it"
 
 
 class NotCalled(Check):
@@ -55,7 +74,8 @@ class NotCalled(Check):
     Nothing fails if `self.dropout` is created in __init__ and forgotten in `forward`. Layers of one type and name, as
     in repeated blocks, are one finding. Layers inside a module that was never called are covered by HK006. A dropout is
     not reported if the code around it does its work without calling it: code that reads its `p`, or passes a
-    `dropout_p` to F.scaled_dot_product_attention and calls the dropout only in another branch.
+    `dropout_p` to F.scaled_dot_product_attention and calls the dropout only in another branch. Nor is a layer that is
+    called in eval mode, such as the softmax of a model that is trained on logits.
     """
 
     id = "HK007"
@@ -63,11 +83,13 @@ class NotCalled(Check):
     means = "a layer created in __init__ and forgotten in forward"
     advice = "call it, or remove it"
     needs = ("inventory",)
+    takes = ("called_in_eval",)
     whole = True
     values = False
 
-    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        uncalled = {row.fqn: row for row in _uncalled(measured)}
+    def judge(self, measured: _ReadsCalls) -> Iterator[Finding]:
+        in_eval = measured.called_in_eval or ()
+        uncalled = {row.fqn: row for row in _uncalled(measured) if row.fqn not in in_eval}
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in reversed(uncalled.values()):
             has_effect = row["builtin"] and not row["params"] and any(word in row["type"] for word in _LAYERS)

@@ -1,4 +1,4 @@
-"""Measures why parameters get no gradient, or one that is all zero, in one more run for each."""
+"""Measures why parameters get no gradient, or one that is all zero, and modules no call, in one more run for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.unused import is_zero, without_gradient
-from hookcli.engine.capture import Hooking, capture_run
+from hookcli.engine.capture import Hooking, capture, capture_run
+from hookcli.engine.eval_mode import in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
@@ -20,11 +21,14 @@ from hookcli.hooks.parameter_reach import ParameterReach
 from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.shared.unregistered import UnregisteredParts
 
 
 def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
-    """Add `used_by_loss` and `output_grads`, if they are wanted and some parameter has no gradient, or a zero one."""
+    """Add `used_by_loss`, `output_grads` and `called_in_eval`, if they are wanted and some parameter has no gradient,
+    or a zero one, or training mode does not call some module.
+    """
     inventory, grads = measured.inventory, measured.grads
     run = replace(run, data=None)  # the first batch
     if "used_by_loss" in wanted and inventory and grads and (lost := without_gradient(inventory.rows, grads.rows)):
@@ -34,6 +38,12 @@ def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[st
         with suppress(HookcliError):
             (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=None))
             measured = replace(measured, output_grads=report)
+    uncalled = {row.fqn for row in inventory.rows if row["kind"] == "never_called"} if inventory else set()
+    if "called_in_eval" in wanted and uncalled and run.model.training:
+        with suppress(HookcliError), in_eval(run.model):
+            report = capture(run.model, run.inputs, probes=InventoryProbe(backward=False))
+            called = {row.fqn for row in report.rows if row["kind"] == "called"}
+            measured = replace(measured, called_in_eval=uncalled & called)
     return measured
 
 
