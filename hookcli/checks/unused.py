@@ -256,7 +256,7 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     module among all `zero` ones.
 
     The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input. Two
-    factors that are zero both, as of an adapter, each make the other's gradient zero.
+    factors that are zero both, as of an adapter, each make the other's gradient zero; one alone gets a gradient itself.
     """
     owner = owner_of(names[0])
     of_owner = [row.fqn for row in measured.grads.rows if owner_of(row.fqn) == owner]
@@ -269,6 +269,8 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     if factors:
         both = "both" if len(factors) == 2 else "all"
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
+    if factor := _factor_after(measured, zero[0]):
+        return f": {factor} is zero, so that zero flows back{outside}", _ZERO_FACTOR
     if arrived and len(zero) == len(measured.grads.rows):
         return f"{outside}: zeroed after backward, as clipping by an infinite norm does", _CLIPPING
     if arrived:
@@ -277,6 +279,10 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
 
 
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
+_ZERO_FACTOR = (
+    "nothing to do if it begins at zero on purpose, as in LoRA or at a residual block's end: it has a gradient, so "
+    "training ends this; else initialise it with other values"
+)
 _CLIPPING = "look at the norm that clip_grad_norm_ returns, and at the gradients before it; error_if_nonfinite=True"
 
 
@@ -290,6 +296,22 @@ def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> lis
             if len(factors) > 1:
                 return _short(place, factors) if len(factors) <= _FEW else []
     return []
+
+
+def _factor_after(measured: _ReadsZeros, name: str) -> str:
+    """The parameter that is zero, of those of the module whose gradients arrived just before; "" if none is.
+
+    Biases, which often begin at zero, are no factors.
+    """
+    arrived = [row.fqn for row in measured.grads.rows]
+    before = arrived[: arrived.index(name)]
+    rows = measured.inventory.rows if measured.inventory else ()
+    empty = {row.fqn for row in rows if row["kind"] == "parameter" and is_zero(row)}
+    last = [one for one in before if owner_of(one) == owner_of(before[-1])]
+    return next((one for one in last if one in empty and not one.endswith(_SHIFTS)), "")
+
+
+_SHIFTS = ("bias", "beta", "shift")
 
 
 def _cancelled(measured: _ReadsZeros) -> set[str]:
