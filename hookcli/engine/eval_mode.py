@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -26,8 +27,19 @@ Arguments = tuple[tuple[object, ...], dict[str, object]]
 
 
 @contextmanager
-def in_eval(model: nn.Module) -> Iterator[None]:
-    """Set eval mode, and restore each module's own mode after the block.
+def warnings_left_out() -> Iterator[None]:
+    """Show no warnings in a run without gradients that the user did not ask for.
+
+    Some are due to that alone ("None of the inputs have requires_grad=True"); others come with gradients, too.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def in_eval(model: nn.Module, gradients: bool = False) -> Iterator[None]:
+    """Set eval mode, and restore each module's own mode after the block. Warnings are shown of runs with gradients.
 
     `train(mode)` is called because a module may override it (a low-rank adapter merges itself into the weight, and out
     again up to rounding), then flags are set for parts whose mode differed from the model's.
@@ -38,7 +50,8 @@ def in_eval(model: nn.Module) -> Iterator[None]:
     mode = model.training
     set_mode(model, False)
     try:
-        yield
+        with nullcontext() if gradients else warnings_left_out():
+            yield
     finally:
         set_mode(model, mode)
         for module, training in modes:
@@ -72,7 +85,13 @@ def eval_runs(model: nn.Module, inputs: Arguments, times: int, gradients: bool, 
     fails.
     """
     devices, explaining = accelerators(model, inputs), UserCode(lambda error: failure.explain(error, model, place))
-    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model), torch.set_grad_enabled(gradients):
+    with (
+        explaining,
+        uncompiled(model),
+        preserved(model, inputs),
+        in_eval(model, gradients),
+        torch.set_grad_enabled(gradients),
+    ):
         before = random_states(devices)
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         returned = [_called(model, inputs)]

@@ -13,7 +13,7 @@ from hookcli.checks.measurements import FIELDS, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
-from hookcli.engine.eval_mode import in_eval
+from hookcli.engine.eval_mode import in_eval, warnings_left_out
 from hookcli.engine.eval_runs import evaluate
 from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
@@ -93,7 +93,8 @@ class Examiner:
             measured = with_reasons(measured, self.run, self.needs, self._hooking)
         if self.in_full:
             try:
-                self.further += layout()
+                with warnings_left_out():
+                    self.further += layout()
             except ModelError as error:  # the shapes of the parts that run
                 self.further += [report for report in error.reports if report.rows]
                 if not self.error:
@@ -186,7 +187,8 @@ class Examiner:
                     self.missing[name] = result
                 else:
                     measured[name] = result
-            measured["shapes"] = shapes() if "shapes" in self.needs else None
+            with warnings_left_out():
+                measured["shapes"] = shapes() if "shapes" in self.needs else None
         except ModelError as error:
             self.error = error
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
