@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
-from hookcli.table import Finding, Report, Row, Skipped
+from hookcli.table import Finding, Row, Skipped
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
@@ -31,7 +31,7 @@ class _NotFinite(Check):
         counted.
         """
         bad = [row for row in rows if is_lost(row) or row.get("scores") == WRITTEN]
-        rest = len({row.fqn for row in bad[1:]} - {bad[0].fqn}) if others and bad else 0
+        rest = len({row.fqn for row in bad}) - 1 if others else 0
         for row in bad[:1] if others else bad:
             assert row.stats is not None
             number = row.stats.nan + row.stats.inf
@@ -91,11 +91,9 @@ class ActivationNotFinite(_NotFinite):
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
         yield from findings
         if measured.eval_outputs and not findings:
-            yield from self._in_eval(measured.eval_outputs)
-            if why_not := _unjudged(measured.eval_outputs, measured.inventory):
-                yield Skipped(f"{self.id} {self.name}", why_not)
+            yield from self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))
 
-    def _in_eval(self, evaluated: EvalOutputs) -> Iterator[Finding]:
+    def _in_eval(self, evaluated: EvalOutputs, batches: int) -> Iterator[Finding | Skipped]:
         how = f"{IN_EVAL} {'with' if evaluated.with_alone else 'without'} gradients"
         how = IN_EVAL if evaluated.gradients else how
         for finding in self._of_run(evaluated.activations, evaluated.inventory):
@@ -105,6 +103,12 @@ class ActivationNotFinite(_NotFinite):
                 hint = f"a query that sees no key gives NaN on the fused path, and zeros without it; {_SEE_A_KEY}"
                 finding = replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
             yield finding
+        unjudged = "the model's output was not judged: no tensor was found in it" if evaluated.unseen else ""
+        if evaluated.batches < batches:
+            read = f"only {evaluated.batches} of {batches} batches could be read again"
+            unjudged = f"not judged {IN_EVAL} on every batch: {read}"
+        if unjudged and not evaluated.activations:
+            yield Skipped(f"{self.id} {self.name}", unjudged)
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
@@ -116,17 +120,6 @@ class ActivationNotFinite(_NotFinite):
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
             yield _blaming_the_code(finding, place, received) if place else finding
-
-
-def _unjudged(evaluated: EvalOutputs, inventory: Report) -> str:
-    """What could not be judged of the outputs in eval mode, if nothing was found; "" if nothing was left out."""
-    if evaluated.activations:
-        return ""
-    batches = inventory.meta.get("batches", 1)
-    if evaluated.batches < batches:
-        read = f"only {evaluated.batches} of {batches} batches could be read again"
-        return f"not judged {IN_EVAL} on every batch: {read}"
-    return "the model's output was not judged: no tensor was found in it" if evaluated.unseen else ""
 
 
 _SEE_A_KEY = "let every query see a key, for example by unmasking one key of items that are all padding"

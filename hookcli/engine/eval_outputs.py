@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from hookcli.engine.capture import capture
 from hookcli.engine.eval_mode import Arguments, EvalRuns, eval_runs, in_eval, run_in_eval
 from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output
+from hookcli.engine.preserve import preserved_with_attributes
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError
 from hookcli.probes.activations import ActivationsProbe
@@ -37,7 +38,11 @@ def judged_outputs(
         place = f"batch {number}: " if several else ""
         runs = first if number == 1 else run_in_eval(model, inputs, place=place)
         unseen = unseen or not (runs.outputs[0] or runs.hidden[0])
-        for one in _in_both_ways(model, inputs, runs):
+        ways = [runs]
+        if not runs.gradients:  # nobody need be able to differentiate a model in eval mode: one that fails is let off
+            with suppress(ModelError), preserved_with_attributes(model, inputs):
+                ways.append(eval_runs(model, inputs, 1, True))
+        for one in ways:
             found = _traced(model, inputs, one, ops)
             if found.activations:
                 rows = [Row({**row.values, "bad_batch": number}, row.stats) for row in found.activations]
@@ -45,17 +50,6 @@ def judged_outputs(
                 with_alone = one.gradients and not runs.gradients
                 return replace(found, gradients=runs.gradients, with_alone=with_alone, batches=number)
     return EvalOutputs(gradients=first.gradients, batches=number, unseen=unseen)
-
-
-def _in_both_ways(model: nn.Module, inputs: Arguments, runs: EvalRuns) -> Iterator[EvalRuns]:
-    """These runs, then one with gradients if they had none.
-
-    Nobody need be able to differentiate a model in eval mode: one that fails with gradients is judged without.
-    """
-    yield runs
-    if not runs.gradients:
-        with suppress(ModelError):
-            yield eval_runs(model, inputs, 1, True)
 
 
 def _traced(model: nn.Module, inputs: Arguments, runs: EvalRuns, ops: str | None) -> EvalOutputs:

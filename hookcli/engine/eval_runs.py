@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.checks.measurements import Comparison, EvalOutputs, Evaluation
-from hookcli.diff.tolerance import eps, excess
-from hookcli.engine.capture import capture
 from hookcli.engine.eval_mode import Arguments, EvalRuns, in_eval, run_in_eval
 from hookcli.engine.eval_outputs import judged_outputs
-from hookcli.engine.inputs import Call
+from hookcli.engine.mixing import captured, first_apart, mixing
 from hookcli.engine.outputs import common, comparable, largest_difference, with_others
 from hookcli.errors import ModelError
-from hookcli.hooks.torch_private.modules import BatchNorm
-from hookcli.probes.base import Probe
 from hookcli.probes.repeated_runs import (
-    PRODUCT,
-    SUMS,
-    TAKES,
     FirstItemProbe,
-    NodesProbe,
     RandomDrawsProbe,
     first_items,
 )
-from hookcli.table import STATS_COLUMNS, Row
-from hookcli.table.names import is_within
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states
 
@@ -41,7 +29,6 @@ _LAYOUT = "an input is nested or sparse, so no other batch can be made from it"
 _ODD = "the output has a layout or dtype whose values can't be compared"
 _STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
-_ROUNDING = 16  # units in the last place by which kernels for other batch sizes may move the elements, by their rms
 
 
 Measured = Evaluation | EvalOutputs | Comparison | str
@@ -116,7 +103,7 @@ def _again(model: nn.Module, inputs: Arguments, runs: EvalRuns) -> Comparison | 
     value = math.nan if any(map(math.isnan, values)) else max(values)
     if value == 0 or moved is not None:
         return Comparison(value, moved or "")
-    row, _ = _first_apart(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))
+    row, _ = first_apart(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))
     return Comparison(value, row.fqn if row else "")
 
 
@@ -124,7 +111,7 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
     """The modules that draw random numbers in eval mode, or "" for the model if none of its parts is seen to."""
     probe = RandomDrawsProbe(partial(random_states, accelerators(model, inputs)))
     with in_eval(model), torch.no_grad():
-        return tuple(str(row.fqn) for row in _captured(model, inputs, probe)) or ("",)
+        return tuple(str(row.fqn) for row in captured(model, inputs, probe)) or ("",)
 
 
 def _companions(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:
@@ -138,30 +125,9 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) 
     if not pairs:
         return "no output has the batch in dimension 0"
     value = largest_difference([_first_items(a, b, size) for a, b in pairs])
-    one, other = ((x, FirstItemProbe(size)) for x in (inputs, others))
-    row, padded = (None, False) if value == 0 else _first_apart(model, one, other)
-    place = row.fqn if row else ""
-    module = model.get_submodule(place)
-    mixing = (part for part in module.modules() if isinstance(part, BatchNorm) and part.running_mean is None)
-    cause = "statistics" if any(mixing) else "padding" * padded
-    if _observes(module) and any(is_within(name, place) for name in runs.changed):
-        return Comparison(value, place, excuse=_OBSERVES, cause="observer")
-    excuse = _excuse(module)
-    if row and not (excuse or cause) and (nodes := _of_nodes(model, inputs, others, size)):
-        return Comparison(value, place, excuse=nodes, cause="nodes")
-    return Comparison(value, place, excuse=excuse, cause=cause)
-
-
-def _of_nodes(model: nn.Module, inputs: Arguments, others: Arguments, size: int) -> str:
-    """The operator that mixes the items as the nodes of a graph are, in a sentence; "" if the first mixes otherwise."""
-    one, other = (NodesProbe(size, x) for x in (inputs, others))
-    row = None
-    with suppress(ModelError):
-        row, _ = _first_apart(model, (inputs, one), (others, other), ops="functions")
-    if row is None or not (row.get("nodes") in (SUMS, PRODUCT) or (row.get("nodes") == TAKES and one.sums)):
-        return ""
-    place = f" ({row['source']})" if row["source"] else ""
-    return f"{row['type']}{place} mixes them, which is right if they are the nodes of a graph"
+    if value == 0:
+        return Comparison(value)
+    return mixing(model, (inputs, others), size, runs.changed, value)
 
 
 def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -170,65 +136,6 @@ def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
         return common(a[:1], b[:1])
     both = zip(first_items(a, size), first_items(b, size), strict=True)
     return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
-
-
-def _observes(module: nn.Module) -> bool:
-    """True for an observer of PyTorch's, or a FakeQuantize with one, as preparing a model for quantization adds."""
-    return any(kind.__name__ in ("ObserverBase", "FakeQuantizeBase") for kind in type(module).__mro__)
-
-
-_OBSERVES = "its observer takes in the range of the whole batch, also in eval mode, until it is disabled"
-
-
-def _excuse(module: nn.Module) -> str:
-    """Why a module's output for the first item may depend on the other items; "" for most modules."""
-    if any(getattr(part, "batch_first", None) is False for part in module.modules()):
-        return "with batch_first=False this is expected if dimension 0 is the sequence"
-    if ".quantized.dynamic" in type(module).__module__:
-        return "dynamic quantization uses the range of the whole batch"
-    return ""
-
-
-def _first_apart(
-    model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe], ops: str | None = None
-) -> tuple[Row | None, bool]:
-    """The row of the first module, or operator, whose output differs between the runs, and whether padding does it.
-
-    Zeros at the end of an output leave its norm alone; where more of them only make it longer, a later module differs.
-    """
-    padded: Row | None = None
-    longer = False
-    with in_eval(model):
-        both = zip(_captured(model, *one, ops), _captured(model, *other, ops), strict=False)
-        for _, rows in groupby(both, lambda pair: (pair[0].fqn, pair[0].get("call"), pair[0].get("path"))):
-            tensor = [*rows]  # by each dimension that may be the batch's
-            row, beside = next((pair for pair in tensor if _agree(*pair)), tensor[0])
-            if row.fqn == beside.fqn and row["shape"] != beside["shape"]:
-                longer = True
-                padded = padded or (None if _agree(row, beside, ("l2",)) else row)
-            elif not _agree(row, beside):
-                return padded or row, longer
-            else:
-                padded, longer = None, False
-    return padded, longer
-
-
-_STEADY = tuple(column.name for column in STATS_COLUMNS if column.moves)  # figures that few elements move little
-
-
-def _agree(row: Row, beside: Row, names: Sequence[str] = _STEADY) -> bool:
-    """True if rounding explains the difference between two rows, by the precision of their dtype.
-
-    Each statistic is judged by how much it moves if the elements do: a mean near zero is noise of their rms.
-    """
-    assert row.stats and beside.stats
-    rtol = _ROUNDING * eps(row["dtype"])
-    pairs = (excess(name, row.stats, beside.stats, rtol, 0.0) for name in names)
-    return row.fqn == beside.fqn and all(times <= 1 for times in pairs)
-
-
-def _captured(model: nn.Module, inputs: Arguments, probe: Probe, ops: str | None = None) -> Sequence[Row]:
-    return capture(model, Call(*inputs), probes=probe, ops=ops).rows
 
 
 def _halves(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.shared.unregistered import UnregisteredParts
+from hookcli.table import Row
 
 
 def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
@@ -38,13 +39,18 @@ def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[st
         with suppress(HookcliError):
             (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=None))
             measured = replace(measured, output_grads=report)
-    uncalled = {row.fqn for row in inventory.rows if row["kind"] == "never_called"} if inventory else set()
-    if "called_in_eval" in wanted and uncalled and run.model.training:
-        with suppress(HookcliError), in_eval(run.model):
-            report = capture(run.model, run.inputs, probes=InventoryProbe(backward=False))
-            called = {row.fqn for row in report.rows if row["kind"] == "called"}
-            measured = replace(measured, called_in_eval=uncalled & called)
+    if "called_in_eval" in wanted and inventory and run.model.training:
+        measured = replace(measured, called_in_eval=called_in_eval(run, inventory.rows))
     return measured
+
+
+def called_in_eval(run: PreparedRun, inventory: Iterable[Row]) -> Collection[str]:
+    """The modules of this inventory that the run did not call, and one more forward does in eval mode."""
+    uncalled = {row.fqn for row in inventory if row["kind"] == "never_called"}
+    with suppress(HookcliError), in_eval(run.model):
+        rows = capture(run.model, run.inputs, probes=InventoryProbe(backward=False)).rows if uncalled else ()
+        return uncalled & {row.fqn for row in rows if row["kind"] == "called"}
+    return ()
 
 
 def used_by_loss(run: PreparedRun, fqns: Sequence[str]) -> Mapping[str, str] | None:

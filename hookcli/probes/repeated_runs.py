@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
@@ -72,7 +71,7 @@ class NodesProbe(FirstItemProbe):
         super().attach(session)
 
     def _see(self, event: HookEvent) -> None:
-        self._mixes = self._mixing(event) if event.operator else ""
+        self._mixes = self._mixing(event)
         self.sums = self.sums or self._mixes == SUMS
         super()._see(event)
 
@@ -80,18 +79,17 @@ class NodesProbe(FirstItemProbe):
         return {"nodes": self._mixes}
 
     def _mixing(self, event: HookEvent) -> str:
-        assert event.operator
-        name = event.operator.name.strip("_")
-        tensors = [x for _, x in tree.leaves((event.args, event.kwargs))]
-        if name in _TAKES and any(x.dtype is torch.int64 for x in tensors):
-            return TAKES
-        if name in _SUMS and any(x.dim() and x.size(0) == self._nodes for x in event.tensors() if x is not None):
-            return SUMS
-        left, *rest = tensors[name == "addmm" :] if name in _PRODUCTS else (None,)
-        if left is None or left.shape != (self._nodes, self._nodes) or not rest:
-            return ""
+        name = event.operator.name.strip("_") if event.operator else ""
+        if name in _TAKES or name in _SUMS:
+            return TAKES if name in _TAKES else SUMS
+        tensors = [x for _, x in tree.leaves((event.args, event.kwargs))] if name in _PRODUCTS else []
+        for left in tensors[name == "addmm" :][:1]:
+            return self._product(event, left, [memory_of(x) for x in tensors if x is not left])
+        return ""
+
+    def _product(self, event: HookEvent, left: Tensor, others: Sequence[int]) -> str:
         memory = memory_of(left)
-        if memory in self._parameters or memory == memory_of(rest[0]):
+        if left.shape != (self._nodes, self._nodes) or memory in self._parameters or memory in others:
             return ""
         if memory not in self._given:
             self.take(describe(event, "left"), left.detach())
