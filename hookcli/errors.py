@@ -76,6 +76,10 @@ class NoGradientsError(UsageError):
     """No output of the model depends on a parameter, so there is nothing to differentiate."""
 
 
+class NoLossError(NoGradientsError):
+    """The model returned no floating-point tensor, so that only a loss of the user's own can be differentiated."""
+
+
 class UnknownRowError(UsageError, KeyError):
     """A report has no row of a name, or several; it is also a KeyError, because `report["name"]` raises it."""
 
@@ -87,11 +91,14 @@ class PluginError(HookcliError):
 
 
 class ModelError(HookcliError):
-    """The model itself failed while it was built or run; `fqn` names the module that failed, "" for none."""
+    """The model itself failed while it was built or run; `fqn` names the module that failed, "" for none.
 
-    def __init__(self, message: str, reports: Sequence[Any] = (), fqn: str = "") -> None:
+    Of an operator, `source` is the file and line of the program that called it.
+    """
+
+    def __init__(self, message: str, reports: Sequence[Any] = (), fqn: str = "", source: str = "") -> None:
         super().__init__(message, reports)
-        self.fqn = fqn
+        self.fqn, self.source = fqn, source
 
 
 class CommHookError(HookcliError):

@@ -33,7 +33,10 @@ class Crash(Check):
         crashes = ((measured.crash, ""), (measured.eval_crash, "in eval mode: "), (measured.compile_crash, ""))
         for crash, where in crashes:
             if crash:
-                yield self.finding(crash.fqn, where + " ".join(line.strip() for line in str(crash).splitlines()))
+                text = " ".join(line.strip() for line in str(crash).splitlines())
+                if crash.source:  # it stands beside the operator's name
+                    text = text.replace(f"{crash.fqn} ({crash.source}) ", "", 1)
+                yield self.finding(crash.fqn, where + text)
 
 
 def with_crash(checks: Sequence[Check]) -> Sequence[Check]:

@@ -21,6 +21,11 @@ _CAUSES = {
         "padding takes part: beside longer items the first item has more of it",
         "mask the padding (a bias makes it non-zero), and divide by each item's own length",
     ),
+    "observer": (
+        "an observer that is enabled, as in training a model for quantization",
+        "disable it for inference: model.apply(torch.ao.quantization.disable_observer)",
+    ),
+    "nodes": ("a graph network, whose nodes are in dimension 0", "ignore it for a graph network, else look for dim=0"),
     "": ("a mean, maximum or softmax over dimension 0", _DIM),
 }
 
@@ -49,7 +54,9 @@ class BatchDependence(Check):
     are compared as far as both go. The finding names the first module whose output differs, or where padding changes a
     result, the first that makes it more than zeros. Needs a batch of two or more in dimension 0 of every input. Only a
     warning if that module has batch_first=False, since dimension 0 may then be the sequence (if it is not, that is the
-    fault), or is dynamically quantized, by the range of the whole batch.
+    fault), or is quantized by the range of the whole batch: dynamically, or by an observer that is enabled. So it is if
+    the first operator whose output differs is one of graph networks, whose nodes are in dimension 0: a sum by index (as
+    of messages to each node), or a product with a square matrix, constant or given, that is no parameter.
     """
 
     id = "HK020"

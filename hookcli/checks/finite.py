@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
-from hookcli.table import Finding, Row
+from hookcli.table import Finding, Row, Skipped
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
@@ -31,7 +31,7 @@ class _NotFinite(Check):
         counted.
         """
         bad = [row for row in rows if is_lost(row) or row.get("scores") == WRITTEN]
-        rest = len({row.fqn for row in bad[1:]}) if others else 0
+        rest = len({row.fqn for row in bad}) - 1 if others else 0
         for row in bad[:1] if others else bad:
             assert row.stats is not None
             number = row.stats.nan + row.stats.inf
@@ -72,8 +72,9 @@ class ActivationNotFinite(_NotFinite):
     attention masks, are no fault. Nor is -inf that the program wrote into what a module returns, such as the scores of
     actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it.
 
-    The model's output is also judged in eval mode without gradients, where PyTorch's attention takes a fused path: a
-    query that sees no key gives NaN there, and zeros elsewhere.
+    In eval mode the model's output is judged for every batch, with gradients and without, and in objects such as
+    distributions their attributes. There PyTorch's attention takes a fused path: a query that sees no key gives NaN,
+    and zeros elsewhere.
     """
 
     id = "HK003"
@@ -86,19 +87,28 @@ class ActivationNotFinite(_NotFinite):
     needs = ("activations", "inventory")
     takes = ("eval_outputs",)
 
-    def judge(self, measured: _ReadsForwards) -> Iterator[Finding]:
+    def judge(self, measured: _ReadsForwards) -> Iterator[Finding | Skipped]:
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
         yield from findings
         if measured.eval_outputs and not findings:
-            evaluated = measured.eval_outputs
-            how = IN_EVAL if evaluated.gradients else f"{IN_EVAL} without gradients"
-            for finding in self._of_run(evaluated.activations, evaluated.inventory):
-                finding = replace(finding, message=f"{how}: {finding.message}")
-                if evaluated.fused:
-                    message = f"{finding.message}; without PyTorch's fused attention path they are finite"
-                    hint = f"a query that sees no key gives NaN on the fused path, and zeros without it; {_SEE_A_KEY}"
-                    finding = replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
-                yield finding
+            yield from self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))
+
+    def _in_eval(self, evaluated: EvalOutputs, batches: int) -> Iterator[Finding | Skipped]:
+        how = f"{IN_EVAL} {'with' if evaluated.with_alone else 'without'} gradients"
+        how = IN_EVAL if evaluated.gradients else how
+        for finding in self._of_run(evaluated.activations, evaluated.inventory):
+            finding = replace(finding, message=f"{how}: {finding.message}")
+            if evaluated.fused:
+                message = f"{finding.message}; without PyTorch's fused attention path they are finite"
+                hint = f"a query that sees no key gives NaN on the fused path, and zeros without it; {_SEE_A_KEY}"
+                finding = replace(finding, message=message, hint=hint, remedy=_SEE_A_KEY)
+            yield finding
+        unjudged = "the model's output was not judged: no tensor was found in it" if evaluated.unseen else ""
+        if evaluated.batches < batches:
+            read = f"only {evaluated.batches} of {batches} batches could be read again"
+            unjudged = f"not judged {IN_EVAL} on every batch: {read}"
+        if unjudged and not evaluated.activations:
+            yield Skipped(f"{self.id} {self.name}", unjudged)
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
@@ -53,8 +53,8 @@ class Comparison:
     """The distance between the outputs of two runs: the largest difference, relative to the largest output.
 
     `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right, `cause` why they differ
-    ("statistics" of the batch, "padding" of its items; "" if neither is known). `failed` says why the second run gave
-    no output to compare.
+    ("statistics" of the batch, "padding" of its items, an "observer", "nodes" of a graph; "" if none is known).
+    `failed` says why the second run gave no output to compare.
     """
 
     value: float
@@ -78,16 +78,21 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvalOutputs:
-    """The model's output in eval mode without gradients, or with them (`gradients`) if the model fails otherwise.
+    """The model's output in eval mode without gradients, or with them (`gradients`) if the model fails otherwise, and
+    then with gradients; of so many `batches`, in order, up to the first with a value that is not finite.
 
-    If a value was not finite, `activations` and `inventory` are the rows of another such pass, under probes; else they
-    are empty. `fused`: the values are finite where attention does not take PyTorch's fused path.
+    If there is one, `activations` and `inventory` are the rows of another such pass, under probes; else they are empty.
+    `with_alone`: the values are finite without gradients. `fused`: they are finite where attention does not take
+    PyTorch's fused path. `unseen`: no tensor was found in an output.
     """
 
     activations: Sequence[Row] = ()
     inventory: Sequence[Row] = ()
     fused: bool = False
     gradients: bool = False
+    with_alone: bool = False
+    batches: int = 1
+    unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,18 +102,20 @@ class Measurements:
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
     are there. Any other name that it needs is that of a probe, whose report is `probes[name]`. `again` holds one more
-    `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, whether the loss is computed from
-    it; `output_grads`: gradients of modules' outputs, if a parameter's is zero everywhere. `crash` is the error of a
-    model that failed; the reports then end where it failed. `eval_crash` is the error of a model that passed its run
-    and failed in eval mode, `compile_crash` of one that failed under torch.compile. `training` has the recorded steps
-    of a running program up to this one, whose number is `step`.
+    `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, how the loss is computed from it:
+    by "tensors" alone, with "numbers" of Python or NumPy on the way, or "" if it is not. `output_grads`: gradients of
+    modules' outputs, if a parameter's is zero everywhere. `called_in_eval`: the modules that eval mode calls, and
+    training mode does not. `crash` is the error of a model that failed; the reports then end where it failed.
+    `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
+    under torch.compile. `training` has the recorded steps of a running program up to this one, whose number is `step`.
     """
 
     inventory: Report | None = None
     activations: Report | None = None
     grads: Report | None = None
-    used_by_loss: Mapping[str, bool] | None = None
+    used_by_loss: Mapping[str, str] | None = None
     output_grads: Report | None = None
+    called_in_eval: Collection[str] | None = None
     shapes: Report | None = None
     memory: Report | None = None
     settings: Report | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,8 +21,17 @@ _WITH_BIAS = ("Linear", "Conv")
 _RUN = 2  # recorded steps from which on zeros say something on the run
 
 
+class _ReadsCalls(ReadsInventory, Protocol):
+    called_in_eval: Collection[str] | None
+
+
+class _ReadsCallsAndGrads(_ReadsCalls, ReadsWeightsAndGrads, Protocol): ...
+
+
 class NeverRan(Check):
     """A module with trainable parameters was never called, and its parameters got no gradient either.
+
+    One that is called in eval mode, but not in training, is reported, too: it is used as it was initialised.
 
     A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
     reported, because its parameters get a gradient. Of nested modules only the outermost is reported. Some models have
@@ -35,18 +44,28 @@ class NeverRan(Check):
     advice = "call it, remove it, or use an input that reaches it"
     follows = ("HK048",)
     needs = ("inventory", "grads")
+    takes = ("called_in_eval",)
     whole = True
     values = False
 
-    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
+    def judge(self, measured: _ReadsCallsAndGrads) -> Iterator[Finding]:
         reached = _reached(measured)
         uncalled = [row for row in _uncalled(measured) if row["trainable"]]
         used = {row.fqn for row in uncalled if any(is_within(name, row.fqn) for name in reached)}
         names = {row.fqn for row in uncalled} - used
         for row in uncalled:
             if row.fqn in names and not is_within_any(row.fqn, names):
-                message = f"{row['type']} with {row['params']:,} parameters was never called"
-                yield self.finding(row.fqn, message, row["params"])
+                what = f"{row['type']} with {row['params']:,} parameters"
+                if row.fqn in (measured.called_in_eval or ()):
+                    finding = self.finding(
+                        row.fqn, f"{what} is called in eval mode only: it is never trained", row["params"]
+                    )
+                    yield replace(finding, hint=_IN_EVAL_ONLY, remedy=_IN_EVAL_ONLY)
+                else:
+                    yield self.finding(row.fqn, f"{what} was never called", row["params"])
+
+
+_IN_EVAL_ONLY = "call it in training mode, too, or freeze it"
 
 
 class NotCalled(Check):
@@ -55,7 +74,8 @@ class NotCalled(Check):
     Nothing fails if `self.dropout` is created in __init__ and forgotten in `forward`. Layers of one type and name, as
     in repeated blocks, are one finding. Layers inside a module that was never called are covered by HK006. A dropout is
     not reported if the code around it does its work without calling it: code that reads its `p`, or passes a
-    `dropout_p` to F.scaled_dot_product_attention and calls the dropout only in another branch.
+    `dropout_p` to F.scaled_dot_product_attention and calls the dropout only in another branch. Nor is a layer that is
+    called in eval mode, such as the softmax of a model that is trained on logits.
     """
 
     id = "HK007"
@@ -63,11 +83,13 @@ class NotCalled(Check):
     means = "a layer created in __init__ and forgotten in forward"
     advice = "call it, or remove it"
     needs = ("inventory",)
+    takes = ("called_in_eval",)
     whole = True
     values = False
 
-    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        uncalled = {row.fqn: row for row in _uncalled(measured)}
+    def judge(self, measured: _ReadsCalls) -> Iterator[Finding]:
+        in_eval = measured.called_in_eval or ()
+        uncalled = {row.fqn: row for row in _uncalled(measured) if row.fqn not in in_eval}
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in reversed(uncalled.values()):
             has_effect = row["builtin"] and not row["params"] and any(word in row["type"] for word in _LAYERS)
@@ -79,7 +101,7 @@ class NotCalled(Check):
 
 
 class _ReadsReach(ReadsWeightsAndGrads, Protocol):
-    used_by_loss: Mapping[str, bool] | None
+    used_by_loss: Mapping[str, str] | None
 
 
 class NoGradient(Check):
@@ -92,7 +114,8 @@ class NoGradient(Check):
     also where no optimizer took it (HK053). It does not report parameters that no optimizer has: the program trains
     others, such as a new head on a body that runs without gradients.
 
-    `hookcli check` follows such parameters to the loss, past any detach. Only a warning if the module ran and the loss
+    `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
+    or numpy(), it changes them to see whether the loss changes. Only a warning if the module ran and the loss
     is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
     one. If the loss is computed from it, something on the way cuts the gradient off.
     """
@@ -119,9 +142,11 @@ class NoGradient(Check):
 _UNUSED = ": the loss does not use it"
 _CHECKPOINT = ": it ran in a reentrant checkpoint whose inputs need no gradient"
 _NO_GRAD = ": it ran with gradients off"
+_NUMBERS = ": the loss is computed from it by way of Python or NumPy numbers, which carry no gradient"
 _REMEDIES = {
     _UNUSED: "freeze it if it is for another task; DDP needs find_unused_parameters=True",
     _CHECKPOINT: "call checkpoint(..., use_reentrant=False)",
+    _NUMBERS: "keep tensors between it and the loss: no item(), tolist() or numpy()",
     _NO_GRAD: "look for torch.no_grad() or inference_mode() around its call, or freeze it",
 }
 
@@ -143,20 +168,20 @@ def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str
     places: dict[tuple[str, str], list[str]] = {}
     for name in lost:
         owner = owner_of(name)
-        used = (measured.used_by_loss or {}).get(name, True)
+        used = (measured.used_by_loss or {}).get(name, "tensors")
         whole = [place for place in around(name) if place not in kept]
         place = whole[-1] if whole else owner
-        places.setdefault((place, _cause(called.get(owner), used=used)), []).append(name)
+        places.setdefault((place, _cause(called.get(owner), used)), []).append(name)
     return places
 
 
-def _cause(owner: Row | None, *, used: bool) -> str:
-    """Why a parameter got no gradient, as far as is known: by its module's call, and whether the loss `used` it."""
+def _cause(owner: Row | None, used: str) -> str:
+    """Why a parameter got no gradient, as far as is known: by its module's call, and how the loss `used` it."""
     if owner is None:
         return ""
     if off := owner.get("gradients_off"):
         return _CHECKPOINT if off == "checkpoint" else _NO_GRAD
-    return "" if used else _UNUSED
+    return {"": _UNUSED, "numbers": _NUMBERS}.get(used, "")
 
 
 def without_gradient(inventory: Iterable[Row], grads: Iterable[Row]) -> list[str]:
@@ -231,7 +256,7 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     module among all `zero` ones.
 
     The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input. Two
-    factors that are zero both, as of an adapter, each make the other's gradient zero.
+    factors that are zero both, as of an adapter, each make the other's gradient zero; one alone gets a gradient itself.
     """
     owner = owner_of(names[0])
     of_owner = [row.fqn for row in measured.grads.rows if owner_of(row.fqn) == owner]
@@ -244,6 +269,8 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     if factors:
         both = "both" if len(factors) == 2 else "all"
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
+    if factor := _factor_after(measured, zero[0]):
+        return f": {factor} is zero, so that zero flows back{outside}", _ZERO_FACTOR
     if arrived and len(zero) == len(measured.grads.rows):
         return f"{outside}: zeroed after backward, as clipping by an infinite norm does", _CLIPPING
     if arrived:
@@ -252,6 +279,10 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
 
 
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
+_ZERO_FACTOR = (
+    "nothing to do if it begins at zero on purpose, as in LoRA or at a residual block's end: it has a gradient, so "
+    "training ends this; else initialise it with other values"
+)
 _CLIPPING = "look at the norm that clip_grad_norm_ returns, and at the gradients before it; error_if_nonfinite=True"
 
 
@@ -265,6 +296,22 @@ def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> lis
             if len(factors) > 1:
                 return _short(place, factors) if len(factors) <= _FEW else []
     return []
+
+
+def _factor_after(measured: _ReadsZeros, name: str) -> str:
+    """The parameter that is zero, of those of the module whose gradients arrived just before; "" if none is.
+
+    Biases, which often begin at zero, are no factors.
+    """
+    arrived = [row.fqn for row in measured.grads.rows]
+    before = arrived[: arrived.index(name)]
+    rows = measured.inventory.rows if measured.inventory else ()
+    empty = {row.fqn for row in rows if row["kind"] == "parameter" and is_zero(row)}
+    last = [one for one in before if owner_of(one) == owner_of(before[-1])]
+    return next((one for one in last if one in empty and not one.endswith(_SHIFTS)), "")
+
+
+_SHIFTS = ("bias", "beta", "shift")
 
 
 def _cancelled(measured: _ReadsZeros) -> set[str]:

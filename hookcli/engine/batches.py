@@ -20,6 +20,7 @@ from hookcli.sources.data.base import AllInput
 from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 from hookcli.tensors.containers import holds_tensors
+from hookcli.tensors.random_state import RandomStates, random_states, set_random_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,22 @@ class DataBatches:
         self._available: int | None = None
         self.how: Meta = {}
         self._rest: Iterator[Batch] = iter(())
+        self._drawn_from: RandomStates | None = None
         if first is None:
+            self._drawn_from = random_states(())
             self._rest, self.how = self._opened()
         if (first := first or next(self._rest, None)) is None:
             raise UsageError(f"{self.said}: has no batch")
         self.first = first
 
     def each(self) -> Iterator[Batch]:
-        """The first batch, then the others; again from the start where they were begun before."""
+        """The first batch, then the others; again from the start where they were begun before, in the same order."""
         if self._begun:
+            now = random_states(())
+            set_random_states((), self._drawn_from or now)  # a loader that shuffles draws its order as it begins
             self._rest, _ = self._opened()
             next(self._rest, None)
+            set_random_states((), now)
         self._begun = True
         yield self.first
         yield from self._rest

@@ -147,6 +147,7 @@ def examine(
         judgement = replace(judgement, notes=[*judgement.notes, *says_how])
     inventory = measured.inventory
     sources = _sources(inventory.rows if inventory else ())
+    sources |= {one.fqn: one.source for one in (measured.crash, measured.eval_crash) if one and one.source}
     in_eval = {**sources, **_sources(measured.eval_outputs.inventory if measured.eval_outputs else ())}
     by_finding = [in_eval if one.message.startswith(IN_EVAL) else sources for one in judgement.findings]
     located = [_located(one, run.model, its) for one, its in zip(judgement.findings, by_finding, strict=True)]

@@ -13,14 +13,15 @@ from hookcli.checks.measurements import FIELDS, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
-from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.eval_mode import in_eval, warnings_left_out
+from hookcli.engine.eval_runs import evaluate
 from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
 from hookcli.engine.lost_gradients import with_reasons
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, make_probe
 from hookcli.engine.setting import compile_settings
-from hookcli.errors import ModelError, NoGradientsError
+from hookcli.errors import ModelError, NoGradientsError, NoLossError
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.torch_private.programs import backends_of, compiled_in_place
 from hookcli.probes.activations import ActivationsProbe
@@ -77,7 +78,11 @@ class Examiner:
             dtype=self.run.info["dtype"],
         )
         if self.needs & set(_RUNS) or self.needs - FIELDS or any(not check.needs for check in plan.checks):
-            measured = replace(measured, **self._in_own_mode())
+            differentiated, reports = self.backward, self._in_own_mode()
+            if differentiated and not self.backward:
+                self.further, self._of_probes = [], {}
+                reports = self._in_own_mode()
+            measured = replace(measured, **reports)
         if self.error:
             absent: dict[str, Any] = {n: None for n in _RUNS if not getattr(getattr(measured, n), "rows", ())}
             absent["probes"] = {name: report for name, report in measured.probes.items() if report.rows}
@@ -88,7 +93,8 @@ class Examiner:
             measured = with_reasons(measured, self.run, self.needs, self._hooking)
         if self.in_full:
             try:
-                self.further += layout()
+                with warnings_left_out():
+                    self.further += layout()
             except ModelError as error:  # the shapes of the parts that run
                 self.further += [report for report in error.reports if report.rows]
                 if not self.error:
@@ -157,6 +163,9 @@ class Examiner:
         run = run or self.run
         try:
             return capture_run(replace(run, step=replace(run.step, otherwise="randn")), probes, self._hooking)
+        except NoLossError as error:  # `_in_own_mode` is run again without a backward
+            self.backward, self.missing["grads"] = False, str(error)
+            return tuple(error.reports)
         except NoGradientsError as error:  # a finding of the checks, not a failure
             return tuple(error.reports)
         except ModelError as error:
@@ -169,13 +178,17 @@ class Examiner:
         self._stage(" in eval mode")
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:
-            results = evaluate(self.model, arguments(self.run.inputs), wanted, self.plan.ops) if wanted else {}
+            data = self.run.data if self.run.data and self.run.data.several else None
+            batches = (arguments(batch.inputs) for batch in data.each()) if data else None
+            first = arguments(self.run.inputs)
+            results = evaluate(self.model, first, wanted, self.plan.ops, batches) if wanted else {}
             for name, result in results.items():
                 if isinstance(result, str):
                     self.missing[name] = result
                 else:
                     measured[name] = result
-            measured["shapes"] = shapes() if "shapes" in self.needs else None
+            with warnings_left_out():
+                measured["shapes"] = shapes() if "shapes" in self.needs else None
         except ModelError as error:
             self.error = error
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -46,11 +47,14 @@ _BACKWARD = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 
 
 class _Failed(NamedTuple):
-    """The module or operator that ran when the model failed; `title` and `given`: its name and inputs as text."""
+    """The module or operator that ran when the model failed; `title` and `given`: its name and inputs as text;
+    `source`: the line of the program that called an operator.
+    """
 
     fqn: str
     title: str
     given: str
+    source: str = ""
 
 
 def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelError:
@@ -65,7 +69,9 @@ def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelErr
     elif _recomputed(error):
         failed = failed._replace(given=f"{failed.given} in backward, where its activation checkpoint runs it again")
     verb = "hangs" if isinstance(error, OverdueError) else "failed"
-    return ModelError(f"{place}{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
+    return ModelError(
+        f"{place}{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn, source=failed.source
+    )
 
 
 def _recomputed(error: BaseException) -> bool:
@@ -104,6 +110,7 @@ def describe(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((_OURS, _TORCH))
     ]
+    frames = [name for name, _ in groupby(frames)]  # a call that is seen has its caller's line twice
     return what + (f"\n  at {' < '.join(frames[: -_FRAMES - 1 : -1])}" if frames else "")
 
 
@@ -127,7 +134,7 @@ def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
             failed = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
         if operator := failed_operator(frame):
             name, line = operator
-            failed = _Failed(name, f"{name} ({line})" if line else name, _given(frame))
+            failed = _Failed(name, f"{name} ({line})" if line else name, _given(frame), line)
     return failed
 
 

@@ -1,29 +1,35 @@
-"""Measures why parameters get no gradient, or one that is all zero, in one more run for each."""
+"""Measures why parameters get no gradient, or one that is all zero, and modules no call, in one more run for each."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.unused import is_zero, without_gradient
-from hookcli.engine.capture import Hooking, capture_run
+from hookcli.engine.capture import Hooking, capture, capture_run
+from hookcli.engine.eval_mode import in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
-from hookcli.errors import HookcliError
+from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.parameter_reach import ParameterReach
 from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.shared.unregistered import UnregisteredParts
+from hookcli.table import Row
 
 
 def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
-    """Add `used_by_loss` and `output_grads`, if they are wanted and some parameter has no gradient, or a zero one."""
+    """Add `used_by_loss`, `output_grads` and `called_in_eval`, if they are wanted and some parameter has no gradient,
+    or a zero one, or training mode does not call some module.
+    """
     inventory, grads = measured.inventory, measured.grads
     run = replace(run, data=None)  # the first batch
     if "used_by_loss" in wanted and inventory and grads and (lost := without_gradient(inventory.rows, grads.rows)):
@@ -33,27 +39,83 @@ def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[st
         with suppress(HookcliError):
             (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=None))
             measured = replace(measured, output_grads=report)
+    if "called_in_eval" in wanted and inventory and run.model.training:
+        measured = replace(measured, called_in_eval=called_in_eval(run, inventory.rows))
     return measured
 
 
-def used_by_loss(run: PreparedRun, fqns: Sequence[str]) -> Mapping[str, bool] | None:
-    """For each of these parameters, whether the loss is computed from it, even by way of a detach; None if unknown.
+def called_in_eval(run: PreparedRun, inventory: Iterable[Row]) -> Collection[str]:
+    """The modules of this inventory that the run did not call, and one more forward does in eval mode."""
+    uncalled = {row.fqn for row in inventory if row["kind"] == "never_called"}
+    with suppress(HookcliError), in_eval(run.model):
+        rows = capture(run.model, run.inputs, probes=InventoryProbe(backward=False)).rows if uncalled else ()
+        return uncalled & {row.fqn for row in rows if row["kind"] == "called"}
+    return ()
 
-    One more forward follows them to the loss. The model, its inputs and the random state are afterwards as before.
+
+def used_by_loss(run: PreparedRun, fqns: Sequence[str]) -> Mapping[str, str] | None:
+    """How the loss is computed from each of these parameters, even by way of a detach: by "tensors", or by "numbers" of
+    Python or NumPy on the way; "" if it is not. None if unknown.
+
+    One more forward follows them to the loss. If values became numbers on the way, further ones change their parameters
+    to see whether the loss changes. The model, its inputs and the random state are afterwards as before.
     """
-    session = HookSession(run.model)
-    mode = ParameterReach([run.model.get_parameter(fqn) for fqn in fqns])  # a compiled model hands on its parts' names
+    parameters = [run.model.get_parameter(fqn) for fqn in fqns]  # a compiled model hands on its parts' names
+    mode = ParameterReach(parameters)
     used = set[int]()
-
-    def see(roots: Sequence[Tensor]) -> None:
-        used.update(number for x in roots for number in mode.of(x))
-
-    session.before_backward(see)
-    step = replace(run.step, backward=True, otherwise="randn", passes=1, optimizer=None, state_dict=False)
-    parts = preserved(UnregisteredParts(run.model), ())
     try:
-        with step.mode(), uncompiled(run.model), preserved(run.model, run.inputs), parts, session, mode:
-            step.run(session, *arguments(run.inputs), {})
+        before = _roots(run, lambda roots: used.update(number for x in roots for number in mode.of(x)), mode)
     except Exception:  # also: the model, which ran before, does not run under a mode that follows its functions
         return None
-    return {fqn: number in used for number, fqn in enumerate(fqns)}
+    changing = set[int]()
+    with suppress(Exception):
+        if (left := sorted(mode.left - used)) and _same(before, _roots(run)):
+            changing = _changing(run, parameters, left, before)
+    ways = dict.fromkeys(changing, "numbers") | dict.fromkeys(used, "tensors")
+    return {fqn: ways.get(number, "") for number, fqn in enumerate(fqns)}
+
+
+def _roots(
+    run: PreparedRun,
+    see: Callable[[Sequence[Tensor]], object] = id,
+    mode: ParameterReach | None = None,
+    changed: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """The tensors at which the backward of another run begins, which `see` gets; of a run with `changed` parameters."""
+    roots: list[Tensor] = []
+    session = HookSession(run.model)
+
+    def seen(found: Sequence[Tensor]) -> None:
+        see(found)
+        roots.extend(x.detach().clone() for x in found)
+
+    session.before_backward(seen)
+    step = replace(run.step, backward=True, otherwise="randn", passes=1, optimizer=None, state_dict=False)
+    parts = preserved(UnregisteredParts(run.model), ())
+    with step.mode(), uncompiled(run.model), preserved(run.model, run.inputs), parts, session, mode or nullcontext():
+        with torch.no_grad():
+            for x in changed:
+                x.mul_(2).add_(1)
+        step.run(session, *arguments(run.inputs), {})
+    return roots
+
+
+def _changing(run: PreparedRun, parameters: Sequence[Tensor], numbers: list[int], before: list[Tensor]) -> set[int]:
+    """The numbers of the parameters without which the loss would be another: all are changed at once, then halves."""
+    try:
+        same = _same(before, _roots(run, changed=[parameters[number] for number in numbers]))
+    except ModelError:  # what it computes from them was an index or a size
+        same = False
+    if same or len(numbers) == 1:
+        return set() if same else {*numbers}
+    middle = len(numbers) // 2
+    halves = (numbers[:middle], numbers[middle:])
+    return set[int]().union(*(_changing(run, parameters, half, before) for half in halves)) or {*numbers}
+
+
+def _same(one: list[Tensor], other: list[Tensor]) -> bool:
+    """True if the tensors are equal, NaN where the other has NaN."""
+    return len(one) == len(other) and all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+        for a, b in zip(one, other, strict=True)
+    )

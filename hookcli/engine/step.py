@@ -17,6 +17,7 @@ from hookcli.engine.preserve import SavedValues, same_layout
 from hookcli.errors import (
     ModelError,
     NoGradientsError,
+    NoLossError,
     StateDictError,
     UsageError,
     UserCode,
@@ -181,7 +182,10 @@ class Step:
         return self._loss(self.loss or "sum", session, output, info)
 
     def _vectors(self, kind: str, output: object, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
-        roots = [t for t in losses.floating(output) if t.requires_grad]
+        tensors = losses.floating(output)
+        if not tensors:
+            raise NoLossError(NO_LOSS)
+        roots = [t for t in tensors if t.requires_grad]
         if not roots:
             raise NoGradientsError(_NO_GRADIENTS)
         info["backward_vector"] = kind
@@ -241,6 +245,7 @@ def _round_trip(*parts: Any) -> None:
         raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
 
 
+NO_LOSS = "the model returned no floating-point tensor; give --loss"
 _NO_GRADIENTS = "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
 
 

@@ -16,12 +16,16 @@ from hookcli.tensors.tree import Args, Kwargs
 
 
 class ParameterReach(ObservingMode):
-    """Notes for each tensor which of these parameters it was computed from, detached or not."""
+    """Notes for each tensor which of these parameters it was computed from, detached or not.
+
+    `left`: the numbers of those that a Python or NumPy number was computed from, which can't be followed.
+    """
 
     as_called = True
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__()
+        self.left: frozenset[int] = frozenset()
         self._origins = TensorOrigins(())
         self._sets = [frozenset([number]) for number in range(len(parameters))]
         for number, x in enumerate(parameters):
@@ -37,7 +41,9 @@ class ParameterReach(ObservingMode):
             received = ArgumentTensors(given := given_tensors(args, kwargs))
             numbers = frozenset[int]().union(*map(self.of, given))
         output = run(*args, **kwargs)
-        if numbers:
+        if getattr(func, "__name__", "") in _LEAVE:
+            self.left |= numbers
+        elif numbers:
             with torch.DisableTorchFunction():
                 self._sets.append(numbers)
                 for x in received.written():
@@ -45,3 +51,7 @@ class ParameterReach(ObservingMode):
                 for _, x in tree.leaves(output):
                     self._origins.made(x, len(self._sets) - 1)
         return output
+
+
+_CONVERSIONS = ("bool", "int", "float", "complex", "index", "array", "contains")
+_LEAVE = frozenset(("item", "tolist", "numpy", "is_nonzero", "equal", *(f"__{name}__" for name in _CONVERSIONS)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -139,7 +140,9 @@ def _item(value: object, name: str) -> object:
     for step, item in items_of(value) or ():
         if dotted(step) == name:
             return item
-    return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
+    with suppress(Exception):  # an object's own `__getattr__` may raise what it likes
+        return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
+    return _ABSENT
 
 
 NAMED: dict[str, Callable[[object], Tensor]] = {

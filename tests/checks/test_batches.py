@@ -113,6 +113,49 @@ def test_what_may_mix_the_batch_is_a_warning(kind: str) -> None:
     assert check(recurrent(True), torch.randn(6, 3, 4), select="HK020").findings == []
 
 
+def prepared() -> nn.Module:
+    """A model as PyTorch prepares it for quantization-aware training; its observers have seen nothing yet."""
+    quantization = torch.ao.quantization
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).train()
+    model.qconfig = quantization.get_default_qat_qconfig("x86")
+    return quantization.prepare_qat(model)
+
+
+def observed(model: nn.Module, x: Tensor) -> nn.Module:
+    """The model with observers that have seen a batch, and are disabled."""
+    model(x)
+    return model.apply(torch.ao.quantization.disable_observer)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_observers_that_are_enabled_are_told_from_what_mixes_the_batch() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 4) * torch.tensor([[0.01], *[[9.0]] * 5])
+    [finding] = check(prepared(), x, select="HK020").findings
+    assert finding.severity == "warning" and "observer takes in the range of the whole batch" in finding.message
+    assert check(observed(prepared(), x), x, select="HK020").findings == []
+    mixing = nn.Sequential(Fn(lambda y: y - y.mean(0)), prepared())
+    [finding] = check(mixing, x, select="HK020").findings
+    assert finding.severity == "error"
+
+
+class Running(nn.Module):
+    """Takes in the mean of the whole batch in eval mode, too, and is no observer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = x.detach().mean(0)
+        return x - self.mean
+
+
+def test_a_buffer_that_changes_in_eval_mode_excuses_nothing_else() -> None:
+    [finding] = check(nn.Sequential(nn.Linear(4, 4), Running()), torch.randn(6, 4), select="HK020").findings
+    assert (finding.fqn, finding.severity) == ("1", "error")
+
+
 @pytest.mark.parametrize("mixes", [False, True])
 def test_a_state_with_as_many_layers_as_items_has_its_batch_elsewhere(mixes: bool) -> None:
     class Stateful(nn.Module):

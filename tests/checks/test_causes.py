@@ -147,8 +147,8 @@ def test_one_cause_is_one_finding() -> None:
     nn.init.zeros_(model[2].weight)
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     assert (zero.fqn, zero.value) == ("1", 4)
-    said = "the gradient of bias, weight is all zero (zero flows back to it)"
-    assert zero.message == f"{said}, as in 2 more parameters"
+    said, why = "the gradient of bias, weight is all zero", "2.weight is zero, so that zero flows back"
+    assert zero.message == f"{said}, as in 2 more parameters: {why}"
 
 
 def test_a_weight_whose_input_is_zero_is_told_from_one_that_nothing_flows_back_to() -> None:

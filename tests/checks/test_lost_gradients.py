@@ -47,6 +47,27 @@ def straight_through(m: Any, x: Tensor) -> Any:
     return m.c(m.a(x + m.token)) * m.b(x).argmax(-1)[:, None]
 
 
+def branches(m: Any, x: Tensor) -> Any:
+    h = m.a(x + m.token)
+    return m.c(h if m.b(x).square().mean() < 2 else -h)
+
+
+def written_down(m: Any, x: Tensor) -> Any:
+    m.norm = m.b(x).norm().item()
+    return m.c(m.a(x + m.token))
+
+
+def one_counts(m: Any, x: Tensor) -> Any:
+    m.norm = m.b(x).norm().item()
+    return m.c(x + m.token) * m.a(x).sum().item()
+
+
+def unseeded(m: Any, x: Tensor) -> Any:
+    m.norm, m.calls = m.b(x).norm().item(), getattr(m, "calls", 0) + 1
+    return m.c(m.a(x + m.token)) * m.calls
+
+
+NUMBERS = "the loss is computed from it by way of Python or NumPy numbers, which carry no gradient"
 UNUSED = "the loss does not use it"
 CHECKPOINT = "it ran in a reentrant checkpoint whose inputs need no gradient"
 CASES: dict[str, tuple[Callable[[Any, Tensor], Any], dict[str, tuple[str, str]]]] = {
@@ -67,6 +88,17 @@ CASES: dict[str, tuple[Callable[[Any, Tensor], Any], dict[str, tuple[str, str]]]
     ".data of a parameter": (lambda m, x: m.c(m.b(m.a(x))) + m.token.data, {"": ("error", "")}),
     "a copy into .data": (through_buffer, {"b": ("error", "")}),
     "an argmax": (straight_through, {"b": ("error", "")}),
+    "numpy": (
+        lambda m, x: m.c(torch.from_numpy(m.b(x).detach().numpy() * 2)) + m.a(x + m.token),
+        {"b": ("error", NUMBERS)},
+    ),
+    "a list": (lambda m, x: m.c(torch.tensor(m.b(x).tolist())) + m.a(x + m.token), {"b": ("error", NUMBERS)}),
+    "item()": (lambda m, x: m.c(m.b(m.a(x))) / m.token.sum().item(), {"": ("error", NUMBERS)}),
+    "float()": (lambda m, x: m.c(m.a(x + m.token)) * float(m.b(x).sum()), {"b": ("error", NUMBERS)}),
+    "a branch of Python": (branches, {"b": ("error", NUMBERS)}),
+    "a number that is only written down": (written_down, {"b": ("warning", UNUSED)}),
+    "one that counts and one that does not": (one_counts, {"a": ("error", NUMBERS), "b": ("warning", UNUSED)}),
+    "numbers that nothing seeds": (unseeded, {"b": ("warning", UNUSED)}),
     "no_grad": (no_grad, {"": ("error", ""), "a": ("error", "gradients off"), "b": ("error", "gradients off")}),
     "a reentrant checkpoint": (checkpointed, {"a": ("error", CHECKPOINT), "b": ("error", CHECKPOINT)}),
     "all is used": (lambda m, x: m.c(m.b(m.a(x + m.token))), {}),
@@ -77,6 +109,7 @@ CASES: dict[str, tuple[Callable[[Any, Tensor], Any], dict[str, tuple[str, str]]]
 @pytest.mark.filterwarnings("ignore:None of the inputs")
 def test_what_is_cut_off_is_an_error_and_what_is_unused_a_warning(case: str) -> None:
     function, expected = CASES[case]
+    torch.manual_seed(0)  # so that a branch is taken the other way if its layer is another
     model, x = Parts(function), torch.randn(8, 4)
     with untouched(model):
         report = check(model, x, select="HK008")

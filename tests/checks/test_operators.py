@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,31 @@ def test_the_operator_where_nan_begins() -> None:
     assert finding.fqn == ":log_1" and finding.message.endswith("NaN, and in 1 module after it")
     (without,) = checked(net, ops=None, select="HK003").findings
     assert without.fqn == "" and "between fc and out" in without.message
+
+
+class FailsAt(nn.Module):
+    """Fails at an operator, in the mode that is given."""
+
+    def __init__(self, in_training: bool) -> None:
+        super().__init__()
+        self.fc, self.in_training = nn.Linear(4, 4), in_training
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc(x)
+        return y if self.training != self.in_training else y.view(3, 5)
+
+
+@pytest.mark.parametrize("in_training", [True, False])
+def test_the_operator_that_fails_is_named_once_with_its_own_line(in_training: bool) -> None:
+    report = check(FailsAt(in_training).train(in_training), torch.randn(2, 4), ops="functions")
+    [finding] = [one for one in report.findings if one.check == "HK001"]
+    lines, first = inspect.getsourcelines(FailsAt)
+    number = first + next(n for n, line in enumerate(lines) if "view(3, 5)" in line)
+    assert (finding.fqn, finding.file, finding.line) == (":view_1", "tests/checks/test_operators.py", number)
+    assert finding.message.startswith("failed on input 2x4: RuntimeError: ")
+    assert finding.message.count(f"test_operators.py:{number} ") == 1
+    text = TableReporter().render([report], TableReporter().asked(report, depth=None, columns="", sort=None)[1])
+    assert f":view_1 (tests/checks/test_operators.py:{number}): failed on input 2x4" in " ".join(text.split())
 
 
 def test_large_values_of_operators_but_not_masks() -> None:

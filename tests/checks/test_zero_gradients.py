@@ -80,7 +80,36 @@ def test_zero_flows_back_from_a_last_layer_of_zeros() -> None:
     model = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4))
     nn.init.zeros_(model[1].weight)
     (one,) = check(model, torch.randn(16, 16), select="HK009").findings
-    assert one.fqn == "0" and one.message.endswith("is all zero (zero flows back to it)")
+    assert one.fqn == "0" and one.message.endswith("is all zero: 1.weight is zero, so that zero flows back")
+    assert one.remedy.startswith("nothing to do if it begins at zero on purpose")
+
+
+class LowRank(nn.Module):
+    """A frozen layer beside an adapter, of which `zero` begins at zero."""
+
+    def __init__(self, zero: str = "B") -> None:
+        super().__init__()
+        self.base = nn.Linear(16, 16).requires_grad_(False)
+        self.A, self.B = nn.ModuleDict({"x": nn.Linear(16, 4, bias=False)}), nn.Linear(4, 16, bias=False)
+        nn.init.zeros_(self.B.weight if zero == "B" else self.A["x"].weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.B(self.A["x"](x))
+
+
+def test_the_factor_of_an_adapter_is_named() -> None:
+    model = nn.Sequential(LowRank(), nn.Tanh(), LowRank(), nn.Tanh(), LowRank())
+    (one,) = check(model, torch.randn(16, 16), select="HK009").findings
+    more = "as in 2 more parameters: 4.B.weight is zero, so that zero flows back"
+    assert (one.fqn, one.message) == ("4.A.x", f"the gradient of weight is all zero, {more}")
+
+
+def test_zeros_of_another_cause_are_not_put_on_a_bias_that_begins_at_zero() -> None:
+    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+    nn.init.constant_(model[0].bias, -100.0)
+    nn.init.zeros_(model[2].bias)
+    found = check(model, torch.randn(16, 16), select="HK009").findings
+    assert found and not any("is zero, so that" in one.message for one in found)
 
 
 def stats(value: float) -> TensorStats:

@@ -1,0 +1,98 @@
+"""Looks for values that are not finite in what a model returns in eval mode, without gradients and with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from torch import nn
+
+from hookcli.checks.measurements import EvalOutputs
+from hookcli.engine.capture import capture
+from hookcli.engine.eval_mode import Arguments, EvalRuns, eval_runs, in_eval, run_in_eval
+from hookcli.engine.inputs import Call
+from hookcli.engine.outputs import Output
+from hookcli.engine.preserve import preserved_with_attributes
+from hookcli.engine.step import Step
+from hookcli.errors import ModelError
+from hookcli.probes.activations import ActivationsProbe
+from hookcli.probes.inventory import InventoryProbe
+from hookcli.table import Row
+from hookcli.table.marks import MASK, WRITTEN, is_lost
+from hookcli.table.names import is_operator
+from hookcli.tensors import tree
+from hookcli.tensors.containers import hidden_tensors
+from hookcli.tensors.stats import measure, resolve
+
+
+def judged_outputs(
+    model: nn.Module, batches: Iterable[Arguments], first: EvalRuns, ops: str | None, several: bool = False
+) -> EvalOutputs:
+    """The first output with a value that is not finite, of all batches. `first` are the runs on the first of them.
+
+    One batch is held at a time; of `several` the rows name theirs. Raises ModelError if the model fails on one.
+    """
+    number, unseen = 0, False
+    for number, inputs in enumerate(batches, 1):
+        place = f"batch {number}: " if several else ""
+        runs = first if number == 1 else run_in_eval(model, inputs, place=place)
+        unseen = unseen or not (runs.outputs[0] or runs.hidden[0])
+        ways = [runs]
+        if not runs.gradients:  # nobody need be able to differentiate a model in eval mode: one that fails is let off
+            with suppress(ModelError), preserved_with_attributes(model, inputs):
+                ways.append(eval_runs(model, inputs, 1, True))
+        for one in ways:
+            found = _traced(model, inputs, one, ops)
+            if found.activations:
+                rows = [Row({**row.values, "bad_batch": number}, row.stats) for row in found.activations]
+                found = replace(found, activations=rows) if several else found
+                with_alone = one.gradients and not runs.gradients
+                return replace(found, gradients=runs.gradients, with_alone=with_alone, batches=number)
+    return EvalOutputs(gradients=first.gradients, batches=number, unseen=unseen)
+
+
+def _traced(model: nn.Module, inputs: Arguments, runs: EvalRuns, ops: str | None) -> EvalOutputs:
+    """The first of these runs' outputs with a value that is not finite, and the modules in which they begin.
+
+    The run that shows most is had without PyTorch's fused attention; values that are finite there come from that path.
+    """
+    returned = next(filter(None, map(_lost, runs.outputs)), [])
+    hidden = next(filter(None, map(_lost, runs.hidden)), [])
+    if not (returned or hidden):
+        return EvalOutputs()
+    call, step = Call(*inputs), Step(gradients=runs.gradients)
+    with in_eval(model):
+        probes = [InventoryProbe(backward=False), ActivationsProbe()]
+        inventory, activations = capture(model, call, probes=probes, step=step, ops=ops)
+        if any(is_lost(row) and not is_operator(row.fqn) for row in activations.rows):
+            return EvalOutputs(activations.rows, inventory.rows)
+        as_run = capture(model, call, probes=ActivationsProbe(), step=step).rows
+        if any(map(is_lost, as_run)):
+            return EvalOutputs(as_run, fused=True)
+        if hidden and not returned:
+            as_run = capture(_Shown(model), call, probes=ActivationsProbe(), step=step).rows
+    of_model = [row for row in as_run if not row.fqn]
+    masked = any(row.get("scores") in (MASK, WRITTEN) for row in of_model) and not any(map(is_lost, of_model))
+    return EvalOutputs() if masked else EvalOutputs(returned or hidden)
+
+
+def _lost(output: Output) -> list[Row]:
+    """The rows of an output, if it has values that are not finite."""
+    measured = resolve([measure(x) for x in output if x is not None])
+    rows = [Row({"fqn": "", "call": 0}, stats) for stats in measured]
+    return rows if any(map(is_lost, rows)) else []
+
+
+class _Shown(nn.Module):
+    """A model that returns the tensors in the objects that it returns, so that probes see them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.training = model, False
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        unseen: tree.Unseen = []
+        output = self.model(*args, **kwargs)
+        seen = [x for _, x in tree.leaves(output, unseen=unseen)]
+        return [*seen, *hidden_tensors(*(x for _, x in unseen))]
