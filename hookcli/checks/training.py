@@ -68,7 +68,7 @@ class StillWeights(Check):
     all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them. So are
     gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
     optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer
-    of the model steps, that is a warning: it may be meant to begin later.
+    of the program steps, that is a warning: this one may be meant to begin later.
     """
 
     id = "HK054"
@@ -89,7 +89,9 @@ class StillWeights(Check):
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training
         if course.unused:
-            yield replace(self.finding("", f"{course.unused}: nothing was trained"), remedy=_STEP, hint=_STEP)
+            finding = replace(self.finding("", f"{course.unused}: nothing was trained"), remedy=_STEP, hint=_STEP)
+            later = replace(finding, message=course.unused, severity=WARNING)
+            yield later if course.has_optimizers else finding
         if course.rests:
             steps = f"in each of the {course.stepped:,} recorded steps"
             message = f"the learning rate was 0 {steps}: nothing was trained"

@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 
 from hookcli.table.names import owner_of
 from hookcli.table.row import Row
+from hookcli.table.stats import TensorStats
 
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
 LEAST_UNHELD = 3
 _KEPT = 512  # steps of a parameter that has not moved
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
+
+
+def figures_of(stats: TensorStats) -> tuple[float | None, ...]:
+    """The figures of a tensor, equal where it has not changed: None for those that are NaN, as the std of one value."""
+    return tuple(None if math.isnan(figure) else figure for figure in stats.floats())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,12 @@ class ParameterCourse:
     """The L2 norm of its gradient in the last of these steps."""
     rms: float = 0.0
     """The root mean square of its values."""
-    _values: tuple[float, ...] = ()
+    _values: tuple[float | None, ...] = ()
 
     def look(self, row: Row) -> None:
         """Compare its values, as a recorded step began, with those of the recorded step before."""
         assert row.stats is not None
-        values = row.stats.floats()
+        values = figures_of(row.stats)
         self.moved = self.moved or bool(self._values and self._values != values)
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
 

@@ -316,8 +316,9 @@ class StepMeasurements:
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()
-            if unused and not self.parameters.moved_since(by_probe["inventory"]):
+            if unused and self.parameters.any_reached and not self.parameters.moved_since(by_probe["inventory"]):
                 course.note_unused(unused, self.passes)
+                course.has_optimizers = self._model.program_trains
         return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:

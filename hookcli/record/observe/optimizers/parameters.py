@@ -24,7 +24,7 @@ from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
 from hookcli.table.merge import gathered
-from hookcli.table.training import ParameterFacts
+from hookcli.table.training import ParameterFacts, figures_of
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -52,6 +52,11 @@ class ParameterRows:
     def note_reached(self) -> None:
         """Note which parameters hold a gradient: their optimizer may not step, or the program may clear it before."""
         self._reached |= {fqn for fqn, p in self._matching() if fqn not in self._reached and p.grad is not None}
+
+    @property
+    def any_reached(self) -> bool:
+        """True if some parameter has held a gradient in this step."""
+        return bool(self._reached)
 
     def take_unclipped(self, scale: Tensor | None) -> None:
         """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
@@ -135,10 +140,10 @@ class ParameterRows:
 
     def moved_since(self, began: Report) -> bool:
         """True if a parameter has other figures than in this inventory. Waits for an accelerator."""
-        before = {row.fqn: row.stats.floats() for row in began.rows if row["kind"] == "parameter" and row.stats}
+        before = {row.fqn: figures_of(row.stats) for row in began.rows if row["kind"] == "parameter" and row.stats}
         named = {self._name(fqn): measure(p) for fqn, p in self._matching()}
         now = zip(named, resolve(list(named.values())), strict=True)
-        return any(before.get(fqn) != stats.floats() for fqn, stats in now)
+        return any(before.get(fqn) != figures_of(stats) for fqn, stats in now)
 
     def facts(self, optimizers: Sequence[Optimizer], waiting: Sequence[Optimizer]) -> list[ParameterFacts]:
         """What happened to each parameter that is trained in this step. Waits for an accelerator.

@@ -13,6 +13,7 @@ from observing import observed, skipped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.table import Finding
 from hookcli.table.names import is_operator
@@ -25,6 +26,10 @@ def found(program: Program, **plan: Any) -> dict[str, Finding]:
     seen = observed(program, check=True, **plan)
     step = next(one for one in reversed(seen.recorded) if one.phase == "train" and one.forwards)
     return {finding.check: finding for report in step.reports for finding in report.findings}
+
+
+def every_finding(step: RecordedStep) -> list[Finding]:
+    return [finding for report in step.reports for finding in report.findings]
 
 
 def net(*, dtype: torch.dtype = torch.float32) -> nn.Sequential:
@@ -71,6 +76,17 @@ def a_copied_model() -> nn.Module:
     return trained(copy.deepcopy(model), torch.optim.SGD(model.parameters(), 0.1))
 
 
+def a_body_alone() -> nn.Module:
+    """What is left out has a bias of a single value."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model[0].parameters(), 0.01)
+    for _ in range(10):
+        model.zero_grad()
+        model(torch.randn(32, 8)).square().mean().backward()
+        optimizer.step()
+    return model
+
+
 def part_of_a_model() -> nn.Module:
     model = net()
     return trained(model, torch.optim.SGD(model[3].parameters(), 0.1))
@@ -82,6 +98,7 @@ def part_of_a_model() -> nn.Module:
         (a_replaced_layer, "error", "3", "weight, bias"),
         (a_replaced_weight, "error", "3", "weight"),
         (a_copied_model, "error", "", "0.weight, 0.bias, 1.weight and 3 more parameters"),
+        (a_body_alone, "warning", "1", "weight, bias"),
         (part_of_a_model, "warning", "", "0.weight, 0.bias, 1.weight and 1 more parameter"),
     ],
 )
@@ -386,15 +403,33 @@ def a_pool_over_tokens() -> nn.Module:
     return model
 
 
-def a_critic_that_begins_later() -> nn.Module:
-    maker, critic = nn.Linear(4, 8), nn.Linear(8, 1)
+def a_critic_that_begins_later(begins_at: int | None = None, *, frozen: bool = False) -> list[nn.Module]:
+    maker, critic = nn.Linear(4, 8), nn.Linear(8, 1).requires_grad_(not frozen)
     first = torch.optim.Adam(maker.parameters(), 1e-3)
     critic.optimizer = torch.optim.Adam(critic.parameters(), 1e-3)
-    for _ in range(8):
+    for number in range(8):
         first.zero_grad()
         (-critic(maker(torch.randn(8, 4))).mean()).backward()
         first.step()
-    return maker
+        if begins_at is not None and number >= begins_at:
+            critic.optimizer.step()
+    return [maker, critic]
+
+
+def a_generator_whose_optimizer_never_steps() -> list[nn.Module]:
+    """The critic's optimizer steps twice instead."""
+    maker, critic = nn.Linear(4, 8), nn.Linear(8, 1)
+    maker.optimizer = torch.optim.Adam(maker.parameters(), 1e-3)
+    second = torch.optim.Adam(critic.parameters(), 1e-3)
+    for _ in range(8):
+        fake = maker(torch.randn(8, 4))
+        second.zero_grad()
+        (critic(fake.detach()).mean() - critic(torch.randn(8, 8)).mean()).backward()
+        second.step()
+        maker.optimizer.zero_grad()
+        (-critic(fake).mean()).backward()
+        second.step()
+    return [maker, critic]
 
 
 def gradients_of_inputs_in_eval_mode() -> nn.Module:
@@ -477,7 +512,6 @@ def test_other_infinities_in_eval_mode_are_no_masks_though_training_has_some() -
         a_target_network,
         a_frozen_router,
         a_pool_over_tokens,
-        a_critic_that_begins_later,
         gradients_of_inputs_in_eval_mode,
         an_optimizer_that_clears_alone,
         a_few_gradients_without_a_step,
@@ -541,6 +575,23 @@ def test_weights_that_never_move_are_named_with_the_cause(program: Program, plac
     finding = found(program)["HK054"]
     assert (finding.severity, finding.fqn) == ("error", place)
     assert all(words in finding.message for words in said), finding.message
+
+
+@pytest.mark.parametrize(
+    ("program", "model"),
+    [(a_critic_that_begins_later, "Linear #2"), (a_generator_whose_optimizer_never_steps, "Linear")],
+)
+def test_an_optimizer_that_never_steps_beside_one_of_another_model_is_a_warning(program: Program, model: str) -> None:
+    findings = {(step.model, one) for step in observed(program, check=True).recorded for one in every_finding(step)}
+    ((name, finding),) = findings
+    words = "Adam made no step after any of 8 backward passes"
+    assert (name, finding.check, finding.severity, finding.message) == (model, "HK054", "warning", words)
+
+
+@pytest.mark.parametrize("settings", [{"begins_at": 6}, {"frozen": True}])
+def test_an_optimizer_that_begins_or_whose_parameters_are_frozen_is_not_accused(settings: dict[str, Any]) -> None:
+    seen = observed(lambda: a_critic_that_begins_later(**settings), check=True)
+    assert not [one for step in seen.recorded for one in every_finding(step)]
 
 
 @pytest.mark.parametrize("begins_at", [None, 6])
