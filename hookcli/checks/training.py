@@ -15,6 +15,7 @@ from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
 _CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
+_SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
 _STEP = "call the optimizer's step() after backward()"
 
 
@@ -68,7 +69,8 @@ class StillWeights(Check):
     all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them. So are
     gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
     optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer
-    of the program steps, that is a warning: this one may be meant to begin later.
+    of the program steps, that is a warning: this one may be meant to begin later. A GradScaler that has skipped each of
+    nine recorded steps or more is reported, too: as a warning if the model was trained before.
     """
 
     id = "HK054"
@@ -81,7 +83,7 @@ class StillWeights(Check):
 
     def too_little(self, measured: ReadsTraining) -> str:
         course = measured.training
-        if course.unused or (course.stepped >= LEAST and course.span >= SPAN):
+        if course.unused or course.overflows or (course.stepped >= LEAST and course.span >= SPAN):
             return ""
         recorded = f"{course.stepped} within {course.span} were recorded"
         return f"it needs {LEAST} recorded steps within {SPAN} or more; {recorded}"
@@ -92,6 +94,11 @@ class StillWeights(Check):
             finding = replace(self.finding("", f"{course.unused}: nothing was trained"), remedy=_STEP, hint=_STEP)
             later = replace(finding, message=course.unused, severity=WARNING)
             yield later if course.has_optimizers else finding
+        if course.overflows:
+            message = f"the GradScaler skipped {course.overflows} recorded steps"
+            finding = replace(self.finding("", message), remedy=_SCALE, hint=_SCALE)
+            nothing = replace(finding, message=f"{message}: nothing was trained")
+            yield replace(finding, severity=WARNING) if course.has_moved else nothing
         if course.rests:
             steps = f"in each of the {course.stepped:,} recorded steps"
             message = f"the learning rate was 0 {steps}: nothing was trained"

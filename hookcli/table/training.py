@@ -61,12 +61,14 @@ class ParameterCourse:
     """The root mean square of its values."""
     _values: tuple[float | None, ...] = ()
 
-    def look(self, row: Row) -> None:
-        """Compare its values, as a recorded step began, with those of the recorded step before."""
+    def look(self, row: Row) -> bool:
+        """Compare its values, as a recorded step began, with those of the recorded step before. Returns if it moved."""
         assert row.stats is not None
         values = figures_of(row.stats)
-        self.moved = self.moved or bool(self._values and self._values != values)
+        moved = bool(self._values and self._values != values)
+        self.moved = self.moved or moved
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
+        return moved
 
     def take(self, facts: ParameterFacts) -> None:
         """Take what is known of it in one step."""
@@ -125,6 +127,8 @@ class TrainingCourse:
     """The number of steps that optimizers made after the program had cleared every gradient."""
     stepped: int = 0
     """The number of steps that optimizers made."""
+    skipped: int = 0
+    """The number of the last steps that a GradScaler skipped, with no other between them that moved a parameter."""
     span: int = 0
     """The number of steps from the first to the last of these, recorded or not."""
     _first: int | None = None
@@ -143,6 +147,11 @@ class TrainingCourse:
             self.unused = f"{optimizers[0]} made no step after any of {passes:,} backward passes"
 
     @property
+    def tells(self) -> bool:
+        """True if something is known of the steps."""
+        return bool(self.steps or self.skipped or self.unused)
+
+    @property
     def reached(self) -> set[str]:
         """The parameters in which some backward pass left a gradient."""
         return {fqn for fqn, course in self.parameters.items() if course.reached}
@@ -154,12 +163,15 @@ class TrainingCourse:
         for row in inventory:
             if row["kind"] in ("parameter", "buffer") and row.stats and row.stats.finite == row.stats.numel:
                 self.finite_at[row.fqn] = step
-            if row["kind"] == "parameter" and row.stats:
-                self.parameters.setdefault(row.fqn, ParameterCourse()).look(row)
+            if row["kind"] != "parameter" or not row.stats:
+                continue
+            if self.parameters.setdefault(row.fqn, ParameterCourse()).look(row):
+                self.skipped = 0
 
     def add(self, step: int, facts: Iterable[ParameterFacts], gradients: Iterable[Row], updates: Iterable[Row]) -> None:
         """Take the gradients of a finished step, and the updates that optimizers made."""
         self.steps += 1
+        self.skipped = 0
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
         material = _material(grads)
@@ -225,6 +237,18 @@ class TrainingCourse:
     def clears(self) -> bool:
         """True if every gradient had been cleared before each step that an optimizer made."""
         return self.stepped >= LEAST and self.cleared == self.stepped
+
+    @property
+    def overflows(self) -> str:
+        """The steps that a GradScaler skipped, if it took none in between: "each of the last 12"; "" if too few."""
+        if self.skipped < SPAN:
+            return ""
+        return f"each of the last {self.skipped:,}" if self.has_moved else f"each of the {self.skipped:,}"
+
+    @property
+    def has_moved(self) -> bool:
+        """True if some parameter has moved."""
+        return any(course.moved for course in self.parameters.values())
 
     @property
     def rests(self) -> bool:

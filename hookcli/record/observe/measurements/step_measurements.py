@@ -310,6 +310,7 @@ class StepMeasurements:
             by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
+            course.skipped += self._training
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())

@@ -82,7 +82,7 @@ def check_step(
         activations=reports.get("activations"),
         grads=grads,
         output_grads=outputs,
-        training=course if course.steps or course.unused else None,
+        training=course if course.tells else None,
         step=meta["step"],
         dtype=meta.get("dtype", "float32"),
         missing=missing | dict.fromkeys(("training", "output_grads"), missing["grads"]),

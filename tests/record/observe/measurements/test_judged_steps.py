@@ -656,6 +656,38 @@ def test_an_optimizer_that_never_steps_is_said(kind: Callable[..., torch.optim.O
     assert "step()" in str(finding.remedy)
 
 
+def scaled(fused: bool, number: int, bad: range) -> nn.Module:
+    """A fused optimizer skips steps by itself."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", 2.0**8)
+    for step in range(number):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(32, 8)).square().mean()).backward()
+        if step in bad:
+            model[0].weight.grad.fill_(math.inf)
+        scaler.step(optimizer)
+        scaler.update()
+    return model
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "severity", "message"),
+    [
+        (range(12), "error", "the GradScaler skipped each of the 12 recorded steps: nothing was trained"),
+        (range(2, 12), "warning", "the GradScaler skipped each of the last 10 recorded steps"),
+        (range(6), "", ""),
+        (range(11), "", ""),
+        (range(4, 12), "", ""),
+    ],
+)
+def test_a_grad_scaler_that_skips_every_step_is_said(fused: bool, bad: range, severity: str, message: str) -> None:
+    """Several overflows in a row are how it finds its scale."""
+    finding = found(lambda: scaled(fused, 12, bad)).get("HK054")
+    assert (finding.severity, finding.message) == (severity, message) if finding else not severity
+
+
 @pytest.mark.parametrize("first_bad", [None, "report"])
 def test_scores_of_a_forward_without_gradients_are_those_of_training(first_bad: str | None) -> None:
     seen = observed(actions_that_are_not_allowed, check=True, first_bad=first_bad)
