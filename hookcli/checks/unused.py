@@ -45,7 +45,7 @@ class NeverRan(Check):
         names = {row.fqn for row in uncalled} - used
         for row in uncalled:
             if row.fqn in names and not is_within_any(row.fqn, names):
-                message = f"{row['type']} with {row['params']:,} parameters was never called"
+                message = f"{row['type']} with {row['params']:,} parameters {_was_not_called(measured)}"
                 yield self.finding(row.fqn, message, row["params"])
 
 
@@ -75,7 +75,7 @@ class NotCalled(Check):
                 groups.setdefault((row["type"], row.fqn.rpartition(".")[2]), []).append(row)
         for *others, first in groups.values():
             more = f", nor were {len(others)} others of that name" if others else ""
-            yield self.finding(first.fqn, f"{first['type']} was never called{more}", 1 + len(others))
+            yield self.finding(first.fqn, f"{first['type']} {_was_not_called(measured)}{more}", 1 + len(others))
 
 
 class _ReadsReach(ReadsWeightsAndGrads, Protocol):
@@ -90,7 +90,9 @@ class NoGradient(Check):
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
     also where no optimizer took it (HK053). It does not report parameters that no optimizer has: the program trains
-    others, such as a new head on a body that runs without gradients.
+    others, such as a new head on a body that runs without gradients. Only a warning if other steps may differ: fewer
+    than five steps in a row were recorded, or the module never ran and modules beside it did not run in each step, as
+    in a mixture of experts.
 
     `hookcli check` follows such parameters to the loss, past any detach. Only a warning if the module ran and the loss
     is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
@@ -110,10 +112,11 @@ class NoGradient(Check):
 
     def judge(self, measured: _ReadsReach) -> Iterator[Finding]:
         for (owner, cause), names in _by_place_and_cause(measured).items():
-            finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{cause}", len(names))
+            steps = _in_these_steps(measured, owner)
+            finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{steps}{cause}", len(names))
             if cause in _REMEDIES:
                 finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
-            yield replace(finding, severity=WARNING) if cause == _UNUSED else finding
+            yield replace(finding, severity=WARNING) if steps or cause == _UNUSED else finding
 
 
 _UNUSED = ": the loss does not use it"
@@ -217,6 +220,21 @@ def _reached(measured: ReadsWeightsAndGrads) -> set[str]:
     """The parameters that got a gradient, in a running program in any of its recorded steps."""
     before = measured.training.reached if measured.training else set()
     return {row.fqn for row in measured.grads.rows} | before
+
+
+def _in_these_steps(measured: ReadsInventory, fqn: str) -> str:
+    """Words on the recorded steps of a running program, if its other steps may do something else with a module."""
+    course = measured.training
+    if course is None or measured.step is None or not course.may_differ(fqn, measured.step):
+        return ""
+    return f" in the {course.steps:,} recorded steps" if course.steps > 1 else " in the recorded step"
+
+
+def _was_not_called(measured: ReadsInventory) -> str:
+    course = measured.training
+    if course and measured.step is not None and course.is_sample(measured.step):
+        return f"was not called in any of {course.steps:,} recorded steps"
+    return "was never called"
 
 
 def _uncalled(measured: ReadsInventory) -> list[Row]:

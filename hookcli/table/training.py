@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hookcli.table.names import owner_of
+from hookcli.table.names import around, owner_of
 from hookcli.table.row import Row
 from hookcli.table.stats import TensorStats
 
@@ -118,6 +118,11 @@ class TrainingCourse:
     steps: int = 0
     uncalled: set[str] | None = None
     """The modules that ran in no step; None before the first."""
+    idle: set[str] = field(default_factory=set)
+    """The modules that did not run in some step."""
+    in_a_row: int = 0
+    """The largest number of steps that followed each other."""
+    _row: tuple[int, int] = -1, 0  # the last step, and how many before it followed each other, with it
     parameters: dict[str, ParameterCourse] = field(default_factory=dict)
     zero: int = 0
     """The number of steps in which every gradient was zero."""
@@ -160,6 +165,7 @@ class TrainingCourse:
         """Take the inventory of a recorded step: the values of parameters as it began, and which modules ran."""
         idle = {row.fqn for row in inventory if row["kind"] == "never_called"}
         self.uncalled = idle if self.uncalled is None else self.uncalled & idle
+        self.idle |= idle
         for row in inventory:
             if row["kind"] in ("parameter", "buffer") and row.stats and row.stats.finite == row.stats.numel:
                 self.finite_at[row.fqn] = step
@@ -172,6 +178,9 @@ class TrainingCourse:
         """Take the gradients of a finished step, and the updates that optimizers made."""
         self.steps += 1
         self.skipped = 0
+        last, number = self._row
+        self._row = step, number + 1 if step <= last + 1 else 1
+        self.in_a_row = max(self.in_a_row, self._row[1])
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
         material = _material(grads)
@@ -223,6 +232,22 @@ class TrainingCourse:
         if not self.has_optimizers or self.steps < LEAST_UNHELD or any(course.moved for course in without.values()):
             return []
         return list(without)
+
+    def is_sample(self, step: int) -> bool:
+        """True if steps until this one were not recorded."""
+        return self.steps <= step
+
+    def may_differ(self, fqn: str, step: int) -> bool:
+        """True if what no recorded step until this one has done with a module may be done in others.
+
+        Too few steps in a row were recorded, so that the others may all be of another kind; or it never ran, and
+        modules beside it, as in a mixture of experts, ran in some steps alone.
+        """
+        if self.is_sample(step) and self.in_a_row < LEAST:
+            return True
+        uncalled = self.uncalled or set()
+        places = {owner_of(place) for place in (fqn, *around(fqn))} if fqn in uncalled else set()
+        return any(owner_of(other) in places for other in self.idle - uncalled)
 
     def left_alone(self) -> set[str]:
         """The parameters that the program does not train: no gradient reaches them, and no optimizer has them.

@@ -776,6 +776,74 @@ def test_a_group_that_a_rate_of_zero_freezes_is_not_accused() -> None:
     assert "HK054" not in found(a_group_with_a_rate_of_zero)
 
 
+# Modules that no recorded step runs.
+
+
+class Experts(nn.Module):
+    """Runs those of its three branches that `chosen` gives for the number of the call."""
+
+    def __init__(self, chosen: Callable[[int], list[int]]) -> None:
+        super().__init__()
+        self.experts, self.chosen, self.calls = nn.ModuleList(nn.Linear(8, 3) for _ in range(3)), chosen, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = self.chosen(self.calls)
+        self.calls += 1
+        return torch.stack([self.experts[number](x) for number in chosen]).mean(0)
+
+
+def routed(chosen: Callable[[int], list[int]]) -> nn.Module:
+    model = Experts(chosen)
+    return trained(model, torch.optim.SGD(model.parameters(), 0.1), 12)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "plan", "severity", "called", "steps"),
+    [
+        (lambda n: [n % 2 + 1], {"every": 2}, "warning", "not called in any of 6 recorded steps", " in the 6 recorded"),
+        (lambda n: [n % 2], {}, "warning", "never called", " in the 12 recorded steps"),
+        (lambda n: [0, 1], {}, "error", "never called", ""),
+        (lambda n: [0, 1], {"start": 4}, "error", "not called in any of 8 recorded steps", ""),
+    ],
+)
+def test_experts_that_no_recorded_step_ran_are_no_error(
+    chosen: Callable[[int], list[int]], plan: dict[str, Any], severity: str, called: str, steps: str
+) -> None:
+    """A layer that a loop leaves out is: those beside it run in each step."""
+    findings = found(lambda: routed(chosen), **plan)
+    assert findings.keys() == {"HK006", "HK008"}
+    assert findings["HK006"].message == f"Linear with 27 parameters was {called}"
+    assert findings["HK008"].severity == severity
+    assert findings["HK008"].message.startswith("no gradient reached weight, bias" + steps)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_head_that_no_recorded_step_trained_is_no_error_if_others_may_have(every: int) -> None:
+    """Two heads run in each step, and are trained in turns."""
+
+    def program() -> nn.Module:
+        model = nn.ModuleList(nn.Linear(8, 3) for _ in range(2))
+        both = Heads(model)
+        optimizer = torch.optim.SGD(both.parameters(), 0.1)
+        for number in range(12):
+            optimizer.zero_grad()
+            both(torch.randn(32, 8))[number % 2].square().mean().backward()
+            optimizer.step()
+        return both
+
+    finding = found(program, every=every).get("HK008")
+    assert (finding and finding.severity) == ("warning" if every == 2 else None)
+
+
+class Heads(nn.Module):
+    def __init__(self, heads: nn.ModuleList) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [head(x) for head in self.heads]
+
+
 # Gradients that are zero.
 
 
