@@ -9,7 +9,8 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
-from hookcli.table import Finding, Row
+from hookcli.errors import ModelError
+from hookcli.table import INFO, Finding, Report, Row
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
@@ -17,6 +18,13 @@ from hookcli.table.names import is_operator, is_within
 
 class _ReadsForwards(ReadsActivations, ReadsInventory, Protocol):
     eval_outputs: EvalOutputs | None
+
+
+class _ReadsWhatFollows(ReadsInventory, Protocol):
+    activations: Report | None
+    grads: Report | None
+    output_grads: Report | None
+    crash: ModelError | None
 
 
 class _NotFinite(Check):
@@ -48,7 +56,8 @@ class InputNotFinite(_NotFinite):
     """The model received NaN or infinite values, so no later result means anything.
 
     This can't happen with an input that hookcli makes (`--fill`). The check is for the example input of your own model,
-    and for `hookcli.check(model, inputs)` on a real batch.
+    and for `hookcli.check(model, inputs)` on a real batch. It is no more than a note if all that modules return is
+    finite, and so are the gradients: the model then fills in missing values.
     """
 
     id = "HK002"
@@ -57,9 +66,26 @@ class InputNotFinite(_NotFinite):
     means = "the data has missing values, or a division by zero in the preprocessing"
     advice = "check what the data loader gives: torch.isfinite(batch).all()"
     needs = ("inventory",)
+    takes = ("activations",)
 
-    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        return self.of_rows((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
+    def judge(self, measured: _ReadsWhatFollows) -> Iterator[Finding]:
+        inputs = (row for row in measured.inventory.rows if row["kind"] == "input")
+        handled = _does_no_harm(measured)
+        for finding in self.of_rows(inputs, "input values"):
+            message = f"{finding.message}; all that modules return is finite"
+            note = replace(finding, severity=INFO, message=message, remedy=_MISSING, hint=_MISSING)
+            yield note if handled else finding
+
+
+_MISSING = "nothing to do if they stand for missing data, which the model fills in"
+
+
+def _does_no_harm(measured: _ReadsWhatFollows) -> bool:
+    """True if all that modules return is finite, and all gradients as far as they were measured."""
+    reports = (measured.activations, measured.grads, measured.output_grads)
+    rows = [row for report in reports if report for row in report.rows]
+    returned = measured.activations and any(row.stats for row in measured.activations.rows)
+    return bool(returned) and not measured.crash and not any(map(is_lost, rows))
 
 
 class ActivationNotFinite(_NotFinite):

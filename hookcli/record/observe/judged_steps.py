@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from hookcli.checks.base import Check
 from hookcli.checks.judgement import SoFar
-from hookcli.table import Finding
+from hookcli.table import INFO, SEVERITIES, Finding
 
 
 class JudgedSteps(SoFar):
     """The recorded steps of one model and phase, as the checks see them: findings stay, with their step.
 
-    A check says whether its first finding counts, or its largest (`Check.over_steps`); of any other, what holds now.
+    A check says whether its first finding counts, or its largest (`Check.over_steps`), or in any case a more severe
+    one; of any other check, what holds now.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class JudgedSteps(SoFar):
             return found
         at, kept = self._kept.get(check.id, (self._step, []))
         worse = check.over_steps == "largest" and _largest(found) > _largest(kept)
+        worse = worse or _most_severe(found) < _most_severe(kept)
         if found and (worse or not kept):
             self._kept[check.id] = self._step, found
             return found
@@ -45,6 +47,11 @@ class JudgedSteps(SoFar):
     def step_of(self, finding: Finding) -> int:
         at, kept = self._kept.get(finding.check, (self._step, []))
         return at if kept else self._step
+
+
+def _most_severe(findings: Sequence[Finding]) -> int:
+    """The place of the most severe of the findings in the order of severities, which begins with the worst."""
+    return min(([*SEVERITIES, INFO].index(one.severity) for one in findings), default=len(SEVERITIES) + 1)
 
 
 def _largest(findings: Sequence[Finding]) -> float:

@@ -866,6 +866,36 @@ def test_a_run_in_which_every_gradient_is_zero_is_an_error(zero_in: range) -> No
 # Findings that stay, with their step.
 
 
+@pytest.mark.parametrize("begins_at", [None, 0, 4])
+def test_missing_values_that_the_model_fills_in_are_an_error_once_it_does_not(begins_at: int | None) -> None:
+    def program() -> nn.Module:
+        model = Fills()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for step in range(6):
+            x = torch.randn(32, 8)
+            x[0, 0] = torch.nan
+            model.fills = begins_at is None or step < begins_at
+            optimizer.zero_grad()
+            model(x).square().nanmean().backward()
+            optimizer.step()
+        return model
+
+    findings = found(program)
+    assert findings["HK002"].severity == ("info" if begins_at is None else "error")
+    assert findings["HK002"].message.endswith("(step 4)") == (begins_at == 4)
+    assert ("HK003" in findings) == (begins_at is not None)
+
+
+class Fills(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fills, self.layer = True, nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x.nan_to_num() if self.fills else x)
+        return y
+
+
 def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come_before() -> None:
     """Large outputs in step 2 alone, and in step 4 a gradient whose update leaves NaN in a weight."""
 
