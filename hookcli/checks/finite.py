@@ -11,6 +11,7 @@ from hookcli.checks.base import ERROR, IN_EVAL, Check
 from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row
+from hookcli.table.formatting import counted
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
@@ -215,7 +216,8 @@ class ParameterNotFinite(_NotFinite):
     Running statistics of a normalization count, too. Attention masks, which hold -inf on purpose, do not: a buffer of
     nothing but zeros and -inf is skipped. Only the first tensor is reported, with a count of the others, since a
     checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers. `hookcli run --check` says
-    between which recorded steps training made the values so, in which case no checkpoint is to blame.
+    which recorded update made the values so, or between which recorded steps they became so, in which case no
+    checkpoint is to blame.
     """
 
     id = "HK005"
@@ -232,11 +234,23 @@ class ParameterNotFinite(_NotFinite):
             is_mask = is_buffer and stats and (stats.masks or stats.inf == stats.numel > 0)  # added to attention scores
             if (is_buffer or row["kind"] == "parameter") and not is_mask:
                 rows.append(row)
-        for finding in self.of_rows(rows, "values", "tensor"):
+        findings = [*self.of_rows(rows, "values", "tensor")]
+        for finding in findings:
             made = _made_by(measured, finding.fqn)
             hint = f"{made}; {_SEARCH}"
             message = f"{finding.message}; {made}"
             yield replace(finding, message=message, hint=hint, remedy=_SEARCH) if made else finding
+        if not findings and measured.training and measured.training.ruined:
+            yield self._by_update(measured.training.ruined, {row.fqn: row for row in rows}, measured.step)
+
+    def _by_update(self, ruined: Mapping[str, int], rows: Mapping[str, Row], step: int | None) -> Finding:
+        """The finding on parameters that the update of this step has made NaN or infinite."""
+        fqn, number = next(iter(ruined.items()))
+        stats = rows[fqn].stats if fqn in rows else None
+        of = f"{number:,} of {stats.numel:,} values" if stats else counted(number, "value")
+        more = f", and values of {counted(len(ruined) - 1, 'more tensor')}" if ruined.keys() - {fqn} else ""
+        made = f"the update of step {step:,} made {of} NaN or infinite{more}"
+        return replace(self.finding(fqn, made, number), hint=f"{made}; {_SEARCH}", remedy=_SEARCH)
 
 
 _SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
@@ -244,14 +258,19 @@ _SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
 
 def _made_by(measured: ReadsInventory, fqn: str) -> str:
     """Which steps of a running program made a tensor's values not finite; "" if it began with them."""
-    if not (measured.step and measured.training):
+    course, step = measured.training, measured.step
+    if not (step and course):
         return ""
-    finite = measured.training.finite_at.get(fqn)
+    finite, updated = course.finite_at.get(fqn), course.updated_at.get(fqn)
     if finite is None:
-        return f"they became so in training before step {measured.step:,}, the first recorded one"
-    alone = finite == measured.step - 1
-    by = "its update" if alone else f"an update of steps {finite:,} to {measured.step - 1:,}"
-    return f"they were finite when step {finite:,} began: {by} made them so"
+        return f"they were so before step {step:,}, the first recorded one"
+    if course.ruined_at.get(fqn) == finite:
+        return f"the update of step {finite:,} made them so"
+    if updated == finite:
+        return f"they became so after the update of step {finite:,}" + (f", before step {step:,}" * (step > finite + 1))
+    between = f"between step {finite:,} and step {step:,}" if step > finite else f"in step {step:,}"
+    by = "a forward made them" if fqn.rpartition(".")[2].startswith("running_") else "they became"
+    return f"{by} so {between}"
 
 
 class LossNotFinite(Check):
@@ -268,7 +287,7 @@ class LossNotFinite(Check):
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
     advice = _SEARCH
-    follows = ("HK044", "HK055")
+    follows = ("HK005", "HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

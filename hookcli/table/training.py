@@ -145,6 +145,12 @@ class TrainingCourse:
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
     finite_at: dict[str, int] = field(default_factory=dict)
     """By parameter and buffer, the last recorded step that began with finite values of it."""
+    ruined: dict[str, int] = field(default_factory=dict)
+    """How many values of each parameter the update of the last step made NaN or infinite by a finite gradient."""
+    ruined_at: dict[str, int] = field(default_factory=dict)
+    """By parameter, the last recorded step that it began with finite values, and whose update left it without."""
+    updated_at: dict[str, int] = field(default_factory=dict)
+    """By parameter, the last recorded step that it began with finite values, and whose update left them finite."""
 
     def note_unused(self, optimizers: Sequence[str], passes: int) -> None:
         """Note that these optimizers, by name, have made no step after so many backward passes."""
@@ -163,19 +169,30 @@ class TrainingCourse:
 
     def look(self, step: int, inventory: Sequence[Row]) -> None:
         """Take the inventory of a recorded step: the values of parameters as it began, and which modules ran."""
+        self.ruined = {}
         idle = {row.fqn for row in inventory if row["kind"] == "never_called"}
         self.uncalled = idle if self.uncalled is None else self.uncalled & idle
         self.idle |= idle
         for row in inventory:
-            if row["kind"] in ("parameter", "buffer") and row.stats and row.stats.finite == row.stats.numel:
+            if row["kind"] in ("parameter", "buffer") and _is_finite(row):
                 self.finite_at[row.fqn] = step
             if row["kind"] != "parameter" or not row.stats:
                 continue
             if self.parameters.setdefault(row.fqn, ParameterCourse()).look(row):
                 self.skipped = 0
 
-    def add(self, step: int, facts: Iterable[ParameterFacts], gradients: Iterable[Row], updates: Iterable[Row]) -> None:
-        """Take the gradients of a finished step, and the updates that optimizers made."""
+    def add(
+        self,
+        step: int,
+        facts: Iterable[ParameterFacts],
+        gradients: Iterable[Row],
+        updates: Iterable[Row],
+        ruined: Mapping[str, int],
+    ) -> None:
+        """Take the gradients of a finished step, and the updates that optimizers made.
+
+        `ruined`: how many values of a parameter an update made NaN or infinite.
+        """
         self.steps += 1
         self.skipped = 0
         last, number = self._row
@@ -183,6 +200,9 @@ class TrainingCourse:
         self.in_a_row = max(self.in_a_row, self._row[1])
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
+        self.updated_at |= {fqn: step for fqn in changes.keys() - ruined.keys() if self.finite_at.get(fqn) == step}
+        self.ruined = {fqn: number for fqn, number in ruined.items() if fqn in grads and _is_finite(grads[fqn])}
+        self.ruined_at |= {fqn: step for fqn in ruined if self.finite_at.get(fqn) == step}
         material = _material(grads)
         self.zero += _all_zero(grads)
         rates = []
@@ -279,6 +299,10 @@ class TrainingCourse:
     def rests(self) -> bool:
         """True if the learning rate was 0 in every step that an optimizer made."""
         return self.stepped >= LEAST and self.resting == self.stepped
+
+
+def _is_finite(row: Row) -> bool:
+    return bool(row.stats and row.stats.finite == row.stats.numel)
 
 
 def _all_zero(gradients: Mapping[str, Row]) -> bool:

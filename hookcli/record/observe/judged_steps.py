@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
@@ -36,7 +37,9 @@ class JudgedSteps(SoFar):
         if found and (worse or not kept):
             self._kept[check.id] = self._step, found
             return found
-        return [replace(one, message=f"{one.message} (step {at:,})") for one in kept]
+        names_it = re.compile(rf"step {at:,}\b")
+        dated = (one.message if names_it.search(one.message) else f"{one.message} (step {at:,})" for one in kept)
+        return [replace(one, message=message) for one, message in zip(kept, dated, strict=True)]
 
     def withdraw(self, check: str, places: Container[str]) -> None:
         """Take back the findings of a check at these places: a later step has shown that they are none."""

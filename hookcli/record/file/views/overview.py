@@ -130,7 +130,10 @@ def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Repor
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
     of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
-    found = [*of_run.findings, *(_after(of_run.findings, one) for one in report.findings)]
+    before = report.findings if report.meta["step"] < losses.first_fault else ()
+    causes = [one for one in before if one.check in LossNotFinite.follows]
+    rest = (_after(of_run.findings, one) for one in report.findings if one not in causes)
+    found = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
     found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
     whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
@@ -141,10 +144,10 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
 
 
-def _after(of_run: Sequence[Finding], finding: Finding) -> Finding:
-    """The finding, with one of the whole run as its cause if it may follow from that, and no other is known."""
-    follows = load("checks", finding.check).follows if of_run and not finding.cause else ()
-    cause = next((one.name for one in of_run if one.check in follows), "")
+def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
+    """The finding, with the first of these as its cause that it may follow from, if no other is known."""
+    follows = load("checks", finding.check).follows if causes and not finding.cause else ()
+    cause = next((one.name for one in causes if one.check in follows), "")
     return replace(finding, cause=cause) if cause else finding
 
 

@@ -45,6 +45,8 @@ class ParameterRows:
         self.watchers: Sequence[Probe] = ()  # which look at updates, too
         self.updates: dict[str, Row] = {}
         """A row per parameter that an optimizer stepped, or that the program updated by hand."""
+        self.ruined: dict[str, int] = {}
+        """How many values of each parameter the update made NaN or infinite, where it did."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
         self._reached: set[str] = set()
         self._stepped: set[int] = set()  # ids of the parameters of optimizers that have stepped
@@ -100,7 +102,8 @@ class ParameterRows:
         whole = [(fqn, change) for fqn, change in changes.items() if not tree.shard_of(change.parameter)]
         for probe, (fqn, change) in product(self.watchers, whole):
             probe.updated(fqn, change.before, change.now)
-        rows = update_rows(self._types, self._name, changes)
+        rows, ruined = update_rows(self._types, self._name, changes)
+        self.ruined |= ruined
         self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := rate_by_hand(changes.values())) is not None:
             ids = [id(change.parameter) for change in changes.values()]

@@ -923,9 +923,45 @@ def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come
     assert findings["HK016"].message.endswith("65504 (step 2)")
     assert findings["HK004"].message == "1 of 32 values of its gradient are NaN (step 4)"
     assert findings["HK004"].cause == ""
-    made = "they were finite when step 4 began: its update made them so (step 5)"
-    assert findings["HK005"].message == f"1 of 32 values are NaN; {made}" and "--first-bad" in findings["HK005"].remedy
+    assert findings["HK005"].message == "1 of 32 values are NaN; the update of step 4 made them so (step 5)"
+    assert "--first-bad" in findings["HK005"].remedy
     assert findings["HK003"].cause == "HK005 b.weight"
+
+
+@pytest.mark.parametrize(
+    ("how", "every", "place", "words"),
+    [
+        ("forward", 1, "1.running_mean", "a forward made them so between step 4 and step 5"),
+        ("after", 1, "0.weight", "they became so after the update of step 4"),
+        ("after", 3, "0.weight", "they became so after the update of step 3, before step 6"),
+        ("frozen", 1, "0.bias", "they became so between step 4 and step 5"),
+        ("gradient", 1, "0.weight", "1 of 32 values are NaN; the update of step 4 made them so (step 5)"),
+        ("update", 1, "0.weight", "the update of step 4 made 32 of 32 values NaN or infinite"),
+        ("", 1, "", ""),
+    ],
+)
+def test_what_made_tensors_nan_is_said_as_far_as_it_is_known(how: str, every: int, place: str, words: str) -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
+        model[0].bias.requires_grad_(False)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 1e-3)
+        for step in range(7):
+            optimizer.zero_grad()
+            model(torch.randn(32, 8)).square().mean().backward()
+            if how == "gradient" and step == 4:
+                model[0].weight.grad[0, 0] = torch.nan
+            optimizer.param_groups[0]["lr"] = math.inf if how == "update" and step == 4 else 1e-3
+            optimizer.step()
+            with torch.no_grad():
+                if how == "forward" and step == 4:
+                    model(torch.full((32, 8), math.inf))
+                elif how in ("after", "frozen") and step == 4:
+                    (model[0].weight if how == "after" else model[0].bias)[0] = torch.nan
+        return model
+
+    finding = found(program, every=every).get("HK005")
+    assert (finding.fqn if finding else "") == place
+    assert finding is None or words in finding.message
 
 
 def test_weights_that_a_run_begins_with_are_the_checkpoints() -> None:
