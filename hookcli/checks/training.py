@@ -14,7 +14,7 @@ from hookcli.table.names import owner_of
 from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
-_CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
+CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
 _SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
 _STEP = "call the optimizer's step() after backward()"
 
@@ -107,7 +107,7 @@ class StillWeights(Check):
         if course.clears:
             steps = f"in each of the {course.stepped:,} recorded steps"
             message = f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
-            yield replace(self.finding("", message), remedy=_CLEAR_LATER, hint=_CLEAR_LATER)
+            yield replace(self.finding("", message), remedy=CLEAR_LATER, hint=CLEAR_LATER)
         for optimizer, names in course.waiting().items():
             owner, listed = _place(names)
             steps = f"in any of the {course.stepped:,} recorded steps that another optimizer made"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
+from hookcli.checks.training import CLEAR_LATER
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import number
 from hookcli.table.names import around, is_within, is_within_any, owner_of
@@ -184,7 +186,8 @@ class ZeroGradient(Check):
     some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic
     depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported, nor a layer's
     bias alone whose gradients cancel, as in the difference of two outputs that trains a critic. `hookcli run
-    --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing.
+    --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing. It
+    also knows what backward left, and so whether the program cleared the gradients before the optimizer's step.
     """
 
     id = "HK009"
@@ -262,13 +265,32 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     if factors:
         both = "both" if len(factors) == 2 else "all"
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
-    if arrived and len(zero) == len(measured.grads.rows):
-        return f"{outside}: zeroed after backward, as clipping by an infinite norm does", _CLIPPING
-    if arrived:
-        return f"{outside}: a factor inside it is zero", ""
+    every = len(zero) == len(measured.grads.rows)
+    left = measured.training.left if measured.training else None
+    if arrived or (every and left is not None and math.isnan(left)):
+        why, remedy = _zeroed(left) if every else ("a factor inside it is zero", "")
+        return f"{outside}: {why}", remedy
     return ("" if reached else " (zero flows back to it)"), ""
 
 
+def _zeroed(left: float | None) -> tuple[str, str]:
+    """Why all gradients are zero, though those of outputs are not, and what to try.
+
+    `left`: the norm that backward left; NaN if that was not finite, None if it is unknown.
+    """
+    if left is None:
+        return "zeroed after backward, as clipping by an infinite norm does, or zero_grad()", _CLIPPING
+    if left == 0:
+        return "a factor inside it is zero", ""
+    if math.isnan(left):
+        return "backward left NaN or infinities, and the program set all gradients to zero", _FIND_NAN
+    if left > _LARGE:
+        return f"backward left {number(left)}, zeroed since then, as clipping by an infinite norm does", _CLIPPING
+    return "every gradient was cleared before the optimizer's step", CLEAR_LATER
+
+
+_FIND_NAN = "`hookcli run --first-bad stop SCRIPT` finds where they begin"
+_LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
 _CLIPPING = "look at the norm that clip_grad_norm_ returns, and at the gradients before it; error_if_nonfinite=True"
 

@@ -143,6 +143,8 @@ class TrainingCourse:
     """True if any optimizer has stepped in the program."""
     stale: str = ""
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
+    left: float | None = None
+    """The norm of all gradients as backward left them in the last step; NaN if not finite, None if unknown."""
     finite_at: dict[str, int] = field(default_factory=dict)
     """By parameter and buffer, the last recorded step that began with finite values of it."""
     ruined: dict[str, int] = field(default_factory=dict)

@@ -314,6 +314,7 @@ class StepMeasurements:
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values(), self.parameters.ruined)
+            course.left = self.parameters.left_by_backward()
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()

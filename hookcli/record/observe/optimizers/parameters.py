@@ -6,6 +6,7 @@ parameters in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -65,6 +66,18 @@ class ParameterRows:
         grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
         self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads}
         self._scale = scale
+
+    def left_by_backward(self) -> float | None:
+        """The norm of all gradients as the last backward pass left them, without a GradScaler's scale.
+
+        NaN if they were not finite, None if they were not measured. Waits for an accelerator.
+        """
+        stats = [one for one in resolve(list(self._unclipped.values())) if one.numel]
+        if not stats:
+            return None
+        if any(one.finite < one.numel for one in stats):
+            return math.nan
+        return math.hypot(*(one.l2 for one in stats)) / (float(self._scale) if self._scale is not None else 1.0)
 
     def take_groups(self, optimizer: Optimizer) -> None:
         """Note the optimizer's parameter groups as they are now."""

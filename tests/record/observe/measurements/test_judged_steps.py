@@ -863,6 +863,48 @@ def test_a_run_in_which_every_gradient_is_zero_is_an_error(zero_in: range) -> No
     assert ("every gradient was zero in all 6 recorded steps" in finding.message) == (zero_in == range(6))
 
 
+def set_to_zero(gradients: list[Tensor]) -> None:
+    for gradient in gradients:
+        gradient.zero_()
+
+
+def clip_by_an_infinite_norm(gradients: list[Tensor]) -> None:
+    parameters = [nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    nn.utils.clip_grad_norm_(parameters, 1.0)
+
+
+def replace_nan(gradients: list[Tensor]) -> None:
+    for gradient in gradients:
+        gradient.nan_to_num_(0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "factor", "words", "advice"),
+    [
+        (set_to_zero, 1.0, "every gradient was cleared before the optimizer's step", "before backward()"),
+        (clip_by_an_infinite_norm, 1e22, "zeroed since then, as clipping by an infinite norm does", "clip_grad_norm_"),
+        (replace_nan, math.nan, "backward left NaN or infinities, and the program set all gradients to", "--first-bad"),
+    ],
+)
+def test_what_made_all_gradients_zero_is_told_by_what_backward_left(
+    change: Callable[[list[Tensor]], None], factor: float, words: str, advice: str
+) -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(6):
+            optimizer.zero_grad()
+            (model(torch.randn(32, 8)).square().mean() * factor).backward()
+            change([p.grad for p in model.parameters() if p.grad is not None])
+            optimizer.step()
+        return model
+
+    finding = found(program)["HK009"]
+    assert finding.severity == "error" and words in finding.message and advice in str(finding.remedy)
+
+
 # Findings that stay, with their step.
 
 
