@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, IN_EVAL, Check
-from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
+from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check
+from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsInventory, ReadsLosses
 from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row
 from hookcli.table.formatting import counted
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
+from hookcli.table.training import LEAST, TrainingCourse
 
 
 class _ReadsForwards(ReadsActivations, ReadsInventory, Protocol):
@@ -26,6 +28,13 @@ class _ReadsWhatFollows(ReadsInventory, Protocol):
     grads: Report | None
     output_grads: Report | None
     crash: ModelError | None
+
+
+class _ReadsAnyGrads(Protocol):
+    grads: Report | None
+    output_grads: Report | None
+    training: TrainingCourse | None
+    step: int | None
 
 
 class _NotFinite(Check):
@@ -195,6 +204,9 @@ class GradientNotFinite(_NotFinite):
     The finding names the parameter that autograd reached first, with a count of those after it: the fault lies near it,
     or between it and the loss. If the forward pass was finite, some function has a derivative that is not finite where
     its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken.
+
+    `hookcli run --check` also looks at the gradients of what modules return, where those of parameters are finite or
+    were never read: a warning, unless five backward passes or more were not followed by an optimizer's step.
     """
 
     id = "HK004"
@@ -202,12 +214,34 @@ class GradientNotFinite(_NotFinite):
     over_steps = "first"
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
     advice = "add an epsilon there; `hookcli grads MODEL --of outputs` shows where"
-    follows = ("HK003", "HK005", "HK013")
+    follows = ("HK003", "HK005", "HK013", "HK038")
     look = "grads --of outputs"
     needs = ("grads",)
+    or_else = ("output_grads",)
 
-    def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
-        return self.of_rows(measured.grads.rows, "values of its gradient", "parameter")
+    def judge(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
+        of_parameters = measured.grads.rows if measured.grads else ()
+        findings = [*self.of_rows(of_parameters, "values of its gradient", "parameter")]
+        yield from findings or self._of_outputs(measured)
+
+    def _of_outputs(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
+        """What a step of a running program shows where the gradients of its parameters do not, or were not read."""
+        course, outputs = measured.training, measured.output_grads
+        if measured.step is None or course is None or course.scaled:
+            return
+        rows = [row for row in outputs.rows if row["kind"] == "output"] if outputs else []
+        findings = [*self.of_rows(rows, "values of the gradient of its output", "module")]
+        if not findings and course.unfinished and course.left is not None and math.isnan(course.left):
+            findings = [self.finding("", "gradients of parameters are NaN or infinite")]
+        for finding in findings:
+            if measured.grads:
+                said = "those of parameters were finite as the optimizer stepped"
+                yield replace(finding, severity=WARNING, message=f"{finding.message}; {said}")
+            elif course.unfinished >= LEAST:
+                said = f"none of {course.unfinished:,} backward passes was followed by a step"
+                yield replace(finding, message=f"{finding.message}, and {said}")
+            else:
+                yield replace(finding, severity=WARNING)
 
 
 class ParameterNotFinite(_NotFinite):

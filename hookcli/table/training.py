@@ -145,6 +145,10 @@ class TrainingCourse:
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
     left: float | None = None
     """The norm of all gradients as backward left them in the last step; NaN if not finite, None if unknown."""
+    unfinished: int = 0
+    """The number of backward passes in the last step, if no optimizer has made it; else 0."""
+    scaled: bool = False
+    """True if a GradScaler has scaled the loss of the last step, and handles what overflows."""
     finite_at: dict[str, int] = field(default_factory=dict)
     """By parameter and buffer, the last recorded step that began with finite values of it."""
     ruined: dict[str, int] = field(default_factory=dict)

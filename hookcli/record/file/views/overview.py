@@ -130,9 +130,10 @@ def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Repor
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
     of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
-    before = report.findings if report.meta["step"] < losses.first_fault else ()
-    causes = [one for one in before if one.check in LossNotFinite.follows]
-    rest = (_after(of_run.findings, one) for one in report.findings if one not in causes)
+    found_at = report.meta.get("found_at", {})
+    early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
+    causes = [one for one in early if one.check in LossNotFinite.follows]
+    rest = (one if one in early else _after(of_run.findings, one) for one in report.findings if one not in causes)
     found = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
     found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]

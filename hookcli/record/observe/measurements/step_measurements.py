@@ -305,6 +305,9 @@ class StepMeasurements:
         course, step, unread = self._model.course, meta["step"], self._unread(meta)
         if self._training:
             course.look(step, by_probe["inventory"].rows)
+            course.left = self.parameters.left_by_backward()
+            course.unfinished = 0 if meta["complete"] else self.rows.passes
+            course.scaled = self.scaling.used and bool(meta["complete"])
         if activations := by_probe.get("activations"):
             rows = self._model.with_masks(activations.rows, looked=bool(self.watched_operators))
             by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
@@ -314,7 +317,6 @@ class StepMeasurements:
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
             course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values(), self.parameters.ruined)
-            course.left = self.parameters.left_by_backward()
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()

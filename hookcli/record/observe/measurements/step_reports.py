@@ -61,7 +61,7 @@ def check_step(
 
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
     """
-    steps.begin(meta["step"])
+    steps.begin(meta["step"], complete=meta["complete"])
     if activations := reports.get("activations"):  # of the model: what a loss function computes is not judged
         rows = [row for row in activations.rows if not row.fqn.startswith(LOSS)]
         reports = {**reports, "activations": replace(activations, rows=rows)}
@@ -89,6 +89,7 @@ def check_step(
         probes=further,
     )
     judged = judge(_checks(frozenset(further)), measured, so_far=steps)
+    meta = {**meta, "found_at": steps.found_at}
     return judged.report(name, meta, modules=reports["inventory"].totals["modules"], steps=steps.steps)
 
 

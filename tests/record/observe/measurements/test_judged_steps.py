@@ -5,15 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from observing import observed, skipped
+from records import HEADER, end, save
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hookcli.record.file.reading import read_record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.overview import findings
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.table import Finding
 from hookcli.table.names import is_operator
@@ -903,6 +908,70 @@ def test_what_made_all_gradients_zero_is_told_by_what_backward_left(
 
     finding = found(program)["HK009"]
     assert finding.severity == "error" and words in finding.message and advice in str(finding.remedy)
+
+
+# Gradients that are NaN, though the optimizer gets none that is.
+
+
+def with_bad_gradients(bad: range, *, cleans: bool, scales: bool = False, number: int = 14) -> nn.Module:
+    """Where the gradient is NaN, though the loss is not, the program replaces it, or leaves the step out."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", 2.0, enabled=scales)
+    for step in range(number):
+        h = model(torch.randn(16, 8))
+        if step in bad:
+            h = h + (h * 0).square().sum(1, keepdim=True).sqrt()
+        optimizer.zero_grad()
+        scaler.scale(h.square().mean()).backward()
+        if cleans:
+            for parameter in model.parameters():
+                parameter.grad.nan_to_num_(0.0)
+        if scales or nn.utils.clip_grad_norm_(model.parameters(), 1.0).isfinite():
+            scaler.step(optimizer)
+            scaler.update()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("program", "severity", "words"),
+    [
+        (partial(with_bad_gradients, range(5, 6), cleans=True), "warning", "as the optimizer stepped (step 5)"),
+        (partial(with_bad_gradients, range(5, 6), cleans=False), "warning", "as the optimizer stepped (step 5)"),
+        (partial(with_bad_gradients, range(7, 14), cleans=False), "error", "none of 7 backward passes was followed"),
+        (partial(with_bad_gradients, range(13, 14), cleans=False), "warning", "values of the gradient of its output"),
+        (partial(with_bad_gradients, range(5, 6), cleans=False, scales=True), "", ""),
+        (partial(with_bad_gradients, range(0), cleans=False), "", ""),
+    ],
+)
+def test_gradients_that_are_nan_on_their_way_are_said(program: Program, severity: str, words: str) -> None:
+    finding = found(program).get("HK004")
+    assert (finding.severity, finding.fqn) == (severity, "") if finding else not severity
+    assert finding is None or words in finding.message
+
+
+def test_gradients_of_inputs_after_the_training_are_no_steps_that_did_not_happen() -> None:
+    def program() -> nn.Module:
+        model = net()
+        trained(model, torch.optim.SGD(model.parameters(), 0.1))
+        for _ in range(6):
+            model(torch.randn(4, 8, requires_grad=True)).square().mean().backward()
+        return model
+
+    assert found(program) == {}
+
+
+def test_the_verdict_is_that_of_all_steps_whichever_is_shown(tmp_path: Path) -> None:
+    """The last step never came to its end: the one before it is shown, with what it judged and all that came after."""
+
+    seen = observed(partial(with_bad_gradients, range(7, 14), cleans=False), check=True)
+    record = read_record(save(tmp_path / "run.jsonl", [HEADER, *seen.recorded, end()]))
+    (shown,) = record.last()
+    assert (shown.step, shown.complete) == (6, True)
+    (verdict,) = findings(shown)
+    assert [finding.check for finding in verdict.findings] == ["HK004"] and verdict.totals["steps"] == 7
+    whole = next(step for step in seen.recorded if step.step == 6 and step.complete)
+    assert {*verdict.meta["checks"]} == {*findings(whole)[0].meta["checks"]}
 
 
 # Findings that stay, with their step.
