@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
@@ -122,10 +123,23 @@ def further(step: RecordedStep) -> list[Report]:
     return [report for probe in probes for report in probe_reports(step, probe)]
 
 
-def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:
-    """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model."""
+def findings(
+    step: RecordedStep, losses: LossCourse | None = None, ran: Mapping[str, Any] = MappingProxyType({})
+) -> list[Report]:
+    """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model.
+
+    `ran`: the counts of its model (ModelRun), which tell how many of its forwards without gradients were judged.
+    """
     of_run = losses if losses and losses.known and step.phase == "train" else None
-    return [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
+    reports = [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
+    if not ran.get("no_grad_forwards"):
+        return reports
+    forwards = {"forwards": ran.get("recorded_forwards", 0), "of_forwards": ran["no_grad_forwards"]}
+    if step.phase == "train":
+        return [replace(report, totals={**report.totals, **forwards}) for report in reports]
+    steps = ("steps", "of_steps", "losses")
+    others = [{key: value for key, value in report.totals.items() if key not in steps} for report in reports]
+    return [replace(report, totals=of | forwards) for report, of in zip(reports, others, strict=True)]
 
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
