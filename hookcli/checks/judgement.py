@@ -87,8 +87,8 @@ def judge(
             findings += recalled
             continue
         reason = reason or check.too_little(measured)
-        items = [] if reason else _judged(check, measured)
-        of_check = [] if reason else so_far.add(check, [item for item in items if isinstance(item, Finding)])
+        found, left_out = ([], []) if reason else _judged(check, measured)
+        of_check = [] if reason else so_far.add(check, found)
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason and not of_check:
@@ -96,18 +96,18 @@ def judge(
             continue
         judged.append(check.id)
         findings += of_check
-        skipped += [item for item in items if isinstance(item, Skipped)]
+        skipped += left_out
         notes += filter(None, [] if of_check else [check.near(measured)])
     findings = causes_first(findings, checks, measured, so_far)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
-def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
+def _judged(check: Check, measured: Measurements) -> tuple[list[Finding], list[Skipped]]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
         items = list(check.judge(measured))
         if odd := [item for item in items if not isinstance(item, (Finding, Skipped))]:
             raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
-        return items
+        return [one for one in items if isinstance(one, Finding)], [one for one in items if isinstance(one, Skipped)]
 
 
 def _why_lacking(check: Check, measured: Measurements, values: bool) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import ClassVar
 
 from hookcli.checks.base import ERROR, WARNING, Check
@@ -16,6 +17,7 @@ from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 _NAMED = 3  # parameters
 CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
 _SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
+_RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
 _STEP = "call the optimizer's step() after backward()"
 
 
@@ -90,24 +92,16 @@ class StillWeights(Check):
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training
-        if course.unused:
-            finding = replace(self.finding("", f"{course.unused}: nothing was trained"), remedy=_STEP, hint=_STEP)
-            later = replace(finding, message=course.unused, severity=WARNING)
-            yield later if course.has_optimizers else finding
-        if course.overflows:
-            message = f"the GradScaler skipped {course.overflows} recorded steps"
-            finding = replace(self.finding("", message), remedy=_SCALE, hint=_SCALE)
-            nothing = replace(finding, message=f"{message}: nothing was trained")
-            yield replace(finding, severity=WARNING) if course.has_moved else nothing
-        if course.rests:
-            steps = f"in each of the {course.stepped:,} recorded steps"
-            message = f"the learning rate was 0 {steps}: nothing was trained"
-            remedy = "look at the scheduler, and at the learning rate that the optimizer was given"
-            yield replace(self.finding("", message), remedy=remedy, hint=f"{self.means}; {remedy}")
-        if course.clears:
-            steps = f"in each of the {course.stepped:,} recorded steps"
-            message = f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
-            yield replace(self.finding("", message), remedy=CLEAR_LATER, hint=CLEAR_LATER)
+        steps = f"in each of the {course.stepped:,} recorded steps"
+        of_all: Sequence[tuple[object, str, str, bool]] = (
+            (course.unused, course.unused, _STEP, course.has_optimizers),
+            (course.overflows, f"the GradScaler skipped {course.overflows} recorded steps", _SCALE, course.has_moved),
+            (course.rests, f"the learning rate was 0 {steps}", _RATE, False),
+            (course.clears, f"every gradient was cleared before the optimizer's step, {steps}", CLEAR_LATER, False),
+        )
+        for _, message, remedy, trained in filter(itemgetter(0), of_all):
+            finding = self.finding("", message if trained else f"{message}: nothing was trained")
+            yield replace(finding, severity=WARNING if trained else ERROR, remedy=remedy, hint=remedy)
         for optimizer, names in course.waiting().items():
             owner, listed = _place(names)
             steps = f"in any of the {course.stepped:,} recorded steps that another optimizer made"

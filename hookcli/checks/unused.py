@@ -13,6 +13,7 @@ from hookcli.checks.training import CLEAR_LATER
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import number
 from hookcli.table.names import around, is_within, is_within_any, owner_of
+from hookcli.table.training import TrainingCourse
 
 # Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
@@ -266,24 +267,25 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
         both = "both" if len(factors) == 2 else "all"
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
     every = len(zero) == len(measured.grads.rows)
-    left = measured.training.left if measured.training else None
-    if arrived or (every and left is not None and math.isnan(left)):
-        why, remedy = _zeroed(left) if every else ("a factor inside it is zero", "")
+    why, remedy = (
+        _zeroed(measured.training, arrived) if every else ("a factor inside it is zero" if arrived else "", "")
+    )
+    if why:
         return f"{outside}: {why}", remedy
     return ("" if reached else " (zero flows back to it)"), ""
 
 
-def _zeroed(left: float | None) -> tuple[str, str]:
-    """Why all gradients are zero, though those of outputs are not, and what to try.
-
-    `left`: the norm that backward left; NaN if that was not finite, None if it is unknown.
-    """
+def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, str]:
+    """Why all gradients are zero, though those of outputs (the largest is `arrived`) are not, and what to try."""
+    left = course.left if course else None
+    if left is not None and math.isnan(left):
+        return "backward left NaN or infinities, and the program set all gradients to zero", _FIND_NAN
+    if not arrived:
+        return "", ""
     if left is None:
         return "zeroed after backward, as clipping by an infinite norm does, or zero_grad()", _CLIPPING
     if left == 0:
         return "a factor inside it is zero", ""
-    if math.isnan(left):
-        return "backward left NaN or infinities, and the program set all gradients to zero", _FIND_NAN
     if left > _LARGE:
         return f"backward left {number(left)}, zeroed since then, as clipping by an infinite norm does", _CLIPPING
     return "every gradient was cleared before the optimizer's step", CLEAR_LATER

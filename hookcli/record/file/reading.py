@@ -115,6 +115,11 @@ class Record:
         numbered = (item for line in lines for item in enumerate(line.values, line.first))
         return {step: loss for step, loss in numbered if loss is not None}
 
+    @property
+    def ran(self) -> Mapping[str, Mapping[str, Any]]:
+        """The counts of each model (ModelRun); none before the record has its end."""
+        return {model["model"]: model for model in (self.end.models if self.end else ())}
+
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained."""
         courses = dict[str, LossCourse]()
