@@ -80,7 +80,10 @@ class InputNotFinite(_NotFinite):
 
     def judge(self, measured: _ReadsWhatFollows) -> Iterator[Finding]:
         inputs = (row for row in measured.inventory.rows if row["kind"] == "input")
-        handled = _does_no_harm(measured)
+        reports = (measured.activations, measured.grads, measured.output_grads)
+        rows = [row for report in reports if report for row in report.rows]
+        handled = measured.activations and not measured.crash and any(row.stats for row in rows)
+        handled = handled and not any(map(is_lost, rows))
         for finding in self.of_rows(inputs, "input values"):
             message = f"{finding.message}; all that modules return is finite"
             note = replace(finding, severity=INFO, message=message, remedy=_MISSING, hint=_MISSING)
@@ -88,14 +91,6 @@ class InputNotFinite(_NotFinite):
 
 
 _MISSING = "nothing to do if they stand for missing data, which the model fills in"
-
-
-def _does_no_harm(measured: _ReadsWhatFollows) -> bool:
-    """True if all that modules return is finite, and all gradients as far as they were measured."""
-    reports = (measured.activations, measured.grads, measured.output_grads)
-    rows = [row for report in reports if report for row in report.rows]
-    returned = measured.activations and any(row.stats for row in measured.activations.rows)
-    return bool(returned) and not measured.crash and not any(map(is_lost, rows))
 
 
 class ActivationNotFinite(_NotFinite):

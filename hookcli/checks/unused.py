@@ -115,7 +115,8 @@ class NoGradient(Check):
 
     def judge(self, measured: _ReadsReach) -> Iterator[Finding]:
         for (owner, cause), names in _by_place_and_cause(measured).items():
-            steps = _in_these_steps(measured, owner)
+            course, step = measured.training, measured.step
+            steps = course.in_recorded_steps(owner, step) if course and step is not None else ""
             finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{steps}{cause}", len(names))
             if cause in _REMEDIES:
                 finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
@@ -224,14 +225,6 @@ def _reached(measured: ReadsWeightsAndGrads) -> set[str]:
     """The parameters that got a gradient, in a running program in any of its recorded steps."""
     before = measured.training.reached if measured.training else set()
     return {row.fqn for row in measured.grads.rows} | before
-
-
-def _in_these_steps(measured: ReadsInventory, fqn: str) -> str:
-    """Words on the recorded steps of a running program, if its other steps may do something else with a module."""
-    course = measured.training
-    if course is None or measured.step is None or not course.may_differ(fqn, measured.step):
-        return ""
-    return f" in the {course.steps:,} recorded steps" if course.steps > 1 else " in the recorded step"
 
 
 def _was_not_called(measured: ReadsInventory) -> str:

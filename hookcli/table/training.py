@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hookcli.table.formatting import counted
 from hookcli.table.names import around, owner_of
 from hookcli.table.row import Row
 from hookcli.table.stats import TensorStats
@@ -187,18 +188,18 @@ class TrainingCourse:
             if self.parameters.setdefault(row.fqn, ParameterCourse()).look(row):
                 self.skipped = 0
 
-    def add(
-        self,
-        step: int,
-        facts: Iterable[ParameterFacts],
-        gradients: Iterable[Row],
-        updates: Iterable[Row],
-        ruined: Mapping[str, int],
+    def note_ruined(
+        self, step: int, gradients: Iterable[Row], updates: Iterable[Row], ruined: Mapping[str, int]
     ) -> None:
-        """Take the gradients of a finished step, and the updates that optimizers made.
+        """Note which parameters the updates of a finished step left finite; `ruined`: how many values of others."""
+        finite = {row.fqn for row in gradients if row.get("kind") == "parameter" and _is_finite(row)}
+        self.ruined = {fqn: number for fqn, number in ruined.items() if fqn in finite}
+        began_finite = {row.fqn for row in updates if self.finite_at.get(row.fqn) == step}
+        self.ruined_at |= dict.fromkeys(began_finite & ruined.keys(), step)
+        self.updated_at |= dict.fromkeys(began_finite - ruined.keys(), step)
 
-        `ruined`: how many values of a parameter an update made NaN or infinite.
-        """
+    def add(self, step: int, facts: Iterable[ParameterFacts], gradients: Iterable[Row], updates: Iterable[Row]) -> None:
+        """Take the gradients of a finished step, and the updates that optimizers made."""
         self.steps += 1
         self.skipped = 0
         last, number = self._row
@@ -206,9 +207,6 @@ class TrainingCourse:
         self.in_a_row = max(self.in_a_row, self._row[1])
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
-        self.updated_at |= {fqn: step for fqn in changes.keys() - ruined.keys() if self.finite_at.get(fqn) == step}
-        self.ruined = {fqn: number for fqn, number in ruined.items() if fqn in grads and _is_finite(grads[fqn])}
-        self.ruined_at |= {fqn: step for fqn in ruined if self.finite_at.get(fqn) == step}
         material = _material(grads)
         self.zero += _all_zero(grads)
         rates = []
@@ -262,6 +260,11 @@ class TrainingCourse:
     def is_sample(self, step: int) -> bool:
         """True if steps until this one were not recorded."""
         return self.steps <= step
+
+    def in_recorded_steps(self, fqn: str, step: int) -> str:
+        """Words on the recorded steps, if others may do something else with a module; "" if not."""
+        words = f" in the {counted(self.steps, 'recorded step')}".replace(" 1 ", " ")
+        return words if self.may_differ(fqn, step) else ""
 
     def may_differ(self, fqn: str, step: int) -> bool:
         """True if what no recorded step until this one has done with a module may be done in others.

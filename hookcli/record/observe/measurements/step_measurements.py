@@ -306,7 +306,7 @@ class StepMeasurements:
         if self._training:
             course.look(step, by_probe["inventory"].rows)
             course.left = self.parameters.left_by_backward()
-            course.unfinished = 0 if meta["complete"] else self.rows.passes
+            course.unfinished = 0 if meta["complete"] else self.passes
             course.scaled = self.scaling.used and bool(meta["complete"])
         if activations := by_probe.get("activations"):
             rows = self._model.with_masks(activations.rows, looked=bool(self.watched_operators))
@@ -316,7 +316,9 @@ class StepMeasurements:
             course.skipped += self._training
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
-            course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values(), self.parameters.ruined)
+            gradients, updates = by_probe["grads"].rows, self.parameters.updates.values()
+            course.note_ruined(step, gradients, updates, self.parameters.ruined)
+            course.add(step, facts, gradients, updates)
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()
