@@ -36,15 +36,16 @@ class Threshold:
 class Check(ABC):
     """The interface of a check. `hookcli explain` prints the docstring of its class.
 
-    `means` names the usual cause of a finding on one line, `advice` what to try: for any weights, trained or not, and
-    with MODEL or SCRIPT in the commands that it names, for which `hookcli check` puts what was typed. `needs` lists the
-    fields of Measurements that the check reads, and probes whose reports it reads from `probes`; `takes` those that it
-    also reads if they were measured. A check that is `whole` does not judge a run that crashed, since whatever is
-    absent there may be absent for that reason. A check without `values` also judges a run on the meta device, which has
-    shapes only. `asked_by` is the option that the check runs with, and not without. `follows` lists the ids of checks
-    that find causes of this one's findings, which are then listed first (`hookcli.checks.judgement`). `over_steps` says
-    which of the findings in a program's recorded steps is reported: the "first" or the "largest"; with "" that of the
-    last step. `look` is the command that shows more of a finding, without the model: "grads --of outputs".
+    `means` names the usual cause of a finding on one line, `advice` what to try: for any weights, trained or not,
+    and with MODEL or SCRIPT in the commands that it names, for which `hookcli check` puts what was typed. `needs`
+    lists the fields of Measurements that the check reads, and probes whose reports it reads from `probes`; `takes`
+    those that it also reads if they were measured, `or_else` those that serve where one of `needs` was not. A check
+    that is `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason.
+    A check without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option
+    that the check runs with, and not without. `follows` lists the ids of checks that find causes of this one's
+    findings, which are then listed first (`hookcli.checks.judgement`). `over_steps` says which of the findings in a
+    program's recorded steps is reported: the "first" or the "largest"; with "" that of the last step. `look` is the
+    command that shows more of a finding, without the model: "grads --of outputs".
     """
 
     id: ClassVar[str]
@@ -54,6 +55,7 @@ class Check(ABC):
     advice: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     takes: ClassVar[tuple[str, ...]] = ()
+    or_else: ClassVar[tuple[str, ...]] = ()
     whole: ClassVar[bool] = False
     values: ClassVar[bool] = True
     asked_by: ClassVar[str | None] = None

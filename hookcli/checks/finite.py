@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, IN_EVAL, Check
-from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
-from hookcli.table import Finding, Row, Skipped
+from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check
+from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsInventory, ReadsLosses
+from hookcli.errors import ModelError
+from hookcli.table import INFO, Finding, Report, Row, Skipped
+from hookcli.table.formatting import counted
 from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
+from hookcli.table.training import LEAST, TrainingCourse
 
 
 class _ReadsForwards(ReadsActivations, ReadsInventory, Protocol):
     eval_outputs: EvalOutputs | None
+
+
+class _ReadsWhatFollows(ReadsInventory, Protocol):
+    activations: Report | None
+    grads: Report | None
+    output_grads: Report | None
+    crash: ModelError | None
+
+
+class _ReadsAnyGrads(Protocol):
+    grads: Report | None
+    output_grads: Report | None
+    training: TrainingCourse | None
+    step: int | None
 
 
 class _NotFinite(Check):
@@ -48,7 +66,8 @@ class InputNotFinite(_NotFinite):
     """The model received NaN or infinite values, so no later result means anything.
 
     This can't happen with an input that hookcli makes (`--fill`). The check is for the example input of your own model,
-    and for `hookcli.check(model, inputs)` on a real batch.
+    and for `hookcli.check(model, inputs)` on a real batch. It is no more than a note if all that modules return is
+    finite, and so are the gradients: the model then fills in missing values.
     """
 
     id = "HK002"
@@ -57,9 +76,21 @@ class InputNotFinite(_NotFinite):
     means = "the data has missing values, or a division by zero in the preprocessing"
     advice = "check what the data loader gives: torch.isfinite(batch).all()"
     needs = ("inventory",)
+    takes = ("activations",)
 
-    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        return self.of_rows((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
+    def judge(self, measured: _ReadsWhatFollows) -> Iterator[Finding]:
+        inputs = (row for row in measured.inventory.rows if row["kind"] == "input")
+        reports = (measured.activations, measured.grads, measured.output_grads)
+        rows = [row for report in reports if report for row in report.rows]
+        handled = measured.activations and not measured.crash and any(row.stats for row in rows)
+        handled = handled and not any(map(is_lost, rows))
+        for finding in self.of_rows(inputs, "input values"):
+            message = f"{finding.message}; all that modules return is finite"
+            note = replace(finding, severity=INFO, message=message, remedy=_MISSING, hint=_MISSING)
+            yield note if handled else finding
+
+
+_MISSING = "nothing to do if they stand for missing data, which the model fills in"
 
 
 class ActivationNotFinite(_NotFinite):
@@ -178,6 +209,9 @@ class GradientNotFinite(_NotFinite):
     The finding names the parameter that autograd reached first, with a count of those after it: the fault lies near it,
     or between it and the loss. If the forward pass was finite, some function has a derivative that is not finite where
     its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken.
+
+    `hookcli run --check` also looks at the gradients of what modules return, where those of parameters are finite or
+    were never read: a warning, unless five backward passes or more were not followed by an optimizer's step.
     """
 
     id = "HK004"
@@ -185,12 +219,34 @@ class GradientNotFinite(_NotFinite):
     over_steps = "first"
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
     advice = "add an epsilon there; `hookcli grads MODEL --of outputs` shows where"
-    follows = ("HK003", "HK005", "HK013")
+    follows = ("HK003", "HK005", "HK013", "HK038")
     look = "grads --of outputs"
     needs = ("grads",)
+    or_else = ("output_grads",)
 
-    def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
-        return self.of_rows(measured.grads.rows, "values of its gradient", "parameter")
+    def judge(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
+        of_parameters = measured.grads.rows if measured.grads else ()
+        findings = [*self.of_rows(of_parameters, "values of its gradient", "parameter")]
+        yield from findings or self._of_outputs(measured)
+
+    def _of_outputs(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
+        """What a step of a running program shows where the gradients of its parameters do not, or were not read."""
+        course, outputs = measured.training, measured.output_grads
+        if measured.step is None or course is None or course.scaled:
+            return
+        rows = [row for row in outputs.rows if row["kind"] == "output"] if outputs else []
+        findings = [*self.of_rows(rows, "values of the gradient of its output", "module")]
+        if not findings and course.unfinished and course.left is not None and math.isnan(course.left):
+            findings = [self.finding("", "gradients of parameters are NaN or infinite")]
+        for finding in findings:
+            if measured.grads:
+                said = "those of parameters were finite as the optimizer stepped"
+                yield replace(finding, severity=WARNING, message=f"{finding.message}; {said}")
+            elif course.unfinished >= LEAST:
+                said = f"none of {course.unfinished:,} backward passes was followed by a step"
+                yield replace(finding, message=f"{finding.message}, and {said}")
+            else:
+                yield replace(finding, severity=WARNING)
 
 
 class ParameterNotFinite(_NotFinite):
@@ -199,7 +255,8 @@ class ParameterNotFinite(_NotFinite):
     Running statistics of a normalization count, too. Attention masks, which hold -inf on purpose, do not: a buffer of
     nothing but zeros and -inf is skipped. Only the first tensor is reported, with a count of the others, since a
     checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers. `hookcli run --check` says
-    between which recorded steps training made the values so, in which case no checkpoint is to blame.
+    which recorded update made the values so, or between which recorded steps they became so, in which case no
+    checkpoint is to blame.
     """
 
     id = "HK005"
@@ -216,11 +273,23 @@ class ParameterNotFinite(_NotFinite):
             is_mask = is_buffer and stats and (stats.masks or stats.inf == stats.numel > 0)  # added to attention scores
             if (is_buffer or row["kind"] == "parameter") and not is_mask:
                 rows.append(row)
-        for finding in self.of_rows(rows, "values", "tensor"):
+        findings = [*self.of_rows(rows, "values", "tensor")]
+        for finding in findings:
             made = _made_by(measured, finding.fqn)
             hint = f"{made}; {_SEARCH}"
             message = f"{finding.message}; {made}"
             yield replace(finding, message=message, hint=hint, remedy=_SEARCH) if made else finding
+        if not findings and measured.training and measured.training.ruined:
+            yield self._by_update(measured.training.ruined, {row.fqn: row for row in rows}, measured.step)
+
+    def _by_update(self, ruined: Mapping[str, int], rows: Mapping[str, Row], step: int | None) -> Finding:
+        """The finding on parameters that the update of this step has made NaN or infinite."""
+        fqn, number = next(iter(ruined.items()))
+        stats = rows[fqn].stats if fqn in rows else None
+        of = f"{number:,} of {stats.numel:,} values" if stats else counted(number, "value")
+        more = f", and values of {counted(len(ruined) - 1, 'more tensor')}" if ruined.keys() - {fqn} else ""
+        made = f"the update of step {step:,} made {of} NaN or infinite{more}"
+        return replace(self.finding(fqn, made, number), hint=f"{made}; {_SEARCH}", remedy=_SEARCH)
 
 
 _SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
@@ -228,14 +297,19 @@ _SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
 
 def _made_by(measured: ReadsInventory, fqn: str) -> str:
     """Which steps of a running program made a tensor's values not finite; "" if it began with them."""
-    if not (measured.step and measured.training):
+    course, step = measured.training, measured.step
+    if not (step and course):
         return ""
-    finite = measured.training.finite_at.get(fqn)
+    finite, updated = course.finite_at.get(fqn), course.updated_at.get(fqn)
     if finite is None:
-        return f"they became so in training before step {measured.step:,}, the first recorded one"
-    alone = finite == measured.step - 1
-    by = "its update" if alone else f"an update of steps {finite:,} to {measured.step - 1:,}"
-    return f"they were finite when step {finite:,} began: {by} made them so"
+        return f"they were so before step {step:,}, the first recorded one"
+    if course.ruined_at.get(fqn) == finite:
+        return f"the update of step {finite:,} made them so"
+    if updated == finite:
+        return f"they became so after the update of step {finite:,}" + (f", before step {step:,}" * (step > finite + 1))
+    between = f"between step {finite:,} and step {step:,}" if step > finite else f"in step {step:,}"
+    by = "a forward made them" if fqn.rpartition(".")[2].startswith("running_") else "they became"
+    return f"{by} so {between}"
 
 
 class LossNotFinite(Check):
@@ -252,7 +326,7 @@ class LossNotFinite(Check):
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
     advice = _SEARCH
-    follows = ("HK044", "HK055")
+    follows = ("HK005", "HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

@@ -52,6 +52,10 @@ class SoFar:
         """The findings of a check, with those of earlier steps that stay."""
         return found
 
+    def recall(self, check: Check) -> list[Finding] | None:
+        """The findings of a check that this step does not let judge, as of the steps before; None if it never did."""
+        return None
+
     def step_of(self, finding: Finding) -> int:
         """The step in which it was found: a later one can't be its cause."""
         return 0
@@ -77,9 +81,14 @@ def judge(
     judged: list[str] = []
     notes: list[str] = []
     for check in checks:
-        reason = _why_not(check, measured, values)
-        items = [] if reason else _judged(check, measured)
-        of_check = so_far.add(check, [item for item in items if isinstance(item, Finding)])
+        reason = _why_lacking(check, measured, values)
+        if reason and (recalled := so_far.recall(check)) is not None:
+            judged.append(check.id)
+            findings += recalled
+            continue
+        reason = reason or check.too_little(measured)
+        found, left_out = ([], []) if reason else _judged(check, measured)
+        of_check = [] if reason else so_far.add(check, found)
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason and not of_check:
@@ -87,29 +96,29 @@ def judge(
             continue
         judged.append(check.id)
         findings += of_check
-        skipped += [item for item in items if isinstance(item, Skipped)]
+        skipped += left_out
         notes += filter(None, [] if of_check else [check.near(measured)])
     findings = causes_first(findings, checks, measured, so_far)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
-def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
+def _judged(check: Check, measured: Measurements) -> tuple[list[Finding], list[Skipped]]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
         items = list(check.judge(measured))
         if odd := [item for item in items if not isinstance(item, (Finding, Skipped))]:
             raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
-        return items
+        return [one for one in items if isinstance(one, Finding)], [one for one in items if isinstance(one, Skipped)]
 
 
-def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
+def _why_lacking(check: Check, measured: Measurements, values: bool) -> str | None:
     if check.values and not values:
         return "it needs values, which the meta device does not have"
     if check.whole and measured.crash:
         return _CRASHED
     lacking = [name for name in check.needs if measured.lacks(name)]
-    if lacking:
+    if lacking and (not check.or_else or any(map(measured.lacks, check.or_else))):
         return measured.missing.get(lacking[0], f"{lacking[0]} was not measured")
-    return check.too_little(measured) or None
+    return None
 
 
 def with_advice(report: Report, change: Callable[[str], str]) -> Report:

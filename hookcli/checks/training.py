@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import ClassVar
 
 from hookcli.checks.base import ERROR, WARNING, Check
@@ -14,7 +15,9 @@ from hookcli.table.names import owner_of
 from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
 
 _NAMED = 3  # parameters
-_CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
+CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
+_SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
+_RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
 _STEP = "call the optimizer's step() after backward()"
 
 
@@ -68,7 +71,8 @@ class StillWeights(Check):
     all of these steps is reported, too; one of 0 for some parameters alone is taken for a way to freeze them. So are
     gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
     optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer
-    of the model steps, that is a warning: it may be meant to begin later.
+    of the program steps, that is a warning: this one may be meant to begin later. A GradScaler that has skipped each of
+    nine recorded steps or more is reported, too: as a warning if the model was trained before.
     """
 
     id = "HK054"
@@ -81,24 +85,23 @@ class StillWeights(Check):
 
     def too_little(self, measured: ReadsTraining) -> str:
         course = measured.training
-        if course.unused or (course.stepped >= LEAST and course.span >= SPAN):
+        if course.unused or course.overflows or (course.stepped >= LEAST and course.span >= SPAN):
             return ""
         recorded = f"{course.stepped} within {course.span} were recorded"
         return f"it needs {LEAST} recorded steps within {SPAN} or more; {recorded}"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training
-        if course.unused:
-            yield replace(self.finding("", f"{course.unused}: nothing was trained"), remedy=_STEP, hint=_STEP)
-        if course.rests:
-            steps = f"in each of the {course.stepped:,} recorded steps"
-            message = f"the learning rate was 0 {steps}: nothing was trained"
-            remedy = "look at the scheduler, and at the learning rate that the optimizer was given"
-            yield replace(self.finding("", message), remedy=remedy, hint=f"{self.means}; {remedy}")
-        if course.clears:
-            steps = f"in each of the {course.stepped:,} recorded steps"
-            message = f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
-            yield replace(self.finding("", message), remedy=_CLEAR_LATER, hint=_CLEAR_LATER)
+        steps = f"in each of the {course.stepped:,} recorded steps"
+        of_all: Sequence[tuple[object, str, str, bool]] = (
+            (course.unused, course.unused, _STEP, course.has_optimizers),
+            (course.overflows, f"the GradScaler skipped {course.overflows} recorded steps", _SCALE, course.has_moved),
+            (course.rests, f"the learning rate was 0 {steps}", _RATE, False),
+            (course.clears, f"every gradient was cleared before the optimizer's step, {steps}", CLEAR_LATER, False),
+        )
+        for _, message, remedy, trained in filter(itemgetter(0), of_all):
+            finding = self.finding("", message if trained else f"{message}: nothing was trained")
+            yield replace(finding, severity=WARNING if trained else ERROR, remedy=remedy, hint=remedy)
         for optimizer, names in course.waiting().items():
             owner, listed = _place(names)
             steps = f"in any of the {course.stepped:,} recorded steps that another optimizer made"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
+from hookcli.checks.training import CLEAR_LATER
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import number
 from hookcli.table.names import around, is_within, is_within_any, owner_of
+from hookcli.table.training import TrainingCourse
 
 # Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
@@ -62,7 +65,7 @@ class NeverRan(Check):
                     )
                     yield replace(finding, hint=_IN_EVAL_ONLY, remedy=_IN_EVAL_ONLY)
                 else:
-                    yield self.finding(row.fqn, f"{what} was never called", row["params"])
+                    yield self.finding(row.fqn, f"{what} {_was_not_called(measured)}", row["params"])
 
 
 _IN_EVAL_ONLY = "call it in training mode, too, or freeze it"
@@ -97,7 +100,7 @@ class NotCalled(Check):
                 groups.setdefault((row["type"], row.fqn.rpartition(".")[2]), []).append(row)
         for *others, first in groups.values():
             more = f", nor were {len(others)} others of that name" if others else ""
-            yield self.finding(first.fqn, f"{first['type']} was never called{more}", 1 + len(others))
+            yield self.finding(first.fqn, f"{first['type']} {_was_not_called(measured)}{more}", 1 + len(others))
 
 
 class _ReadsReach(ReadsWeightsAndGrads, Protocol):
@@ -112,7 +115,9 @@ class NoGradient(Check):
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
     also where no optimizer took it (HK053). It does not report parameters that no optimizer has: the program trains
-    others, such as a new head on a body that runs without gradients.
+    others, such as a new head on a body that runs without gradients. Only a warning if other steps may differ: fewer
+    than five steps in a row were recorded, or the module never ran and modules beside it did not run in each step, as
+    in a mixture of experts.
 
     `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
     or numpy(), it changes them to see whether the loss changes. Only a warning if the module ran and the loss
@@ -133,10 +138,12 @@ class NoGradient(Check):
 
     def judge(self, measured: _ReadsReach) -> Iterator[Finding]:
         for (owner, cause), names in _by_place_and_cause(measured).items():
-            finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{cause}", len(names))
+            course, step = measured.training, measured.step
+            steps = course.in_recorded_steps(owner, step) if course and step is not None else ""
+            finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{steps}{cause}", len(names))
             if cause in _REMEDIES:
                 finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
-            yield replace(finding, severity=WARNING) if cause == _UNUSED else finding
+            yield replace(finding, severity=WARNING) if steps or cause == _UNUSED else finding
 
 
 _UNUSED = ": the loss does not use it"
@@ -206,7 +213,8 @@ class ZeroGradient(Check):
     some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic
     depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported, nor a layer's
     bias alone whose gradients cancel, as in the difference of two outputs that trains a critic. `hookcli run
-    --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing.
+    --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing. It
+    also knows what backward left, and so whether the program cleared the gradients before the optimizer's step.
     """
 
     id = "HK009"
@@ -244,6 +252,13 @@ def _reached(measured: ReadsWeightsAndGrads) -> set[str]:
     return {row.fqn for row in measured.grads.rows} | before
 
 
+def _was_not_called(measured: ReadsInventory) -> str:
+    course = measured.training
+    if course and measured.step is not None and course.is_sample(measured.step):
+        return f"was not called in any of {course.steps:,} recorded steps"
+    return "was never called"
+
+
 def _uncalled(measured: ReadsInventory) -> list[Row]:
     """The modules that were not called, in a running program in none of its recorded steps."""
     idle = [row for row in measured.inventory.rows if row["kind"] == "never_called"]
@@ -271,13 +286,33 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
     if factor := _factor_after(measured, zero[0]):
         return f": {factor} is zero, so that zero flows back{outside}", _ZERO_FACTOR
-    if arrived and len(zero) == len(measured.grads.rows):
-        return f"{outside}: zeroed after backward, as clipping by an infinite norm does", _CLIPPING
-    if arrived:
-        return f"{outside}: a factor inside it is zero", ""
+    every = len(zero) == len(measured.grads.rows)
+    why, remedy = (
+        _zeroed(measured.training, arrived) if every else ("a factor inside it is zero" if arrived else "", "")
+    )
+    if why:
+        return f"{outside}: {why}", remedy
     return ("" if reached else " (zero flows back to it)"), ""
 
 
+def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, str]:
+    """Why all gradients are zero, though those of outputs (the largest is `arrived`) are not, and what to try."""
+    left = course.left if course else None
+    if left is not None and math.isnan(left):
+        return "backward left NaN or infinities, and the program set all gradients to zero", _FIND_NAN
+    if not arrived:
+        return "", ""
+    if left is None:
+        return "zeroed after backward, as clipping by an infinite norm does, or zero_grad()", _CLIPPING
+    if left == 0:
+        return "a factor inside it is zero", ""
+    if left > _LARGE:
+        return f"backward left {number(left)}, zeroed since then, as clipping by an infinite norm does", _CLIPPING
+    return "every gradient was cleared before the optimizer's step", CLEAR_LATER
+
+
+_FIND_NAN = "`hookcli run --first-bad stop SCRIPT` finds where they begin"
+_LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
 _ZERO_FACTOR = (
     "nothing to do if it begins at zero on purpose, as in LoRA or at a residual block's end: it has a gradient, so "

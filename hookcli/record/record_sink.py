@@ -105,8 +105,10 @@ class RecordSink:
         searched = [one for one in self._non_finite if one.cause != UNSEARCHED]
         is_bad = any((x.model, x.step, x.phase) == (step.model, step.step, step.phase) for x in searched)
         better = (step.complete and not is_spoiled(step, self._non_finite)) or not (before and before.complete)
-        if is_bad or better:
+        if is_bad or better or before is None:
             self.latest[step.model, step.phase] = step
+        else:
+            self.latest[step.model, step.phase] = before.with_verdict_of(step)
 
     def losses(self, losses: StepLosses) -> None:
         """Append the losses of steps, once there is a file. Raises OSError if it can take no more."""

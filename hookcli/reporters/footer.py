@@ -117,6 +117,9 @@ def _verdict(totals: Mapping[str, Any]) -> str:
         every = f"{totals['of_steps']:,}" if totals.get("of_steps", 0) > totals["steps"] else ""
         known = f"{totals['losses']:,} of {every} losses" if "losses" in totals else "every loss"
         of += [f"{totals['steps']:,} of {every} steps, and {known}" if every else counted(totals["steps"], "step")]
+    if totals.get("of_forwards"):
+        every = f"{totals['of_forwards']:,}"
+        of += [f"{totals['forwards']:,} of {every} forward{'s' * (every != '1')} without gradients"]
     notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
     if faults:
         return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"

@@ -53,6 +53,10 @@ class LossCourse:
     """Number of steps whose loss is not known, such as those that hookcli let pass."""
     first: float | None = None
     last: float | None = None
+    first_at: int | None = None
+    """The step of the first loss."""
+    ends: int = -1
+    """The last step that was added, whether its loss is known or not."""
     not_finite: int = 0
     """Number of steps whose loss was NaN or infinite."""
     first_not_finite: int = 0
@@ -90,6 +94,8 @@ class LossCourse:
 
         The loss of a `short` step is a sum over fewer backward passes than usual: it is neither the first nor the last.
         """
+        losses = [*losses]
+        self.ends = max(self.ends, first + len(losses) - 1) if taken else self.ends
         for step, loss in enumerate(losses, first):
             if loss is None:
                 self.unknown += taken
@@ -99,6 +105,7 @@ class LossCourse:
                 continue
             self.steps += 1
             if step not in short or not math.isfinite(loss):
+                self.first_at = step if self.first is None else self.first_at
                 self.first, self.last = loss if self.first is None else self.first, loss
             if not math.isfinite(loss):
                 if not self.not_finite:

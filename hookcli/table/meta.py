@@ -159,6 +159,8 @@ class Meta(Source, total=False):
     """train, eval or no_grad."""
     step: int
     """The step's number, from 0."""
+    found_at: Mapping[str, int]
+    """The steps of the findings that stay, by check."""
     forward: int | None
     """Number of a forward without gradients, counted from the last step; None for a step."""
     forwards: int

@@ -6,14 +6,21 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hookcli.table.names import owner_of
+from hookcli.table.formatting import counted
+from hookcli.table.names import around, owner_of
 from hookcli.table.row import Row
+from hookcli.table.stats import TensorStats
 
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
 LEAST_UNHELD = 3
 _KEPT = 512  # steps of a parameter that has not moved
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
+
+
+def figures_of(stats: TensorStats) -> tuple[float | None, ...]:
+    """The figures of a tensor, equal where it has not changed: None for those that are NaN, as the std of one value."""
+    return tuple(None if math.isnan(figure) else figure for figure in stats.floats())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +60,16 @@ class ParameterCourse:
     """The L2 norm of its gradient in the last of these steps."""
     rms: float = 0.0
     """The root mean square of its values."""
-    _values: tuple[float, ...] = ()
+    _values: tuple[float | None, ...] = ()
 
-    def look(self, row: Row) -> None:
-        """Compare its values, as a recorded step began, with those of the recorded step before."""
+    def look(self, row: Row) -> bool:
+        """Compare its values, as a recorded step began, with those of the recorded step before. Returns if it moved."""
         assert row.stats is not None
-        values = row.stats.floats()
-        self.moved = self.moved or bool(self._values and self._values != values)
+        values = figures_of(row.stats)
+        moved = bool(self._values and self._values != values)
+        self.moved = self.moved or moved
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
+        return moved
 
     def take(self, facts: ParameterFacts) -> None:
         """Take what is known of it in one step."""
@@ -110,6 +119,11 @@ class TrainingCourse:
     steps: int = 0
     uncalled: set[str] | None = None
     """The modules that ran in no step; None before the first."""
+    idle: set[str] = field(default_factory=set)
+    """The modules that did not run in some step."""
+    in_a_row: int = 0
+    """The largest number of steps that followed each other."""
+    _row: tuple[int, int] = -1, 0  # the last step, and how many before it followed each other, with it
     parameters: dict[str, ParameterCourse] = field(default_factory=dict)
     zero: int = 0
     """The number of steps in which every gradient was zero."""
@@ -119,6 +133,8 @@ class TrainingCourse:
     """The number of steps that optimizers made after the program had cleared every gradient."""
     stepped: int = 0
     """The number of steps that optimizers made."""
+    skipped: int = 0
+    """The number of the last steps that a GradScaler skipped, with no other between them that moved a parameter."""
     span: int = 0
     """The number of steps from the first to the last of these, recorded or not."""
     _first: int | None = None
@@ -128,13 +144,30 @@ class TrainingCourse:
     """True if any optimizer has stepped in the program."""
     stale: str = ""
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
+    left: float | None = None
+    """The norm of all gradients as backward left them in the last step; NaN if not finite, None if unknown."""
+    unfinished: int = 0
+    """The number of backward passes in the last step, if no optimizer has made it; else 0."""
+    scaled: bool = False
+    """True if a GradScaler has scaled the loss of the last step, and handles what overflows."""
     finite_at: dict[str, int] = field(default_factory=dict)
     """By parameter and buffer, the last recorded step that began with finite values of it."""
+    ruined: dict[str, int] = field(default_factory=dict)
+    """How many values of each parameter the update of the last step made NaN or infinite by a finite gradient."""
+    ruined_at: dict[str, int] = field(default_factory=dict)
+    """By parameter, the last recorded step that it began with finite values, and whose update left it without."""
+    updated_at: dict[str, int] = field(default_factory=dict)
+    """By parameter, the last recorded step that it began with finite values, and whose update left them finite."""
 
     def note_unused(self, optimizers: Sequence[str], passes: int) -> None:
         """Note that these optimizers, by name, have made no step after so many backward passes."""
         if optimizers and passes >= LEAST:
             self.unused = f"{optimizers[0]} made no step after any of {passes:,} backward passes"
+
+    @property
+    def tells(self) -> bool:
+        """True if something is known of the steps."""
+        return bool(self.steps or self.skipped or self.unused)
 
     @property
     def reached(self) -> set[str]:
@@ -143,17 +176,35 @@ class TrainingCourse:
 
     def look(self, step: int, inventory: Sequence[Row]) -> None:
         """Take the inventory of a recorded step: the values of parameters as it began, and which modules ran."""
+        self.ruined = {}
         idle = {row.fqn for row in inventory if row["kind"] == "never_called"}
         self.uncalled = idle if self.uncalled is None else self.uncalled & idle
+        self.idle |= idle
         for row in inventory:
-            if row["kind"] in ("parameter", "buffer") and row.stats and row.stats.finite == row.stats.numel:
+            if row["kind"] in ("parameter", "buffer") and _is_finite(row):
                 self.finite_at[row.fqn] = step
-            if row["kind"] == "parameter" and row.stats:
-                self.parameters.setdefault(row.fqn, ParameterCourse()).look(row)
+            if row["kind"] != "parameter" or not row.stats:
+                continue
+            if self.parameters.setdefault(row.fqn, ParameterCourse()).look(row):
+                self.skipped = 0
+
+    def note_ruined(
+        self, step: int, gradients: Iterable[Row], updates: Iterable[Row], ruined: Mapping[str, int]
+    ) -> None:
+        """Note which parameters the updates of a finished step left finite; `ruined`: how many values of others."""
+        finite = {row.fqn for row in gradients if row.get("kind") == "parameter" and _is_finite(row)}
+        self.ruined = {fqn: number for fqn, number in ruined.items() if fqn in finite}
+        began_finite = {row.fqn for row in updates if self.finite_at.get(row.fqn) == step}
+        self.ruined_at |= dict.fromkeys(began_finite & ruined.keys(), step)
+        self.updated_at |= dict.fromkeys(began_finite - ruined.keys(), step)
 
     def add(self, step: int, facts: Iterable[ParameterFacts], gradients: Iterable[Row], updates: Iterable[Row]) -> None:
         """Take the gradients of a finished step, and the updates that optimizers made."""
         self.steps += 1
+        self.skipped = 0
+        last, number = self._row
+        self._row = step, number + 1 if step <= last + 1 else 1
+        self.in_a_row = max(self.in_a_row, self._row[1])
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
         material = _material(grads)
@@ -206,6 +257,27 @@ class TrainingCourse:
             return []
         return list(without)
 
+    def is_sample(self, step: int) -> bool:
+        """True if steps until this one were not recorded."""
+        return self.steps <= step
+
+    def in_recorded_steps(self, fqn: str, step: int) -> str:
+        """Words on the recorded steps, if others may do something else with a module; "" if not."""
+        words = f" in the {counted(self.steps, 'recorded step')}".replace(" 1 ", " ")
+        return words if self.may_differ(fqn, step) else ""
+
+    def may_differ(self, fqn: str, step: int) -> bool:
+        """True if what no recorded step until this one has done with a module may be done in others.
+
+        Too few steps in a row were recorded, so that the others may all be of another kind; or it never ran, and
+        modules beside it, as in a mixture of experts, ran in some steps alone.
+        """
+        if self.is_sample(step) and self.in_a_row < LEAST:
+            return True
+        uncalled = self.uncalled or set()
+        places = {owner_of(place) for place in (fqn, *around(fqn))} if fqn in uncalled else set()
+        return any(owner_of(other) in places for other in self.idle - uncalled)
+
     def left_alone(self) -> set[str]:
         """The parameters that the program does not train: no gradient reaches them, and no optimizer has them.
 
@@ -221,9 +293,25 @@ class TrainingCourse:
         return self.stepped >= LEAST and self.cleared == self.stepped
 
     @property
+    def overflows(self) -> str:
+        """The steps that a GradScaler skipped, if it took none in between: "each of the last 12"; "" if too few."""
+        if self.skipped < SPAN:
+            return ""
+        return f"each of the last {self.skipped:,}" if self.has_moved else f"each of the {self.skipped:,}"
+
+    @property
+    def has_moved(self) -> bool:
+        """True if some parameter has moved."""
+        return any(course.moved for course in self.parameters.values())
+
+    @property
     def rests(self) -> bool:
         """True if the learning rate was 0 in every step that an optimizer made."""
         return self.stepped >= LEAST and self.resting == self.stepped
+
+
+def _is_finite(row: Row) -> bool:
+    return bool(row.stats and row.stats.finite == row.stats.numel)
 
 
 def _all_zero(gradients: Mapping[str, Row]) -> bool:

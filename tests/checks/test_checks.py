@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -185,6 +186,24 @@ def test_a_healthy_model_has_nothing_and_is_left_as_it_was() -> None:
         report = check(model, x, repeat=2, split_batch=True, expect_output="*x10")
     assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 32, "modules": 6}
     assert model.training and report.meta["checks"][0] == "HK001"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severities"),
+    [
+        (torch.nan_to_num, None, {"HK002": "info"}),
+        (lambda x: torch.where(x.isnan(), torch.zeros(4), x), None, {"HK002": "info"}),
+        (None, None, {"HK002": "error", "HK003": "error"}),
+        (torch.nan_to_num, lambda y: y / 0.0, {"HK002": "error", "HK003": "error"}),
+        (torch.nan_to_num, lambda y: (y * 0).sqrt(), {"HK002": "error", "HK004": "error"}),
+    ],
+)
+def test_missing_values_that_the_model_fills_in_are_no_more_than_a_note(
+    before: Any, after: Any, severities: dict[str, str]
+) -> None:
+    model = Fn(after or torch.tanh, before or torch.tanh)
+    report = check(model, with_nan(), select=["HK002", *severities], loss="sum")
+    assert {finding.check: finding.severity for finding in report.findings} == severities
 
 
 def test_thresholds_move_the_verdict() -> None:

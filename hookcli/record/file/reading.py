@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -116,6 +115,11 @@ class Record:
         numbered = (item for line in lines for item in enumerate(line.values, line.first))
         return {step: loss for step, loss in numbered if loss is not None}
 
+    @property
+    def ran(self) -> Mapping[str, Mapping[str, Any]]:
+        """The counts of each model (ModelRun); none before the record has its end."""
+        return {model["model"]: model for model in (self.end.models if self.end else ())}
+
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained."""
         courses = dict[str, LossCourse]()
@@ -151,7 +155,11 @@ class Record:
             by_key.setdefault(entry.key, []).append(entry)
         for own in by_key.values():
             best_first = sorted(own, key=lambda e: (not self.counts(e), is_spoiled(e, self.non_finite), -e.offset))
-            yield from islice((step for step in self.steps(best_first) if step.reports), 1)
+            best = next((step for step in self.steps(best_first) if step.reports), None)
+            last = max(own, key=lambda entry: entry.offset)
+            if best and last is not best_first[0]:
+                best = next(map(best.with_verdict_of, self.steps([last])), best)
+            yield from [best] if best else []
 
     def counts(self, entry: StepEntry) -> bool:
         """True if to show a step by default: it was finished, or it has the non-finite value."""

@@ -9,7 +9,7 @@ Schema 3 has added the losses, the settings of modules, and `at`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from hookcli.table import Report, Row, strict
@@ -100,6 +100,13 @@ class RecordedStep(Line):
     def loss(self) -> float | None:
         """The loss of the step: the sum over its backward passes; None without a pass from single numbers."""
         return sum(self.losses) if self.losses else None
+
+    def with_verdict_of(self, last: RecordedStep) -> RecordedStep:
+        """This step, with the verdict of the checks on all steps up to the `last` one, if that is one on them all."""
+        mine, later = (next((r for r in step.reports if r.probe == "check"), None) for step in (self, last))
+        if not (mine and later and {*mine.meta["checks"]} <= {*later.meta["checks"]}):
+            return self
+        return replace(self, reports=[later if report is mine else report for report in self.reports])
 
     def rows(self, probe: str) -> Sequence[Row]:
         """The rows of a probe's report; none without one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import pytest
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.program import outermost
+from hookcli.record.file.views.overview import findings
 from hookcli.record.observe import following, recording_plan
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.following import Following
@@ -266,3 +267,25 @@ def test_the_verdict_says_how_many_losses_are_known() -> None:
     assert _verdict(totals) == "All 29 checks passed (5 modules, 40 of 10,000 steps, and every loss)"
     known = _verdict(totals | {"losses": 352})
     assert known == "All 29 checks passed (5 modules, 40 of 10,000 steps, and 352 of 10,000 losses)"
+
+
+@pytest.mark.parametrize(("limit", "judged"), [(1, 2), (3, 6), (0, 0)])
+def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit: int, judged: int) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(2):
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for _ in range(3):
+                    model(torch.randn(4, 3))
+        return model
+
+    seen = observed(program, check=True, every=1, no_grad=limit)
+    trained = next(step for step in reversed(seen.recorded) if step.phase == "train")
+    (report,) = findings(trained, ran=asdict(seen.ran["Linear"]))
+    assert _verdict(report.totals).endswith(f"2 steps, {judged} of 6 forwards without gradients)")
+    evaluated = [step for step in seen.recorded if step.phase == "no_grad"][-1:]
+    for one in (report for step in evaluated for report in findings(step, ran=asdict(seen.ran["Linear"]))):
+        assert _verdict(one.totals).endswith(f"(1 module, {judged} of 6 forwards without gradients)")

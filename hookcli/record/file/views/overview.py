@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
@@ -122,15 +123,32 @@ def further(step: RecordedStep) -> list[Report]:
     return [report for probe in probes for report in probe_reports(step, probe)]
 
 
-def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:
-    """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model."""
+def findings(
+    step: RecordedStep, losses: LossCourse | None = None, ran: Mapping[str, Any] = MappingProxyType({})
+) -> list[Report]:
+    """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model.
+
+    `ran`: the counts of its model (ModelRun), which tell how many of its forwards without gradients were judged.
+    """
     of_run = losses if losses and losses.known and step.phase == "train" else None
-    return [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
+    reports = [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
+    if not ran.get("no_grad_forwards"):
+        return reports
+    forwards = {"forwards": ran.get("recorded_forwards", 0), "of_forwards": ran["no_grad_forwards"]}
+    if step.phase == "train":
+        return [replace(report, totals={**report.totals, **forwards}) for report in reports]
+    steps = ("steps", "of_steps", "losses")
+    others = [{key: value for key, value in report.totals.items() if key not in steps} for report in reports]
+    return [replace(report, totals=of | forwards) for report, of in zip(reports, others, strict=True)]
 
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
     of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
-    found = [*of_run.findings, *(_after(of_run.findings, one) for one in report.findings)]
+    found_at = report.meta.get("found_at", {})
+    early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
+    causes = [one for one in early if one.check in LossNotFinite.follows]
+    rest = (one if one in early else _after(of_run.findings, one) for one in report.findings if one not in causes)
+    found = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
     found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
     whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
@@ -141,10 +159,10 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
 
 
-def _after(of_run: Sequence[Finding], finding: Finding) -> Finding:
-    """The finding, with one of the whole run as its cause if it may follow from that, and no other is known."""
-    follows = load("checks", finding.check).follows if of_run and not finding.cause else ()
-    cause = next((one.name for one in of_run if one.check in follows), "")
+def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
+    """The finding, with the first of these as its cause that it may follow from, if no other is known."""
+    follows = load("checks", finding.check).follows if causes and not finding.cause else ()
+    cause = next((one.name for one in causes if one.check in follows), "")
     return replace(finding, cause=cause) if cause else finding
 
 

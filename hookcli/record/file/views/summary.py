@@ -142,8 +142,11 @@ class _Summary:
     @cached_property
     def _verdicts(self) -> list[str]:
         """The findings, rendered, if there are any."""
-        verdicts = [report for step in self._shown for report in findings(step, self.courses.get(step.model))]
-        verdicts += [report for step in self._others for report in findings(step) if fails([report], ERROR)]
+        ran, courses = {model["model"]: model for model in self.end.models}, self.courses
+        shown = (findings(step, courses.get(step.model), ran.get(step.model, {})) for step in self._shown)
+        verdicts = [report for reports in shown for report in reports]
+        others = (findings(step, ran=ran.get(step.model, {})) for step in self._others)
+        verdicts += [report for reports in others for report in reports if fails([report], ERROR)]
         replicas = apart(self.record) if self.checked and self.record else ""
         verdicts += verdict_on(self.end, self.header.name, replicas) if self.checked else []
         verdicts.sort(key=lambda report: not fails([report], ERROR))  # no "passed" above an error
@@ -235,9 +238,15 @@ def _called(others: Mapping[str, int]) -> str:
 def _model_row(
     model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], courses: Mapping[str, LossCourse]
 ) -> Row:
-    """A model's steps and forwards, and its loss at the beginning and the end."""
+    """A model's steps and forwards, and its loss at the beginning and the end, if these are known.
+
+    Of a model without an optimizer each forward with gradients is a step, and the loss is known of those recorded.
+    """
     step, course = latest.get((model["model"], "train")), courses.get(model["model"], LossCourse())
-    losses = {"first_loss": course.first, "loss": course.last}
+    every = not model["steps"] and course.steps + course.unknown >= model["forwards"]
+    begins = every or course.first_at == 0
+    ends = every or (model["steps"] and course.ends >= model["steps"] - 1)
+    losses = {"first_loss": course.first if begins else None, "loss": course.last if ends else None}
     return Row({**model, **losses, "name": model["model"], "seconds": step.plain_seconds if step else None})
 
 

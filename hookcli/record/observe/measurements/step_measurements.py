@@ -305,19 +305,26 @@ class StepMeasurements:
         course, step, unread = self._model.course, meta["step"], self._unread(meta)
         if self._training:
             course.look(step, by_probe["inventory"].rows)
+            course.left = self.parameters.left_by_backward()
+            course.unfinished = 0 if meta["complete"] else self.passes
+            course.scaled = self.scaling.used and bool(meta["complete"])
         if activations := by_probe.get("activations"):
             rows = self._model.with_masks(activations.rows, looked=bool(self.watched_operators))
             by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
+            course.skipped += self._training
         elif self._training and not unread and "grads" in by_probe:
             facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
-            course.add(step, facts, by_probe["grads"].rows, self.parameters.updates.values())
+            gradients, updates = by_probe["grads"].rows, self.parameters.updates.values()
+            course.note_ruined(step, gradients, updates, self.parameters.ruined)
+            course.add(step, facts, gradients, updates)
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()
-            if unused and not self.parameters.moved_since(by_probe["inventory"]):
+            if unused and self.parameters.any_reached and not self.parameters.moved_since(by_probe["inventory"]):
                 course.note_unused(unused, self.passes)
+                course.has_optimizers = self._model.program_trains
         return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
 
     def _report(self, probe: Probe, meta: Meta) -> Report:

@@ -61,7 +61,7 @@ def check_step(
 
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
     """
-    steps.begin(meta["step"])
+    steps.begin(meta["step"], complete=meta["complete"])
     if activations := reports.get("activations"):  # of the model: what a loss function computes is not judged
         rows = [row for row in activations.rows if not row.fqn.startswith(LOSS)]
         reports = {**reports, "activations": replace(activations, rows=rows)}
@@ -82,13 +82,14 @@ def check_step(
         activations=reports.get("activations"),
         grads=grads,
         output_grads=outputs,
-        training=course if course.steps or course.unused else None,
+        training=course if course.tells else None,
         step=meta["step"],
         dtype=meta.get("dtype", "float32"),
         missing=missing | dict.fromkeys(("training", "output_grads"), missing["grads"]),
         probes=further,
     )
     judged = judge(_checks(frozenset(further)), measured, so_far=steps)
+    meta = {**meta, "found_at": steps.found_at}
     return judged.report(name, meta, modules=reports["inventory"].totals["modules"], steps=steps.steps)
 
 

@@ -132,10 +132,10 @@ class ObservedModel:
         return [optimizer for optimizer in self.optimizers() if not self._optimizer_steps.count(optimizer)]
 
     def unused_optimizers(self) -> list[str]:
-        """The names of its optimizers, if the program trains with none, and has not failed."""
+        """The names of its optimizers, if none has made a step, and the program has not failed."""
         failed = getattr(sys, "last_value", None) is not None
         module = self.module
-        if failed or self.program_trains or module is None or not module.training:
+        if failed or self.counts.steps or module is None or not module.training:
             return []
         return [type(optimizer).__name__ for optimizer in self.optimizers()]
 

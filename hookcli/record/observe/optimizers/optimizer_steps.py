@@ -181,13 +181,17 @@ def rate_by_hand(changes: Iterable[Change]) -> float | None:
 _ROUNDED = 1e-6  # of the square of the update: weights are rounded
 
 
-def update_rows(types: Mapping[str, str], names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
+def update_rows(
+    types: Mapping[str, str], names: PlainNames, changes: Mapping[str, Change]
+) -> tuple[list[Row], dict[str, int]]:
     """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change.
 
-    `types`: the type of each module, by fqn.
+    Also how many finite values the step has made NaN or infinite, by the name of the parameter. `types`: the type of
+    each module, by fqn.
     """
     measured = distance.resolve([change.pending for change in changes.values()])
     made = []
+    ruined = dict[str, int]()
     for (fqn, change), discrepancy in zip(changes.items(), measured, strict=True):
         weight, update = _norms(change, discrepancy)
         values = {
@@ -200,7 +204,9 @@ def update_rows(types: Mapping[str, str], names: PlainNames, changes: Mapping[st
             "ratio": ratio(update, weight),
         }
         made.append(Row(values | tree.shard_of(change.parameter)))
-    return made
+        if discrepancy.nonfinite and (lost := int((change.before.isfinite() & ~change.now.isfinite()).sum())):
+            ruined[names(fqn)] = lost
+    return made, ruined
 
 
 def _norms(change: Change, difference: Discrepancy) -> tuple[float, float]:

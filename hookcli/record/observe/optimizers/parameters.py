@@ -6,6 +6,7 @@ parameters in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -24,7 +25,7 @@ from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
 from hookcli.table.merge import gathered
-from hookcli.table.training import ParameterFacts
+from hookcli.table.training import ParameterFacts, figures_of
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -45,6 +46,8 @@ class ParameterRows:
         self.watchers: Sequence[Probe] = ()  # which look at updates, too
         self.updates: dict[str, Row] = {}
         """A row per parameter that an optimizer stepped, or that the program updated by hand."""
+        self.ruined: dict[str, int] = {}
+        """How many values of each parameter the update made NaN or infinite, where it did."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
         self._reached: set[str] = set()
         self._stepped: set[int] = set()  # ids of the parameters of optimizers that have stepped
@@ -53,11 +56,28 @@ class ParameterRows:
         """Note which parameters hold a gradient: their optimizer may not step, or the program may clear it before."""
         self._reached |= {fqn for fqn, p in self._matching() if fqn not in self._reached and p.grad is not None}
 
+    @property
+    def any_reached(self) -> bool:
+        """True if some parameter has held a gradient in this step."""
+        return bool(self._reached)
+
     def take_unclipped(self, scale: Tensor | None) -> None:
         """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
         grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
         self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads}
         self._scale = scale
+
+    def left_by_backward(self) -> float | None:
+        """The norm of all gradients as the last backward pass left them, without a GradScaler's scale.
+
+        NaN if they were not finite, None if they were not measured. Waits for an accelerator.
+        """
+        stats = [one for one in resolve(list(self._unclipped.values())) if one.numel]
+        if not stats:
+            return None
+        if any(one.finite < one.numel for one in stats):
+            return math.nan
+        return math.hypot(*(one.l2 for one in stats)) / (float(self._scale) if self._scale is not None else 1.0)
 
     def take_groups(self, optimizer: Optimizer) -> None:
         """Note the optimizer's parameter groups as they are now."""
@@ -95,7 +115,8 @@ class ParameterRows:
         whole = [(fqn, change) for fqn, change in changes.items() if not tree.shard_of(change.parameter)]
         for probe, (fqn, change) in product(self.watchers, whole):
             probe.updated(fqn, change.before, change.now)
-        rows = update_rows(self._types, self._name, changes)
+        rows, ruined = update_rows(self._types, self._name, changes)
+        self.ruined |= ruined
         self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := rate_by_hand(changes.values())) is not None:
             ids = [id(change.parameter) for change in changes.values()]
@@ -135,10 +156,10 @@ class ParameterRows:
 
     def moved_since(self, began: Report) -> bool:
         """True if a parameter has other figures than in this inventory. Waits for an accelerator."""
-        before = {row.fqn: row.stats.floats() for row in began.rows if row["kind"] == "parameter" and row.stats}
+        before = {row.fqn: figures_of(row.stats) for row in began.rows if row["kind"] == "parameter" and row.stats}
         named = {self._name(fqn): measure(p) for fqn, p in self._matching()}
         now = zip(named, resolve(list(named.values())), strict=True)
-        return any(before.get(fqn) != stats.floats() for fqn, stats in now)
+        return any(before.get(fqn) != figures_of(stats) for fqn, stats in now)
 
     def facts(self, optimizers: Sequence[Optimizer], waiting: Sequence[Optimizer]) -> list[ParameterFacts]:
         """What happened to each parameter that is trained in this step. Waits for an accelerator.

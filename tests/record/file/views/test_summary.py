@@ -22,7 +22,7 @@ from hookcli.table import Column, Report, TensorStats
 from hookcli.table.losses import LossCourse, faults, jumps
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-COURSES = {"Net": LossCourse(steps=201, first=2.0, last=2 / 201)}
+COURSES = {"Net": LossCourse(steps=201, first=2.0, last=2 / 201, first_at=0, ends=299)}
 LATEST = {
     ("Net", "train"): recorded_step(200, std=2.0),
     ("Net", "no_grad"): recorded_step(100, phase="no_grad", forward=2),
@@ -249,3 +249,27 @@ def test_a_loss_that_jumped_on_some_ranks_names_them(ranks: dict[int, float], sa
     course = LossCourse.of(dict(enumerate([2.0, *[1.0] * 9, 45.75])))
     course.found_on(ranks)
     assert course.jumps() == f"jumped to 45.75 at step 10{said}, 23 times the highest before"
+
+
+@pytest.mark.parametrize(
+    ("counts", "first", "losses", "shown"),
+    [
+        ({"steps": 4}, 0, [3.5, 2.5, 1.5, 1.25], ("3.500", "1.250")),
+        ({"steps": 4}, 0, [3.5, 2.5, 1.5, None], ("3.500", "1.500")),
+        ({"steps": 4}, 0, [3.5, 2.5, 1.5], ("3.500", "-")),
+        ({"steps": 4}, 1, [2.5, 1.5, 1.25], ("-", "1.250")),
+        ({"steps": 0, "forwards": 4}, 0, [3.5, 2.5, 1.5, 1.25], ("3.500", "1.250")),
+        ({"steps": 0, "forwards": 9}, 0, [3.5, 2.5, 1.5, 1.25], ("3.500", "-")),
+        ({"steps": 0, "forwards": 4}, 2, [3.5, 2.5, 1.5, 1.25], ("3.500", "1.250")),
+    ],
+)
+def test_a_loss_is_the_first_or_the_last_only_if_it_is(
+    counts: dict[str, int], first: int, losses: list[float | None], shown: tuple[str, str]
+) -> None:
+    """Of a model without an optimizer only recorded steps tell the loss; its forwards without gradients count, too."""
+    course = LossCourse()
+    course.add(first, losses)
+    lines = text(end([ran(**counts)]), {}, 160, courses={"Net": course}).splitlines()
+    row = next(line for line in lines if line.startswith("Net ")).split()
+    found = tuple(figure for figure in row if figure in ("3.500", "2.500", "1.500", "1.250"))
+    assert found == tuple(figure for figure in shown if figure != "-")
