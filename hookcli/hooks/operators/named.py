@@ -15,6 +15,7 @@ from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.exchange import Function
+from hookcli.hooks.torch_private.frames import run_as_program
 from hookcli.tensors.tree import Args, Kwargs
 
 
@@ -35,7 +36,7 @@ class NamedFunctions(ObservingMode):
     def observe(self, func: Any, run: Function, args: Args, kwargs: Kwargs) -> object:
         named = self._named(func)
         call = running_call(self._core) if named[0] in self.callbacks else None
-        output = run(*args, **kwargs)
+        output = run_as_program(run, *args, **kwargs)
         if call is not None and call.hooked.watched and not in_backward():
             self._see(func, named, call, args, kwargs, output)
         return output

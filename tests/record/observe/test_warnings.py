@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from observing import observing
 
+from hookcli.hooks.option_values import FURTHER_PROBES
+
 HEAD = """
 import warnings
 import torch
@@ -113,6 +115,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "unrecorded": {"every": 10**6, "start": 10**6},
     "recorded": {},
     "operators": {"ops": "functions"},
+    "capabilities": {"probes": FURTHER_PROBES},
     "searched": {"first_bad": "report", "timed": True},
 }
 
