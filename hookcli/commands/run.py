@@ -152,7 +152,7 @@ def run(
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
         files = None
     else:
-        files = _reserved(own, program, remarks)
+        files = _reserved(own, program)
     starts = _beside(own, files, remarks) if files and (own.live or own.serve) else []
     for remark in remarks if not own.quiet else []:
         say(remark)
@@ -181,11 +181,11 @@ def _failure(files: RecordFiles, process: int, checked: bool) -> str:
     return found if path == files.record else f"{path.name}: {found}"
 
 
-def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFiles | None:
+def _reserved(own: RunOptions, program: Program) -> RecordFiles | None:
     """Reserve the record of a script; of a command, which may run no Python to delete it, only look for a free name.
 
     With --live the process that exports the record deletes it in the end, and no other run may take the name before. A
-    folder that is full or gone is no reason not to run, unless the user has named it.
+    folder that is full or gone is no reason not to run, unless the user has named it, or asks for what a record tells.
     """
     try:
         files = RecordFiles.named(own.output) if own.output else RecordFiles.reserve(Path.cwd(), program.stem)
@@ -196,7 +196,10 @@ def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFi
         if own.output:
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         why = f"can't write a record in this folder: {error.strerror}"
-        remarks.append(f"warning: {why}; the script runs without being recorded")
+        asked = {"--check": own.check, "--rule": own.rule, "--first-bad": own.first_bad, "--live": own.live}
+        if needing := [name for name, value in (asked | {"--serve": own.serve}).items() if value]:
+            raise UsageError(f"{needing[0]}: {why} (--output names a file elsewhere)") from error
+        say(f"warning: {why}; the script runs without being recorded")  # also with --quiet
         return None
 
 

@@ -211,7 +211,7 @@ class HookSession(SessionCore):
             self._named = NamedFunctions(self)
             self.watch_functions(self._named)
         for name in names:
-            self._named.callbacks[name].append(callback)
+            self._named.callbacks[name].append(self.wrap_callback(callback))
 
     def attach_operators(self) -> None:
         """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""

@@ -114,7 +114,8 @@ class SessionCore:
 
     def before_backward(self, callback: Callable[[Roots], object]) -> None:
         """Call `callback(roots)` before each backward pass, once the graph of its roots is complete."""
-        self._before_backward.append(callback)
+        wrap: Callable[[Any], Any] = self.wrap_callback
+        self._before_backward.append(wrap(callback))
 
     def backward_begins(self, roots: Roots) -> None:
         """Call the callbacks of `before_backward`: a backward pass from these tensors is about to begin."""

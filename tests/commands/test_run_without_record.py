@@ -39,6 +39,18 @@ def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
     assert len(ran.stderr.splitlines()) == 1 and "the script runs without being recorded" in ran.stderr
 
 
+def test_a_question_that_a_record_answers_is_refused(tmp_path: Path) -> None:
+    """A check that judged nothing would pass."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for option in (["--check"], ["--rule", "loss > 1"], ["--first-bad", "stop"]):
+        command = (*RUN, "-q", *option, str(tmp_path / "script.py"))
+        ran = forks.run(command, cwd="/sys", env=ENV, capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.startswith(f"hookcli: error: {option[0]}: can't write a record in this folder: ")
+    quiet = forks.run((*RUN, "-q", str(tmp_path / "script.py")), cwd="/sys", env=ENV, capture_output=True, text=True)
+    assert quiet.returncode == 7 and "without being recorded" in quiet.stderr
+
+
 PARSES = """
     import argparse, sys
     argparse.ArgumentParser().parse_args() if "fail" not in sys.argv else 1 / 0

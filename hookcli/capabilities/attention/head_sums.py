@@ -131,6 +131,8 @@ class HeadSums:
 
     def add_output(self, output: Tensor) -> HeadSums:
         """Add the output of the heads: batch, heads, queries, size."""
+        if not self.heads:
+            return self
         norms = torch.linalg.vector_norm(
             output, dim=-1, dtype=torch.promote_types(output.dtype, torch.float32)
         ).double()

@@ -145,7 +145,9 @@ class AttentionProbe(Probe):
 
     def _merge(self, event: HookEvent, sums: HeadSums) -> None:
         key, self._made = (event.fqn, event.call), None
-        if key not in self._layers:
+        if not sums.heads:
+            self._skip(event.fqn, "a call of attention in it has no heads")
+        elif key not in self._layers:
             self._layers[key] = replace(event, args=(), kwargs={}, output=None), sums
         elif not self._layers[key][1].merge(sums):
             self._skip(event.fqn, "a further call of attention in it has another number of heads")

@@ -271,3 +271,21 @@ def test_the_offset_that_most_queries_share_is_counted_over_calls_and_blocks(mon
         offsets = (scores[:, head].argmax(-1) - torch.arange(40))[:, 1:].flatten().tolist()
         assert row["offset_share"] == pytest.approx(max(map(offsets.count, offsets)) / 78)
     assert report.rows[0]["offset_share"] > 0.5
+
+
+class NoHeads(nn.Module):
+    """Attention over an empty dimension of heads, beside a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        q = y.unflatten(-1, (2, 4)).transpose(1, 2)[:, :0]
+        return y + F.scaled_dot_product_attention(q, q, q).sum()
+
+
+def test_attention_without_heads_is_not_measured_and_says_so() -> None:
+    report = capture(NoHeads(), torch.randn(2, 4, 8), ["attention"])[0]
+    assert not report.rows and "has no heads" in report.skipped[0].reason
