@@ -50,6 +50,9 @@ class ActivationsProbe(_CallStatsProbe):
         """MASK for each place whose infinities are meant, and what is known of those of a softmax."""
         return self._scores.remarks() if self._scores else {}
 
+    def has_computed(self, row: Row) -> bool:
+        return self._scores is not None and self._scores.has_computed(row)
+
     def watch_operators(self) -> None:
         """Let operators tell which infinities are meant, without a row for each of them."""
         if self._scores:

@@ -224,6 +224,10 @@ class StatsProbe(Probe):
         """Remarks on what was reduced so far, by fqn, call and path."""
         return {}
 
+    def has_computed(self, row: Row) -> bool:
+        """True if it is known that a module itself made the infinities of its row."""
+        return False
+
     def batch_ended(self) -> None:
         """Merge the batch's rows into those of the batches before."""
         self._batches.add(self._latest())

@@ -55,14 +55,17 @@ class MaskedScores:
         self._written: list[tuple[Place, str, Tensor]] = []
         self._remarks: dict[Place, str] = {}
         self._lost: set[Place] = set()
+        self._computed: set[Place] = set()
 
     def see_module(self, event: HookEvent, surely_finite: Callable[[str], bool]) -> None:
         """Note the tensors with infinities that a module returned, where no operators are watched."""
         for path, x in tree.leaves(event.output):
             node = tree.base(x).grad_fn  # to ask a view itself may make a node
-            remark = WRITTEN if _is_filled(node) else UNKNOWN
-            if (remark == WRITTEN or node is None) and not surely_finite(path):
-                self._take_written((event.fqn, event.call, path), x, remark)
+            origin, place = _origin(node), (event.fqn, event.call, path)
+            if origin == _COMPUTED:
+                self._computed.add(place)
+            elif (origin == WRITTEN or node is None) and not surely_finite(path):
+                self._take_written(place, x, origin)
 
     def see(self, event: HookEvent) -> None:
         """Note what a call did with -inf, and where its tensors are, for a softmax; where operators are watched."""
@@ -114,6 +117,10 @@ class MaskedScores:
         unmeant = (row for row in with_remarks(rows, self.remarks()) if not row.get("scores"))
         self._lost |= {_place(row) for row in unmeant if is_lost(row)}
 
+    def has_computed(self, row: Row) -> bool:
+        """True if a module itself made the infinities of its row, as by a logarithm, as far as nodes tell."""
+        return _place(row) in self._computed
+
     def batch_ended(self) -> None:
         """Forget where the tensors of the batch were."""
         self._remarks = self.remarks()
@@ -121,6 +128,7 @@ class MaskedScores:
         self._written.clear()
         self._memory.clear()
         self._places.clear()
+        self._computed.clear()
         self._given.clear()
 
     def _take_softmax(self, event: HookEvent) -> None:
@@ -159,6 +167,9 @@ _COPIES = ("Expand", "Clone", "ToCopy", "Alias", "Topk", "Index", "Gather", "Log
 _SCALED = ("Sub", "Div", "Mul", "Add")
 _FINITE = ("Addmm", "Mm", "Bmm", "Addmv", "Mv", "Convolution", "Linear", "Tanh", "Relu", "NativeLayerNorm")
 """Nodes that make no -inf from finite numbers. Only the nodes listed above may stand between one and the output."""
+_MAKERS = ("Log", "Log2", "Log10", "Log1P", "Reciprocal", "Pow", "Exp", "Rsqrt", "Logit")
+"""Nodes that may make infinities from finite numbers."""
+_COMPUTED = "computed"
 _DEEP = 8  # nodes
 _HAND_ON = """
 add alias cat chunk clone contiguous cpu cuda detach div double expand expand_as flatten flip
@@ -172,26 +183,29 @@ _HANDS_ON = frozenset(_HAND_ON.split())
 """Operators after which a -inf of their arguments is still there, and any other number is finite."""
 
 
-def _is_filled(node: Node | None) -> bool:
-    """True if a program has written numbers into a tensor of this node, which was the result of a plain layer before.
+def _origin(node: Node | None) -> str:
+    """How infinities came into a tensor of this node, as far as nodes tell: WRITTEN, _COMPUTED or UNKNOWN.
 
-    A logarithm or another function that may make -inf itself, on the way from that layer, leaves it open.
+    They were written if a program has put numbers into the result of a plain layer, and computed if it has put in none
+    and a logarithm, or another function that may make infinities itself, stands between. Both together leave it open.
     """
-    written = False
+    written = scaled = False
     for _ in range(_DEEP):
         if node is None:
-            return False
+            return UNKNOWN
         name = node.name().rstrip("0123456789").removesuffix("Backward")
         if name in _FINITE:
-            return written
+            return WRITTEN if written else _COMPUTED if scaled else UNKNOWN
+        if name in _MAKERS:
+            return UNKNOWN if written else _COMPUTED
         if name not in (*_FILLS, *_SHAPES, *_COPIES, *(() if written else _SCALED)):
-            return False
-        written = written or name in _FILLS
+            return UNKNOWN
+        written, scaled = written or name in _FILLS, scaled or name in _SCALED
         inputs = [before for before, _ in node.next_functions if before is not None]
         if len(inputs) != 1:
-            return False
+            return UNKNOWN
         node = inputs[0]
-    return False
+    return UNKNOWN
 
 
 def _is_mask(x: Tensor) -> bool:

@@ -114,8 +114,9 @@ class Search:
             if number is None:
                 continue
             value = self._value_of(step, what, probe, rows[max(0, number - _BEFORE) : number + 1])
-            unexplained = what == "output" and all(map(is_unexplained, filter(is_lost, rows)))
-            if step.measured.watched_operators or not unexplained:
+            lost = [row for row in rows if is_lost(row)]
+            unexplained = all(is_unexplained(row) and not probe.has_computed(row) for row in lost)
+            if step.measured.watched_operators or what != "output" or not unexplained:
                 return value
             step.kept = True
             self._doubtful = self._doubtful or value

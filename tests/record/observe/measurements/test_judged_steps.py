@@ -371,6 +371,8 @@ ADDED = torch.full((5,), -math.inf).where(torch.arange(5) == 2, torch.zeros(5))
 OTHER_MASKS: dict[str, Callable[[Tensor], Tensor]] = {
     "added": lambda y: y + ADDED,
     "added as a logarithm": lambda y: y + (torch.arange(5) != 2).float().log(),
+    "scaled before": lambda y: hidden(y / 0.7),
+    "scaled after": lambda y: hidden(y) / 0.7,
     "padded": lambda y: functional.pad(y[..., :4], (0, 1), value=-math.inf),
     "concatenated": lambda y: torch.cat((y[..., :4], torch.full((*y.shape[:-1], 1), -math.inf)), -1),
     "a module of its own": lambda y: Mask()(y),
