@@ -164,7 +164,8 @@ _FILLS = ("MaskedFill", "Where", "CopySlices", "IndexPut", "IndexFill", "Scatter
 """The beginnings of the names of nodes by which programs write a number into places."""
 _SHAPES = ("View", "UnsafeView", "Reshape", "Transpose", "Permute", "T", "Slice", "Select", "Unsqueeze", "Squeeze")
 _COPIES = ("Expand", "Clone", "ToCopy", "Alias", "Topk", "Index", "Gather", "LogSoftmax")
-_SCALED = ("Sub", "Div", "Mul", "Add")
+_PRODUCTS = ("Div", "Mul")
+_SCALED = ("Sub", "Add", *_PRODUCTS)
 _FINITE = ("Addmm", "Mm", "Bmm", "Addmv", "Mv", "Convolution", "Linear", "Tanh", "Relu", "NativeLayerNorm")
 """Nodes that make no -inf from finite numbers. Only the nodes listed above may stand between one and the output."""
 _MAKERS = ("Log", "Log2", "Log10", "Log1P", "Reciprocal", "Pow", "Exp", "Rsqrt", "Logit")
@@ -200,7 +201,7 @@ def _origin(node: Node | None) -> str:
             return UNKNOWN if written else _COMPUTED
         if name not in (*_FILLS, *_SHAPES, *_COPIES, *(() if written else _SCALED)):
             return UNKNOWN
-        written, scaled = written or name in _FILLS, scaled or name in _SCALED
+        written, scaled = written or name in _FILLS, scaled or name in _PRODUCTS
         inputs = [before for before, _ in node.next_functions if before is not None]
         if len(inputs) != 1:
             return UNKNOWN
