@@ -88,7 +88,7 @@ def judge(
             continue
         reason = reason or check.too_little(measured)
         found, left_out = ([], []) if reason else _judged(check, measured)
-        of_check = so_far.add(check, found) if check.over_steps or not reason else []
+        of_check = [] if reason else so_far.add(check, found)
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason and not of_check:

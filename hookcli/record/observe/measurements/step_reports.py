@@ -76,6 +76,7 @@ def check_step(
     missing = dict.fromkeys(("activations", "grads"), "--probe leaves them out")
     if unread:
         grads, missing["grads"] = None, unread
+        outputs = outputs if outputs and any(row["kind"] == "output" and row.stats for row in outputs.rows) else None
     further = {probe: report for probe, report in reports.items() if probe not in _MEASURED}
     measured = Measurements(
         inventory=reports["inventory"],
