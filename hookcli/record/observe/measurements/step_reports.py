@@ -70,13 +70,13 @@ def check_step(
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
         # which the gradients of their modules' outputs arrived.
         arrived = {row.fqn: number for number, row in enumerate(grads.rows) if row["kind"] == "output"}
+        outputs = outputs if arrived or not unread else None
         rows = [row for row in grads.rows[::-1] if row["kind"] == "parameter"]
         rows.sort(key=lambda row: arrived.get(row.fqn.rpartition(".")[0], len(arrived)))
         grads = replace(grads, rows=rows)
     missing = dict.fromkeys(("activations", "grads"), "--probe leaves them out")
     if unread:
         grads, missing["grads"] = None, unread
-        outputs = outputs if outputs and any(row["kind"] == "output" and row.stats for row in outputs.rows) else None
     further = {probe: report for probe, report in reports.items() if probe not in _MEASURED}
     measured = Measurements(
         inventory=reports["inventory"],
