@@ -232,18 +232,19 @@ class GradientNotFinite(_NotFinite):
     def _of_outputs(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
         """What a step of a running program shows where the gradients of its parameters do not, or were not read."""
         course, outputs = measured.training, measured.output_grads
-        if measured.step is None or course is None or course.scaled:
+        if measured.step is None or (course and course.scaled):
             return
+        passes, left = (course.unfinished, course.left) if course else (0, None)
         rows = [row for row in outputs.rows if row["kind"] == "output"] if outputs else []
         findings = [*self.of_rows(rows, "values of the gradient of its output", "module")]
-        if not findings and course.unfinished and course.left is not None and math.isnan(course.left):
+        if not findings and passes and left is not None and math.isnan(left):
             findings = [self.finding("", "gradients of parameters are NaN or infinite")]
         for finding in findings:
             if measured.grads:
                 said = "those of parameters were finite as the optimizer stepped"
                 yield replace(finding, severity=WARNING, message=f"{finding.message}; {said}")
-            elif course.unfinished >= LEAST:
-                said = f"none of {course.unfinished:,} backward passes was followed by a step"
+            elif passes >= LEAST:
+                said = f"none of {passes:,} backward passes was followed by a step"
                 yield replace(finding, message=f"{finding.message}, and {said}")
             else:
                 yield replace(finding, severity=WARNING)

@@ -109,17 +109,17 @@ def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
 
 
 def _verdict(totals: Mapping[str, Any]) -> str:
-    counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
-    faults = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
+    faults = [counted(totals[f"{word}s"], word) for word in ("error", "warning") if totals[f"{word}s"]]
     checks = counted(totals["checks"], "check")
     of = [counted(totals["modules"], "module")] if totals["modules"] else []  # none in the verdict on a program
     if "steps" in totals:
         every = f"{totals['of_steps']:,}" if totals.get("of_steps", 0) > totals["steps"] else ""
         known = f"{totals['losses']:,} of {every} losses" if "losses" in totals else "every loss"
-        of += [f"{totals['steps']:,} of {every} steps, and {known}" if every else counted(totals["steps"], "step")]
-    if totals.get("of_forwards"):
-        every = f"{totals['of_forwards']:,}"
-        of += [f"{totals['forwards']:,} of {every} forward{'s' * (every != '1')} without gradients"]
+        of += [f"{totals['steps']:,} of {every} steps", known] if every else [counted(totals["steps"], "step")]
+    if forwards := totals.get("of_forwards"):
+        of.append(f"{totals['forwards']:,} of {counted(forwards, 'forward')} without gradients")
+    if of[2:]:
+        of[-1] = f"and {of[-1]}"
     notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
     if faults:
         return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"

@@ -285,7 +285,7 @@ def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit:
     seen = observed(program, check=True, every=1, no_grad=limit)
     trained = next(step for step in reversed(seen.recorded) if step.phase == "train")
     (report,) = findings(trained, ran=asdict(seen.ran["Linear"]))
-    assert _verdict(report.totals).endswith(f"2 steps, {judged} of 6 forwards without gradients)")
+    assert _verdict(report.totals).endswith(f"2 steps, and {judged} of 6 forwards without gradients)")
     evaluated = [step for step in seen.recorded if step.phase == "no_grad"][-1:]
     for one in (report for step in evaluated for report in findings(step, ran=asdict(seen.ran["Linear"]))):
         assert _verdict(one.totals).endswith(f"(1 module, {judged} of 6 forwards without gradients)")

@@ -70,6 +70,7 @@ def check_step(
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
         # which the gradients of their modules' outputs arrived.
         arrived = {row.fqn: number for number, row in enumerate(grads.rows) if row["kind"] == "output"}
+        outputs = outputs if arrived or not unread else None
         rows = [row for row in grads.rows[::-1] if row["kind"] == "parameter"]
         rows.sort(key=lambda row: arrived.get(row.fqn.rpartition(".")[0], len(arrived)))
         grads = replace(grads, rows=rows)
