@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hookcli.checks.base import ERROR
+from hookcli.checks.base import ERROR, WARNING
 from hookcli.checks.judgement import fails, with_advice
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.ranks.replicas import apart
@@ -149,7 +149,7 @@ class _Summary:
         verdicts += [report for reports in others for report in reports if fails([report], ERROR)]
         replicas = apart(self.record) if self.checked and self.record else ""
         verdicts += verdict_on(self.end, self.header.name, replicas) if self.checked else []
-        verdicts.sort(key=lambda report: not fails([report], ERROR))  # no "passed" above an error
+        verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
         verdicts = [with_advice(r, lambda text: text.replace("SCRIPT", self._script or "SCRIPT")) for r in verdicts]
         return [self._rendered(verdicts)] if verdicts else []
 
