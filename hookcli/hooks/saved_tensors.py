@@ -44,6 +44,23 @@ class _Packed:
     call: Call | None
 
 
+@contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """Have no hooks on saved tensors in this block: what hookcli runs itself is not the program's to count or to move.
+
+    Activation checkpointing, for one, counts what is saved under its hooks, and refuses a recomputation with less.
+    """
+    aside = []
+    while (hooks := saved_tensor_hooks()) is not None:
+        pop_saved_tensor_hooks()
+        aside.append(hooks)
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(aside):
+            push_saved_tensor_hooks(pack, unpack)
+
+
 class SavedTensorHooks(HookGroup):
     """`saved_tensor_pack` and `saved_tensor_unpack`, with the innermost module that was running."""
 
