@@ -8,7 +8,7 @@ since, so this file does. `torch.func` refuses to differentiate under such hooks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,19 +46,12 @@ class _Packed:
 
 @contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
-    """Have no hooks on saved tensors in this block: what hookcli runs itself is not the program's to count or to move.
+    """Hide the hooks on saved tensors that there are: what hookcli runs itself is not the program's to count or move.
 
     Activation checkpointing, for one, counts what is saved under its hooks, and refuses a recomputation with less.
     """
-    aside = []
-    while (hooks := saved_tensor_hooks()) is not None:
-        pop_saved_tensor_hooks()
-        aside.append(hooks)
-    try:
+    with saved_tensors_hooks(Tensor.detach, lambda kept: kept) if saved_tensor_hooks() else nullcontext():
         yield
-    finally:
-        for pack, unpack in reversed(aside):
-            push_saved_tensor_hooks(pack, unpack)
 
 
 class SavedTensorHooks(HookGroup):
