@@ -95,11 +95,23 @@ def _failed(error: BaseException, arguments: Sequence[str]) -> int:
         return _usage_error(error, arguments)
     if isinstance(error, HookcliError):
         return _report_error(error, arguments)
+    if _from_importing_torch(error):
+        problem = UsageError(f"torch can't be imported: {in_brief(error).partition(': ')[2]}")
+        problem.__cause__ = error  # which --debug shows
+        return _report_error(problem, arguments)
     # Ours: shown whole, and not taken for exit code 1, which means that a check found something.
     aside(visible_lines("".join(traceback.format_exception(error))))
     say("this is a bug in hookcli, please report it")
     _document(BugError(in_brief(error)), arguments)
     return 2
+
+
+def _from_importing_torch(error: BaseException) -> bool:
+    """True if torch itself failed to be imported, as where it isn't installed or one of its libraries does not load."""
+    if not isinstance(error, (ImportError, OSError)) or sys.modules.get("torch") is not None:
+        return False
+    running = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
+    return "torch" in running or getattr(error, "name", None) == "torch"
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:

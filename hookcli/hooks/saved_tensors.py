@@ -8,7 +8,7 @@ since, so this file does. `torch.func` refuses to differentiate under such hooks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +42,16 @@ class _Packed:
     tensor: Tensor | None
     version: int
     call: Call | None
+
+
+@contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """Hide the hooks on saved tensors that there are: what hookcli runs itself is not the program's to count or move.
+
+    Activation checkpointing, for one, counts what is saved under its hooks, and refuses a recomputation with less.
+    """
+    with saved_tensors_hooks(Tensor.detach, lambda kept: kept) if saved_tensor_hooks() else nullcontext():
+        yield
 
 
 class SavedTensorHooks(HookGroup):

@@ -213,6 +213,33 @@ def test_our_own_bug_shows_its_traceback_and_is_no_finding(cli: Cli, monkeypatch
     assert ran.code == 2 and "ZeroDivisionError" in ran.err and "this is a bug in hookcli" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("raise ImportError('libtorch_cpu.so: failed to map segment')", "libtorch_cpu.so: failed to map segment"),
+        ("import ctypes; ctypes.CDLL('libgone.so')", "libgone.so: cannot open shared object file"),
+        ("raise ModuleNotFoundError('No module named \\'torch\\'', name='torch')", "No module named 'torch'"),
+    ],
+)
+def test_where_torch_can_t_be_imported_that_is_said(net: Path, fails: str, said: str) -> None:
+    (net / "broken" / "torch").mkdir(parents=True)
+    (net / "broken" / "torch" / "__init__.py").write_text(fails)
+    program = "import sys; sys.path.insert(0, 'broken'); from hookcli.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "check", "net.py:Net", "-i", "2x3x4x4"]
+    ran = forks.run(command, check=False, capture_output=True, text=True, fresh=True)
+    assert ran.returncode == 2 and ran.stderr.startswith(f"hookcli: error: torch can't be imported: {said}")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_another_import_that_fails_is_our_own_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def known_entries(_: object) -> None:
+        raise ImportError("cannot import name 'lost' from 'hookcli.commands'")
+
+    monkeypatch.setattr("hookcli.commands.models.known_entries", known_entries)
+    ran = cli("models")
+    assert ran.code == 2 and "'lost'" in ran.err and "this is a bug in hookcli" in ran.err
+
+
 def test_ctrl_c_reports_what_was_seen(cli: Cli, net: Path) -> None:
     (net / "stops.py").write_text(
         "from torch import nn\nclass Stops(nn.Module):\n"

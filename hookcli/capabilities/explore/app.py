@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from asyncio import get_running_loop
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from signal import SIGTERM
 from threading import Thread
 from time import sleep
 
@@ -66,8 +66,10 @@ class Explorer(App[None]):
         yield from (self._list, self._input, Footer())
 
     def on_mount(self) -> None:
-        with suppress(RuntimeError, ValueError):  # no main thread, or Windows
-            get_running_loop().add_signal_handler(SIGTERM, partial(self.exit, return_code=128 + SIGTERM))
+        with suppress(RuntimeError, ValueError, AttributeError):  # no main thread, or Windows
+            for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                if signal.getsignal(end) is not signal.SIG_IGN:  # as under nohup
+                    get_running_loop().add_signal_handler(end, partial(self.exit, return_code=128 + end))
         self._tree.show_guides, self._tree.guide_depth = False, 2
         self.action_model()
         self._tree.focus()

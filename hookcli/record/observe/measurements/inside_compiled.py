@@ -23,6 +23,7 @@ from hookcli.errors import in_brief
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import has_compiled
+from hookcli.hooks.saved_tensors import without_saved_tensor_hooks
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.hooks.torch_private.looked_programs import (
@@ -188,7 +189,8 @@ class InsideCompiled:
         """Run forward and backward, and put all back that they changed. What they print is dropped."""
         args, kwargs = _copied(module, given)
         seen = Witness(module)
-        with redirect_stdout(_Unheard(sys.stdout)), preserved_with_attributes(module, given), way:
+        unheard = redirect_stdout(_Unheard(sys.stdout))
+        with unheard, without_saved_tensor_hooks(), preserved_with_attributes(module, given), way:
             output = called(*args, **kwargs)
             roots = [x for _, x in tree.leaves(output) if x.requires_grad and x.is_floating_point()]
             if roots and torch.is_grad_enabled():

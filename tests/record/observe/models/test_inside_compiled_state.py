@@ -12,6 +12,8 @@ import torch
 import torch._dynamo
 from observing import observed, rows
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +56,40 @@ def test_a_graph_that_the_model_keeps_is_not_freed() -> None:
 
     seen = observed(program, every=1, inside_compiled=True)
     assert "lin" in rows(seen.of()[-1], "activations")
+
+
+@pytest.mark.parametrize("under", ["checkpoint", "hooks"])
+def test_the_programs_hooks_on_saved_tensors_see_its_own_forwards_alone(under: str) -> None:
+    def forwards(**how: Any) -> tuple[list[int], Any]:
+        counts: list[int] = []
+
+        def pack(x: Tensor) -> Tensor:
+            counts[-1] += 1
+            return x
+
+        def program() -> list[Any]:
+            torch._dynamo.reset()
+            del counts[:]
+            model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+            compiled = torch.compile(model, backend="eager")
+
+            def call(number: int) -> Tensor:
+                counts.append(0)
+                x = torch.ones(2, 4) + number
+                if under == "checkpoint":  # which raises in backward where it counts others
+                    return checkpoint(compiled, x, use_reentrant=False)  # type: ignore[no-any-return]
+                with saved_tensors_hooks(pack, lambda kept: kept):
+                    return compiled(x)  # type: ignore[no-any-return]
+
+            return trained(model, call)
+
+        seen = observed(program, **how) if how else program()
+        return counts, seen
+
+    alone, _ = forwards()
+    counts, seen = forwards(every=1, inside_compiled=True)
+    assert counts == alone and len(counts) == 3 and all(counts) == (under == "hooks")
+    assert {"0", "1", "2"} <= set(rows(seen.of()[-1], "activations"))
 
 
 class Taking(nn.Module):
