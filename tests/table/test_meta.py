@@ -42,6 +42,7 @@ CONDITIONS = {
     **dict.fromkeys(("loss_of_steps", "clock"), listed(listed(listed(is_figure)))),
     "rank": lambda value: optional(is_count)(value) or listed(is_count)(value),
     **dict.fromkeys(("a", "b", "ddp", "metadata", "plugin"), is_mapping),
+    "found_at": lambda value: is_mapping(value) and all(is_count(step) for step in value.values()),
     "against": lambda value: is_text(value) or (is_mapping(value) and listed(is_text)([*value.values()])),
 }
 """What readers of a file rely on. All other entries are only shown: they may be anything plain."""
