@@ -1,1 +1,1 @@
-"""What hookcli does beyond looking at one run, one folder per capability. No code outside a folder imports it."""
+"""Capabilities that go beyond looking at one run, a folder each. No code outside a folder imports it."""

@@ -230,7 +230,7 @@ class GradientNotFinite(_NotFinite):
         yield from findings or self._of_outputs(measured)
 
     def _of_outputs(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
-        """What a step of a running program shows where the gradients of its parameters do not, or were not read."""
+        """Judge the gradients of outputs in a running program, if those of parameters are finite or were not read."""
         course, outputs = measured.training, measured.output_grads
         if measured.step is None or (course and course.scaled):
             return

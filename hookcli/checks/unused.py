@@ -68,7 +68,7 @@ class NeverRan(Check):
                     yield self.finding(row.fqn, f"{what} {_was_not_called(measured)}", row["params"])
 
 
-_IN_EVAL_ONLY = "call it in training mode, too, or freeze it"
+_IN_EVAL_ONLY = "also call it in training mode, or freeze it"
 
 
 class NotCalled(Check):
@@ -286,10 +286,9 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
     if factor := _factor_after(measured, zero[0]):
         return f": {factor} is zero, so that zero flows back{outside}", _ZERO_FACTOR
-    every = len(zero) == len(measured.grads.rows)
-    why, remedy = (
-        _zeroed(measured.training, arrived) if every else ("a factor inside it is zero" if arrived else "", "")
-    )
+    why, remedy = ("a factor inside it is zero" if arrived else ""), ""
+    if len(zero) == len(measured.grads.rows):
+        why, remedy = _zeroed(measured.training, arrived)
     if why:
         return f"{outside}: {why}", remedy
     return ("" if reached else " (zero flows back to it)"), ""

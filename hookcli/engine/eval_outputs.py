@@ -19,7 +19,7 @@ from hookcli.errors import ModelError
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.table import Row
-from hookcli.table.marks import MASK, WRITTEN, is_lost
+from hookcli.table.marks import MEANT, is_lost
 from hookcli.table.names import is_operator
 from hookcli.tensors import tree
 from hookcli.tensors.containers import hidden_tensors
@@ -73,7 +73,7 @@ def _traced(model: nn.Module, inputs: Arguments, runs: EvalRuns, ops: str | None
         if hidden and not returned:
             as_run = capture(_Shown(model), call, probes=ActivationsProbe(), step=step).rows
     of_model = [row for row in as_run if not row.fqn]
-    masked = any(row.get("scores") in (MASK, WRITTEN) for row in of_model) and not any(map(is_lost, of_model))
+    masked = any(row.get("scores") in MEANT for row in of_model) and not any(map(is_lost, of_model))
     return EvalOutputs() if masked else EvalOutputs(returned or hidden)
 
 

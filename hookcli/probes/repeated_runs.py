@@ -62,7 +62,6 @@ class NodesProbe(FirstItemProbe):
 
     def __init__(self, batch: int, inputs: object) -> None:
         super().__init__(batch)
-        self._nodes = batch
         self._given = {memory_of(x) for _, x in tree.leaves(inputs)}
         self.sums = False
 
@@ -82,14 +81,16 @@ class NodesProbe(FirstItemProbe):
         name = event.operator.name.strip("_") if event.operator else ""
         if name in _TAKES or name in _SUMS:
             return TAKES if name in _TAKES else SUMS
+        first = int(name == "addmm")  # after what it adds
         tensors = [x for _, x in tree.leaves((event.args, event.kwargs))] if name in _PRODUCTS else []
-        for left in tensors[name == "addmm" :][:1]:
-            return self._product(event, left, [memory_of(x) for x in tensors if x is not left])
-        return ""
+        if len(tensors) <= first:
+            return ""
+        left = tensors[first]
+        return self._product(event, left, [memory_of(x) for x in tensors if x is not left])
 
     def _product(self, event: HookEvent, left: Tensor, others: Sequence[int]) -> str:
         memory = memory_of(left)
-        if left.shape != (self._nodes, self._nodes) or memory in self._parameters or memory in others:
+        if left.shape != (self._batch, self._batch) or memory in self._parameters or memory in others:
             return ""
         if memory not in self._given:
             self.take(describe(event, "left"), left.detach())

@@ -199,7 +199,7 @@ class ProcessSink(RecordSink):
             path = relative(record) if self.kept else None
             header = replace(self._header, rank=self._world.rank, ranks=self._world.size)
             seen = (header, end, self.latest, self._non_finite)
-            asks = self._world.size > 1 or self._of_parts or jumps(self._courses)
+            asks = self._world.size > 1 or self._has_part_lines or jumps(self._courses)
             written = open_record(record) if self.kept and asks else None
             checked = self._run.plan["check"]
             text = summary(*seen, path, width, color, self._courses, checked, height, self._rules, written)

@@ -72,7 +72,7 @@ class RecordSink:
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
         self._rules: list[RuleFired] = []
-        self._of_parts: list[PartLine] = []
+        self._has_part_lines = False
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
 
@@ -159,7 +159,7 @@ class RecordSink:
 
     def of_part(self, line: PartLine) -> None:
         """Append the line of a part. Raises OSError if the file can take no more."""
-        self._of_parts.append(line)
+        self._has_part_lines = True
         self.open().write(line)
 
     def gave_up(self, error: Exception) -> None:

@@ -24,7 +24,8 @@ WRITTEN = "-inf written"
 """The remark on infinities that the program wrote there: they are meant if they do no harm."""
 UNKNOWN = "-inf"
 """The remark on -inf of which no node and no operator tells whether it is meant."""
-_MEANT = (MASK, WRITTEN)
+MEANT = (MASK, WRITTEN)
+"""The remarks on infinities that are meant."""
 SIGN = "▲"  # of a fault
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
 _SLOPES = {"vanishes": (VANISHES, "HK012"), "explodes": (EXPLODES, "HK013")}
@@ -48,12 +49,12 @@ def mark(row: Row) -> str:
 
 def has_cause(row: Row) -> bool:
     """True if the remark on a row's infinities says where they come from."""
-    return row.get("scores") not in (None, UNKNOWN, *_MEANT)
+    return row.get("scores") not in (None, UNKNOWN, *MEANT)
 
 
 def is_lost(row: Row) -> bool:
     """True if values of a row with statistics are NaN, or infinite without being meant."""
-    return bool(row.stats and (row.stats.nan or (row.stats.inf and row.get("scores") not in _MEANT)))
+    return bool(row.stats and (row.stats.nan or (row.stats.inf and row.get("scores") not in MEANT)))
 
 
 def is_unexplained(row: Row) -> bool:
@@ -64,7 +65,7 @@ def is_unexplained(row: Row) -> bool:
 def remark_of(rows: Sequence[Row]) -> str | None:
     """The remark on the infinities of several rows together; None if those of one are not meant."""
     held = [row.get("scores") for row in rows if row.stats and (row.stats.inf or row.stats.nan)]
-    causes = [remark for remark in held if remark not in (None, UNKNOWN, *_MEANT)]
+    causes = [remark for remark in held if remark not in (None, UNKNOWN, *MEANT)]
     if causes or None in held:
         return causes[0] if causes else None
     return UNKNOWN if UNKNOWN in held else next(iter(held), None)

@@ -1,4 +1,4 @@
-"""What made a gradient large, or not finite: the rank, the micro-batch and the rows of its batch."""
+"""Names the rank, the micro-batch and the rows of a batch that made a gradient large, or not finite."""
 
 from hookcli.registry.capability import Capability
 

@@ -1,4 +1,4 @@
-"""What DDP's communication hooks do to gradients, bucket by bucket."""
+"""Measures the effect of DDP's communication hooks on gradients, bucket by bucket."""
 
 from hookcli.registry.capability import Capability
 

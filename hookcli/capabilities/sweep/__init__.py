@@ -1,4 +1,4 @@
-"""What the output, a loss or a logit becomes without each module, head or expert in turn."""
+"""Takes out each module, head or expert in turn, and ranks them by the change of the output, a loss or a logit."""
 
 from hookcli.registry.capability import Capability
 

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.tensor_origins import memory_of
 from hookcli.table import Row
-from hookcli.table.marks import MASK, UNKNOWN, WRITTEN, is_lost
+from hookcli.table.marks import MASK, MEANT, UNKNOWN, WRITTEN, is_lost
 from hookcli.table.names import is_operator
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched, on_cpu
@@ -23,7 +23,7 @@ from hookcli.tensors.non_finite import Kinds, is_finite, kinds_of
 
 _SOFTMAX = {"softmax", "log_softmax", "logsoftmax", "_softmax", "_log_softmax", "_safe_softmax"}
 _NAMED = 3  # queries
-_MEANT = (MASK, UNKNOWN, WRITTEN)
+_WITHOUT_CAUSE = (*MEANT, UNKNOWN)
 Place = tuple[str, int, str]
 """The fqn and the number of a call, and the path of a tensor that it returned."""
 
@@ -76,8 +76,8 @@ class MaskedScores:
         for path, x in tree.leaves(event.output):
             if memory := memory_of(x):
                 self._memory.setdefault(memory, StorageWeakRef(x.untyped_storage()))
-                self._places[memory].append((event.fqn, event.call, path))
                 place = event.fqn, event.call, path
+                self._places[memory].append(place)
                 if (given or memory in self._given) and self._take_written(place, x, WRITTEN):
                     self._given.add(memory)
 
@@ -157,7 +157,11 @@ class MaskedScores:
                 remarks |= dict.fromkeys(call.scores, MASK)
                 if hidden := _queries(call.hidden):
                     remarks[call.place] = hidden
-        return {place: remark for place, remark in remarks.items() if place not in self._lost or remark not in _MEANT}
+        return {
+            place: remark
+            for place, remark in remarks.items()
+            if place not in self._lost or remark not in _WITHOUT_CAUSE
+        }
 
 
 _FILLS = ("MaskedFill", "Where", "CopySlices", "IndexPut", "IndexFill", "Scatter", "MaskedScatter")
@@ -224,7 +228,7 @@ def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]
     for row in rows:
         remark = remarks.get(_place(row))
         # A tensor held no -inf before it was written into its memory.
-        holds = remark and (remark not in _MEANT or (row.stats and row.stats.inf))
+        holds = remark and (remark not in _WITHOUT_CAUSE or (row.stats and row.stats.inf))
         remarked.append(replace(row, values={**row.values, "scores": remark}) if holds else row)
     return remarked
 

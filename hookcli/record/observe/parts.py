@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class StepPart(Protocol):
-    """What a recorder's part sees of one step of a model."""
+    """A recorder's part in one step of a model."""
 
     def attach(self, session: HookSession) -> None:
         """Ask for hooks, as the step's first forward begins."""
@@ -28,7 +28,7 @@ class StepPart(Protocol):
 
 
 class RecorderPart(Protocol):
-    """What a capability does in a running program that is recorded; made anew for each run."""
+    """The part of a capability in a program that is recorded; made anew for each run."""
 
     def begin_step(self) -> StepPart:
         """A step of a model begins whose gradients are measured."""

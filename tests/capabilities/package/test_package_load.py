@@ -5,44 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import forks
 import pytest
 import torch
-from capabilities.package.packages import MINE, PARTS, Cli, forget, printed, report
+from capabilities.package.packages import Cli, printed, report
 from support import swept
 from torch.package import PackageExporter
 
 from hookcli.capabilities.package.source import noted_input
 from hookcli.cli import main
 from hookcli.sources.archive import Archive
-
-
-@pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a user's own model, as the working directory."""
-    (tmp_path / "pk_mine.py").write_text(MINE)
-    (tmp_path / "pk_parts").mkdir()
-    (tmp_path / "pk_parts" / "__init__.py").write_text("from .act import Act\n")
-    (tmp_path / "pk_parts" / "act.py").write_text(PARTS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    yield tmp_path
-    forget()
-
-
-@pytest.fixture
-def cli(cli: Cli) -> Cli:
-    """Each command line finds the user's modules unloaded, as in a process of its own."""
-
-    def run(*argv: str) -> Any:
-        forget()
-        return cli(*argv)
-
-    return run
 
 
 def test_it_loads_where_the_users_module_is_not(cli: Cli, mine: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

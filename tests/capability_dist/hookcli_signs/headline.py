@@ -1,4 +1,4 @@
-"""What is said first of a record."""
+"""The line that stands first in the summary of a record."""
 
 from __future__ import annotations
 

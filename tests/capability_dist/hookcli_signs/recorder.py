@@ -1,4 +1,4 @@
-"""What it does in a running program: it counts the outputs of the model that are positive, in each recorded step."""
+"""Counts the outputs of the model that are positive, in each recorded step of a running program."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Row
-from hookcli.table.marks import MASK, UNKNOWN, WRITTEN, is_unexplained
+from hookcli.table.marks import MEANT, UNKNOWN, WRITTEN, is_unexplained
 from hookcli.table.training import TrainingCourse
 from hookcli.tensors.tree import type_text
 from hookcli.tensors.weak import WeakIds
@@ -147,7 +147,7 @@ class ObservedModel:
         next step on, if nothing tells why a value is infinite.
         """
         known = _masked.get(type(self.module)) or set()
-        meant = {row.fqn for row in rows if row.get("scores") in (MASK, WRITTEN)}
+        meant = {row.fqn for row in rows if row.get("scores") in MEANT}
         if meant - known:
             _masked[type(self.module)] = known = known | meant
         if looked:

@@ -162,7 +162,7 @@ class ParameterRows:
         return any(before.get(fqn) != figures_of(stats) for fqn, stats in now)
 
     def facts(self, optimizers: Sequence[Optimizer], waiting: Sequence[Optimizer]) -> list[ParameterFacts]:
-        """What happened to each parameter that is trained in this step. Waits for an accelerator.
+        """Return the facts of this step on each parameter that is trained. Waits for an accelerator.
 
         `waiting` are the optimizers that have made no step yet.
         """

@@ -114,9 +114,10 @@ class Search:
             if number is None:
                 continue
             value = self._value_of(step, what, probe, rows[max(0, number - _BEFORE) : number + 1])
-            lost = [row for row in rows if is_lost(row)]
-            unexplained = all(is_unexplained(row) and not probe.has_computed(row) for row in lost)
-            if step.measured.watched_operators or what != "output" or not unexplained:
+            if what != "output" or step.measured.watched_operators:
+                return value
+            lost = filter(is_lost, rows)
+            if not all(is_unexplained(row) and not probe.has_computed(row) for row in lost):
                 return value
             step.kept = True
             self._doubtful = self._doubtful or value
