@@ -10,6 +10,7 @@ from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.capabilities.blame.row_norms import RowNorms
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.observe.parts import StepPart
 from hookcli.table.losses import KNOWN
 from hookcli.table.stats import norm
 
@@ -53,7 +54,7 @@ class Recorder:
         return StepOfBlame(self._course)
 
 
-class StepOfBlame:
+class StepOfBlame(StepPart):
     """Takes the norms of rows in a step, and blames some if its gradient stands out."""
 
     def __init__(self, course: GradientCourse) -> None:

@@ -85,6 +85,8 @@ _BY_TYPE: Mapping[str, Fits] = {
 """A test for the value of a field, by the field's type."""
 _CORE = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, RuleFired, End)
 _OF_PARTS = [kind for one in capabilities() if one.lines for kind in load_text(one.lines)]
+PART_KINDS = [kind.kind for kind in _OF_PARTS]
+"""The kinds of lines that parts of capabilities write."""
 KINDS: Mapping[str, type[Line]] = {kind.kind: kind for kind in (*_CORE, *_OF_PARTS)}
 """The kinds of lines, by the name that tells them apart."""
 FITS: Mapping[type, Mapping[str, Fits]] = {

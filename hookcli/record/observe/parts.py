@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
 from hookcli.errors import in_brief
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
@@ -14,17 +17,24 @@ from hookcli.record.file.record_lines import PartLine, RecordedStep
 T = TypeVar("T")
 
 
-class StepPart(Protocol):
-    """A recorder's part in one step of a model."""
+class StepPart:
+    """A recorder's part in one step of a model. Each event that it does not define is of no interest to it."""
 
     def attach(self, session: HookSession) -> None:
         """Ask for hooks, as the step's first forward begins."""
 
+    def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        """A backward pass begins from these tensors, perhaps through the model, whose optimizers are these."""
+
     def backward_over(self) -> None:
         """A backward pass through the model is over."""
 
+    def optimizer_takes(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step by the gradients; after its step, if a closure makes them."""
+
     def lines(self, step: RecordedStep, *, scaled: bool) -> Sequence[PartLine]:
         """The lines to write before this step, which is over; `scaled`: a GradScaler handles overflows."""
+        return ()
 
 
 class RecorderPart(Protocol):

@@ -158,7 +158,7 @@ class RecordPage:
         taken = {(step.model, step.phase, step.step) for step in steps}
         steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in taken]
         courses = self.record.courses()
-        found = [report for step in steps for report in _in_full(step, courses.get(step.model))]
+        found = [report for step in steps for report in _in_full(step, courses.get(step.model), self.record)]
         places = []
         for one in self.record.non_finite:
             rows = rows_before(one)
@@ -202,9 +202,9 @@ _OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", 
 _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
 
 
-def _in_full(step: RecordedStep, losses: LossCourse | None) -> Iterator[Report]:
+def _in_full(step: RecordedStep, losses: LossCourse | None, record: Record) -> Iterator[Report]:
     for probe in dict.fromkeys(report.probe for report in step.reports):
-        yield from findings(step, losses) if probe == PROBE else probe_reports(step, probe)
+        yield from findings(step, losses, record=record) if probe == PROBE else probe_reports(step, probe)
 
 
 class RankTracks:

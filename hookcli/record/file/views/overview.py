@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from hookcli.checks.base import Check
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.replicas import ReplicasDiffer
+from hookcli.checks.selection import asked_with, choose
 from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
+from hookcli.record.file.parsing import PART_KINDS
+from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
+from hookcli.record.file.views.whole_run import whole_run
 from hookcli.registry import load
 from hookcli.table import INFO, SEVERITIES, Finding, Reason, Report, Row
 from hookcli.table.columns import names
@@ -124,14 +130,20 @@ def further(step: RecordedStep) -> list[Report]:
 
 
 def findings(
-    step: RecordedStep, losses: LossCourse | None = None, ran: Mapping[str, Any] = MappingProxyType({})
+    step: RecordedStep,
+    losses: LossCourse | None = None,
+    ran: Mapping[str, Any] = MappingProxyType({}),
+    record: Record | None = None,
 ) -> list[Report]:
     """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model.
 
-    `ran`: the counts of its model (ModelRun), which tell how many of its forwards without gradients were judged.
+    `record`: the record so far, which may have more on these steps. `ran`: the counts of its model (ModelRun), which
+    tell how many of its forwards without gradients were judged.
     """
     of_run = losses if losses and losses.known and step.phase == "train" else None
-    reports = [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
+    reports = probe_reports(step, "check")
+    if of_run:
+        reports = [_with_losses(report, of_run, whole_run(record, step.model, of_run)) for report in reports]
     if not ran.get("no_grad_forwards"):
         return reports
     forwards = {"forwards": ran.get("recorded_forwards", 0), "of_forwards": ran["no_grad_forwards"]}
@@ -142,8 +154,8 @@ def findings(
     return [replace(report, totals=of | forwards) for report, of in zip(reports, others, strict=True)]
 
 
-def _with_losses(report: Report, losses: LossCourse) -> Report:
-    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge()], Measurements(losses=losses))
+def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *_of_lines()], measured)
     found_at = report.meta.get("found_at", {})
     early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
     causes = [one for one in early if one.check in LossNotFinite.follows]
@@ -157,6 +169,13 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     )
     judged |= {"losses": losses.steps} if judged and losses.unknown else {}
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
+
+
+@cache
+def _of_lines() -> Sequence[Check]:
+    """The checks that read the lines of capabilities' parts."""
+    asked = [check for kind in PART_KINDS for check in asked_with(kind)]
+    return choose(select=asked, asked=asked) if asked else ()
 
 
 def _after(causes: Sequence[Finding], finding: Finding) -> Finding:

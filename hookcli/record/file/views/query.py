@@ -79,7 +79,8 @@ class Query:
         of_compiler = verdict_on(record.end, record.header.name if record.header else "")
         if not self.probe:
             courses = record.courses()
-            judged = [findings(step, courses.get(step.model), record.ran.get(step.model, {})) for step in measured]
+            ran = record.ran
+            judged = [findings(s, courses.get(s.model), ran.get(s.model, {}), record) for s in measured]
             tables = [(overview(step), *own, *further(step)) for step, own in zip(measured, judged, strict=True)]
             reports = [report for of_step in tables for report in of_step]
             return [*reports, *(of_compiler if any(judged) and self == Query() else ())]

@@ -143,7 +143,7 @@ class _Summary:
     def _verdicts(self) -> list[str]:
         """The findings, rendered, if there are any."""
         ran, courses = {model["model"]: model for model in self.end.models}, self.courses
-        shown = (findings(step, courses.get(step.model), ran.get(step.model, {})) for step in self._shown)
+        shown = (findings(step, courses.get(step.model), ran.get(step.model, {}), self.record) for step in self._shown)
         verdicts = [report for reports in shown for report in reports]
         others = (findings(step, ran=ran.get(step.model, {})) for step in self._others)
         verdicts += [report for reports in others for report in reports if fails([report], ERROR)]
@@ -196,7 +196,7 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
     courses = record.courses()
     if lost := faults(courses) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if said else lost
-    judged = (report for step in record.last() for report in findings(step, courses.get(step.model)))
+    judged = (report for step in record.last() for report in findings(step, courses.get(step.model), record=record))
     if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
         return f"{formatting.counted(errors, 'error')} in the recorded steps"
     found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)

@@ -163,6 +163,8 @@ class StepMeasurements:
         for session in self.sessions:
             session.backward_begins(roots)
             session.modules.attach()
+        for part, of_step in self._step_parts.items():
+            self._guarded(part, partial(of_step.backward_begins, roots, self._model.optimizers()))
 
     def watch_loss(self) -> None:
         """Watch the operators of the loss function, which runs next in this thread, if operators are watched at all."""
@@ -218,6 +220,9 @@ class StepMeasurements:
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         if "grads" in self._plan.probes:
             self._guarded("grads", partial(self.parameters.take_gradients, optimizer))
+        if optimizer is not None:
+            for part, of_step in self._step_parts.items():
+                self._guarded(part, partial(of_step.optimizer_takes, optimizer))
 
     def take_updates(self, snapshot: Snapshot) -> None:
         self._guarded("updates", partial(self.parameters.take_updates, snapshot))

@@ -19,13 +19,13 @@ from hookcli.tensors.torch_private import version
 _READ = 8
 
 
-class _Gradients(NamedTuple):
+class Gradients(NamedTuple):
     """The number of parameters that have a gradient, and for a few of these whether they hold more than zeros."""
 
     number: int
     filled: list[Tensor]
 
-    def cleared(self, now: _Gradients) -> bool:
+    def cleared(self, now: Gradients) -> bool:
         """True if the program has set these gradients to None or zero until `now`. May wait for an accelerator."""
         if not (self.number and now.number):
             return self.number > 0
@@ -37,18 +37,18 @@ class Losses:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._passes: list[tuple[Sequence[Tensor], _Gradients, _Gradients]] = []  # terms, gradients before and after
-        self._before = _Gradients(0, [])
+        self._passes: list[tuple[Sequence[Tensor], Gradients, Gradients]] = []  # terms, gradients before and after
+        self._before = Gradients(0, [])
         self._returned = 0
         self._taken: dict[int, int] = {}  # by optimizer: the number of passes before its step
 
     def begin_pass(self) -> None:
         if self._passes:
-            self._before = _gradients(self._model.parameters())
+            self._before = gradients_of(self._model.parameters())
 
     def add(self, terms: Sequence[Tensor]) -> None:
         """Add the pass, which went through this model; its loss is the sum of `terms`, each a single number."""
-        self._passes.append((terms, self._before, _gradients(self._model.parameters())))
+        self._passes.append((terms, self._before, gradients_of(self._model.parameters())))
 
     def new(self) -> list[tuple[int, float]]:
         """The losses of passes that are new since the last call, each with the number of its pass, from 1."""
@@ -77,7 +77,7 @@ class Losses:
 
     def _kept(self) -> list[tuple[int, float]]:
         kept: list[tuple[int, float]] = []
-        left, safe = _Gradients(0, []), 0
+        left, safe = Gradients(0, []), 0
         for number, (terms, before, after) in enumerate(self._passes[: max(self._taken.values(), default=0) or None]):
             safe = len(kept) if number in self._taken.values() else safe
             if left.cleared(before):
@@ -122,7 +122,7 @@ class HeldGradients:
         return {key for key in self.changed_since(before) if any(before[key]) and not self._filled(key)}
 
     def _filled(self, key: int) -> bool:
-        now = _gradients(self._parameters[key])
+        now = gradients_of(self._parameters[key])
         return now.number > 0 and (not now.filled or any(map(bool, now.filled)))
 
 
@@ -133,8 +133,9 @@ def _state(grad: Tensor | None) -> tuple[int, int] | None:
     return None if grad is None else (id(grad), version(grad))
 
 
-def _gradients(parameters: Iterable[Tensor]) -> _Gradients:
+def gradients_of(parameters: Iterable[Tensor]) -> Gradients:
+    """The gradients that these parameters hold now. Waits for nothing."""
     grads = [p.grad for p in parameters if p.grad is not None]
     shards = [tree.local(grad) for grad in sorted(grads, key=Tensor.numel)[:_READ]]
     stored = [stored_values(x) if x.is_sparse else x for x in shards]
-    return _Gradients(len(grads), [x.any() for x in stored if x.device.type != "meta"])
+    return Gradients(len(grads), [x.any() for x in stored if x.device.type != "meta"])

@@ -1,0 +1,91 @@
+"""A loss that is no better than guessing, judged over the losses of all steps; and what a user sees of both checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from commands.test_run_nan import run
+
+from hookcli.capabilities.learn.checks import NoBetterThanGuessing
+from hookcli.capabilities.learn.lines import Learning
+from hookcli.checks.measurements import Measurements
+from hookcli.table.losses import LossCourse
+
+LN_10 = math.log(10)
+
+
+def said(losses: Mapping[int, float], classes: int = 10, items: int = 64) -> str:
+    lines = {Learning.kind: [Learning("Net", 0, classes=classes, items=items)] if classes else []}
+    measured = Measurements(losses=LossCourse.of(losses), every_loss=losses, lines=lines)
+    return "".join(one.message for one in NoBetterThanGuessing().judge(measured))
+
+
+def flat(level: float, steps: int = 60) -> dict[int, float]:
+    return {step: level + 0.05 * (step % 4 - 1.5) for step in range(steps)}
+
+
+def test_a_loss_that_stays_where_guessing_is() -> None:
+    text = "after 64 steps the loss is 2.400, no better than that of guessing among 10 classes (ln 10 = 2.303)"
+    assert said(flat(2.4, steps=64)) == text
+    assert said(flat(2.2, steps=64)) == text.replace("2.400, no", "2.200, hardly")
+
+
+@pytest.mark.parametrize(
+    ("losses", "classes", "items"),
+    [
+        (flat(0.85 * LN_10), 10, 64),
+        (flat(2.4, steps=49), 10, 64),  # too few steps
+        (flat(2.4), 10, 40),  # too few choices
+        (flat(2.4), 0, 0),  # no cross-entropy
+        (flat(math.log(128)), 128, 128),  # each item of a batch is a class
+        (flat(0.1), 1, 64),
+        ({step: 2.4 if step < 50 else math.nan for step in range(60)}, 10, 64),  # which HK038 says
+        ({step: 2.4 - 0.02 * step for step in range(60)}, 10, 64),  # it learns
+    ],
+)
+def test_others_are_not_accused(losses: dict[int, float], classes: int, items: int) -> None:
+    assert not said(losses, classes, items)
+
+
+TRAIN = """
+import sys, torch
+from torch import nn
+import torch.nn.functional as F
+
+fault = sys.argv[1]
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-6 if fault == "slow" else 0.2, momentum=0.9)
+centers = 3 * torch.randn(4, 8)
+for step in range(80):
+    y = torch.randint(4, (64,))
+    x = centers[y] + torch.randn(64, 8)
+    if fault == "labels":
+        y = torch.randint(4, (64,))
+    if fault != "kept":
+        optimizer.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+"""
+KEPT = "gradients are never cleared: the optimizer took those of all steps before as well, in each of 7 recorded steps"
+FAULTS = {"none": "", "kept": KEPT, "slow": "after 80 steps the loss is", "labels": "after 80 steps the loss is"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    for check in ((), ("--check",)):
+        ran = run(tmp_path, "run", *check, "--every", "10", "-o", "train.run.jsonl", "train.py", fault)
+        _, first, *_ = ran.stderr.splitlines()
+        expected = f"hookcli: Sequential: {FAULTS[fault]}" if fault != "none" else "hookcli: train.py: 80 steps"
+        assert first.startswith(expected), ran.stderr
+        assert ran.returncode == (fault == "kept" and bool(check))
+        shown = run(tmp_path, "show", "train.run.jsonl")
+        assert (shown.stderr + shown.stdout).count(first) == 1
+        (tmp_path / "train.run.jsonl").unlink()
+    assert ("checks passed" in ran.stderr) is (fault == "none") is ("checks passed" in shown.stdout)
+    assert ("HK056  error" in ran.stderr) is (fault == "kept") is ("HK056  error" in shown.stdout)
+    assert fault == "kept" or ("HK057  warning" in ran.stderr) is (fault != "none")
