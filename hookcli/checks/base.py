@@ -39,7 +39,8 @@ class Check(ABC):
     `means` names the usual cause of a finding on one line, `advice` what to try: for any weights, trained or not,
     and with MODEL or SCRIPT in the commands that it names, for which `hookcli check` puts what was typed. `needs`
     lists the fields of Measurements that the check reads, and probes whose reports it reads from `probes`; `takes`
-    those that it also reads if they were measured, `or_else` those that serve where one of `needs` was not. A check
+    those that it also reads if they were measured, `reads` the kinds of lines that parts of capabilities write into a
+    recorded run, on the whole of which it then judges, `or_else` those that serve where one of `needs` was not. A check
     that is `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason.
     A check without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option
     that the check runs with, and not without. `follows` lists the ids of checks that find causes of this one's
@@ -58,6 +59,7 @@ class Check(ABC):
     or_else: ClassVar[tuple[str, ...]] = ()
     whole: ClassVar[bool] = False
     values: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ()
     asked_by: ClassVar[str | None] = None
     follows: ClassVar[tuple[str, ...]] = ()
     over_steps: ClassVar[str] = ""

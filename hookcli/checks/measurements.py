@@ -108,7 +108,7 @@ class Measurements:
     training mode does not. `crash` is the error of a model that failed; the reports then end where it failed.
     `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
     under torch.compile. `every_loss` has the losses of a recorded run by step, as far as they are known, and `lines`
-    those that parts of capabilities wrote of the model, by kind, which a check may name as a need. `training` has the
+    those that parts of capabilities wrote of the model, by kind. `training` has the
     recorded steps of a running program up to this one, whose number is `step`.
     """
 
@@ -145,8 +145,8 @@ class Measurements:
     """The reports of any other probes that checks need, by the probe's name."""
 
     def lacks(self, name: str) -> bool:
-        """True if this field, or else the report of a probe or the lines of this name, was not measured."""
-        return not (name in self.probes or name in self.lines) and (name not in FIELDS or getattr(self, name) is None)
+        """True if this field, or else the report of a probe of this name, was not measured."""
+        return name not in self.probes and (name not in FIELDS or getattr(self, name) is None)
 
 
 FIELDS = frozenset(field.name for field in fields(Measurements))

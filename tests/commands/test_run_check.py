@@ -207,7 +207,7 @@ def test_a_loss_that_another_process_of_the_run_has_lost_fails(tmp_path: Path, p
     ran = run(tmp_path, "run", "--check", *command)
     fault = "Sequential: the loss was NaN in 1 of 60 steps, the first is step 21"
     said = ran.stderr.splitlines()[-1]
-    assert ran.returncode == 1 and "All 29 checks passed" in ran.stderr
+    assert ran.returncode == 1 and "All 31 checks passed" in ran.stderr
     assert said.startswith("hookcli: exit code 1: ") and said.endswith(f".jsonl: {fault}")
 
 
@@ -271,6 +271,7 @@ for step in range(8):
     if sys.argv[1] == "train":
         net.train()(torch.randn(16, 8)).square().mean().backward()
         optimizer.step()
+        optimizer.zero_grad()
     with torch.no_grad():
         net.eval()(torch.randn(16, 8) * float(sys.argv[2]))
 """

@@ -32,7 +32,8 @@ class GradientsNotCleared(Check):
     severity = ERROR
     means = "a training loop without optimizer.zero_grad()"
     advice = "call optimizer.zero_grad() before each backward pass whose gradients the optimizer is to take alone"
-    needs = (Learning.kind, "losses")
+    needs = ("losses",)
+    reads = (Learning.kind,)
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
@@ -59,7 +60,8 @@ class NoBetterThanGuessing(Check):
     means = "a learning rate that is too low or too high, or labels that do not belong to the inputs"
     advice = "train on one batch again and again: if its loss falls, look at the labels, else at the learning rate"
     follows = ("HK056",)
-    needs = (Learning.kind, "losses")
+    needs = ("losses",)
+    reads = (Learning.kind,)
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Gradients that are never cleared, in many kinds of training; and trainings that clear them in some way of their own."""
+"""Gradients that are never cleared, in many kinds of training; and trainings that clear them in their own way."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from observing import observed
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.checks import GradientsNotCleared
 from hookcli.capabilities.learn.lines import Learning

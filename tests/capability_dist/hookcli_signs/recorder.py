@@ -5,6 +5,7 @@ from __future__ import annotations
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.observe.parts import StepPart
 from hookcli_signs.lines import SignsOfStep
 
 
@@ -13,7 +14,7 @@ class Recorder:
         return StepOfSigns()
 
 
-class StepOfSigns:
+class StepOfSigns(StepPart):
     def __init__(self) -> None:
         self.positive, self.passes = 0, 0
 

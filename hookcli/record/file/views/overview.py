@@ -14,7 +14,7 @@ from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.replicas import ReplicasDiffer
-from hookcli.checks.selection import asked_with, choose
+from hookcli.checks.selection import known_checks
 from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.parsing import PART_KINDS
@@ -174,8 +174,7 @@ def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> 
 @cache
 def _of_lines() -> Sequence[Check]:
     """The checks that read the lines of capabilities' parts."""
-    asked = [check for kind in PART_KINDS for check in asked_with(kind)]
-    return choose(select=asked, asked=asked) if asked else ()
+    return [check() for check in known_checks() if check.reads and {*PART_KINDS}.issuperset(check.reads)]
 
 
 def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
