@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -181,7 +182,8 @@ def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stderr
     fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
-    assert f"hookcli: {fault}" in ran.stderr.splitlines()  # of all ranks, though rank 0 writes it
+    # Of all ranks, as far as they have written by the time at which rank 0 writes it.
+    assert re.search(r"\nhookcli: Linear: the loss was NaN in 1 of \d+ steps, the first is step 21\n", ran.stderr)
     shown = run(tmp_path, "show", "train.run")
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
     (tmp_path / "healthy.py").write_text(RANKS.replace("(21, 1)", "None"))

@@ -68,7 +68,8 @@ IMPLEMENTATIONS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-
 def measured(
     build: Callable[[], nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
 ) -> list[int]:
-    """The peaks of the first and second step, by PyTorch's profiler."""
+    """The peaks of the first and second step, by PyTorch's profiler; each further thread would need room of its own."""
+    torch.set_num_threads(1)
     peaks, used = [], 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         model, x = build(), torch.randn(shape)

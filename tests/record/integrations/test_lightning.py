@@ -136,6 +136,8 @@ def test_an_exception_ends_the_record(watching: Any, error: BaseException) -> No
 
 
 def test_each_rank_records_its_part(watching: Any, tmp_path: Path) -> None:
+    if torch.get_num_threads() > 1:
+        pytest.skip("the ranks are forks, and OpenMP's threads, which have begun by now, are not in them")
     nets.fit(nets.Net(), watching, strategy="ddp_fork", devices=2)
     record = read_ranks(tmp_path / "Net.run")
     assert list(record.parts) == [0, 1] and not list(tmp_path.glob("*.jsonl"))
