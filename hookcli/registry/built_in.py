@@ -64,7 +64,6 @@ _CORE = {
         "HK030": "hookcli.checks.wiring:Unregistered",
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
-        "HK033": "hookcli.checks.budgets:PeakTooHigh",
         "HK034": "hookcli.checks.wiring:DoubleSoftmax",
         "HK035": "hookcli.checks.wiring:BiasWithoutEffect",
         "HK036": "hookcli.checks.wiring:InputChanged",

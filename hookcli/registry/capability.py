@@ -44,6 +44,15 @@ class Capability:
     """Its source of models, a class; a specification that names it begins with the capability's name."""
     checks: Mapping[str, str] = field(default_factory=dict)
     """Its checks, classes by id."""
+    check_options: str = ""
+    """The options that `check` and `report` have for its checks: a dataclass of fields made by
+    `hookcli.commands.option_fields.option`, `after` the option that they follow."""
+    measures: str = ""
+    """A function that measures what no probe sees: from a `hookcli.engine.examiner.Subject` to the report that its
+    checks read in `measured.probes`, under its name."""
+    as_checked: str = ""
+    """A function from the options, the step's options and the settings of a check to the words with which its command
+    shows what its checks judged."""
     columns: str = ""
     """The columns that it declares: names with rules that hold in every report."""
     recorder: str = ""
@@ -56,6 +65,8 @@ class Capability:
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)
     """The commands that show kinds of hooks, by kind: the rest of a command line, as in the list of `plugins`."""
+    reports: Sequence[str] = ()
+    """The names of further reports of its command, of which holds what is said here of its own."""
     complete: bool = False
     """True if each row of its reports has a value in every column, so that a saved report without one is damaged."""
     on_one_rank: bool = False
@@ -64,6 +75,10 @@ class Capability:
     """True if the --output of its command names what it writes besides the report."""
     shortens: bool = False
     """True if its command has --depth, which shows in full the lines below its table; else a screen shows two."""
+    pictures: Sequence[str] = ()
+    """The kinds of pictures that its reports can be drawn as, for formats that only some commands have: "moments"."""
+    adds_to: Mapping[str, str] = field(default_factory=dict)
+    """What its command shows beyond the reports of others, by their command: a few words below those."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     distribution: str = "hookcli"

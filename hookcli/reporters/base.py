@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from hookcli.errors import UsageError
+from hookcli.registry.capability import capabilities
 from hookcli.table import Report
 from hookcli.table.grouping import View
 
@@ -16,6 +17,11 @@ from hookcli.table.grouping import View
 SCREEN = 40
 PIPE = 160
 """Columns of a table in a pipe or file, where COLUMNS does not say otherwise."""
+
+
+def drawing(kind: str) -> tuple[str, ...]:
+    """The commands of capabilities whose reports can be drawn as this kind of picture."""
+    return tuple(f"hookcli {one.name}" for one in capabilities() if kind in one.pictures)
 
 
 class _Format(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hookcli.registry.capability import capabilities
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
@@ -34,6 +35,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
 
 
 _NO_PEAK = "not all at once, without temporaries"
+_BESIDE_SHAPES = [f"`hookcli {one.name}`: {more}" for one in capabilities() if (more := one.adds_to.get("shapes"))]
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
@@ -53,7 +55,7 @@ def _memory(report: Report, sorts: bool, python: bool) -> str:
     if python or sorts:
         where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
     line = f"memory held to train{at}: {parts}{mode} = {total}, {_NO_PEAK}" + (f" ({where})" if where else "")
-    return line if python else f"{line}; `hookcli memory`: the peak"
+    return line if python else "; ".join([line, *_BESIDE_SHAPES])
 
 
 def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:

@@ -97,8 +97,8 @@ def _is_hooks(value: Any) -> bool:
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
 COMPLETE = (
-    *("shapes", "graph", "trace", "timeline"),
-    *(one.name for one in capabilities() if one.complete),
+    *("shapes", "graph", "trace"),
+    *(name for one in capabilities() if one.complete for name in (one.name, *one.reports)),
 )
 """Probes whose rows have all columns."""
 NEEDED = {

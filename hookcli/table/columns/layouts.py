@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
-from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.columns.statistics import HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
@@ -94,19 +93,6 @@ TRAINING_MEMORY = columns_named(
     optimizer_bytes="AdamW",
 )
 """Memory that training takes besides what is kept for backward, in the totals of shapes."""
-MEMORY = (*columns_named("fqn", "type", "bytes", bytes="At peak"), *MEMORY_KINDS)
-"""Bytes that each module holds at the peak of a training step, without those of its parts."""
-TIMELINE = (
-    *columns_named("index", "phase", "fqn", "operator", "change_bytes", "bytes", "highest", bytes="After"),
-    *MEMORY_KINDS,
-)
-"""Operators of a training step, with the bytes in use after each, and at most while it ran."""
-FITS = (
-    replace(*columns_named("batch"), unit="items"),
-    *columns_named("highest", "left_bytes", "phase", "fqn"),
-    *MEMORY_KINDS,
-)
-"""Batches with the peak of a training step on each, and how much of a limit is left."""
 
 
 def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
