@@ -14,6 +14,7 @@ from hookcli.commands.options import Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES
 from hookcli.system.files import content, exists
+from hookcli.table.meta import WEIGHTS
 
 DEFAULT_FILE = "pyproject.toml"
 _GREATEST = 2**63
@@ -61,7 +62,8 @@ def _kind_of(one: Field[Any]) -> _Kind:
 
 
 _KEYS = {
-    **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
+    WEIGHTS: _TEXT,
+    **dict.fromkeys(("task", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
     **dict.fromkeys(("data", "tokenizer", "ops", "compile"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
     "batches": _Kind(

@@ -65,6 +65,9 @@ class Capability:
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)
     """The commands that show kinds of hooks, by kind: the rest of a command line, as in the list of `plugins`."""
+    layout: str = ""
+    """The columns of its report, if those of a saved one leave a narrow table in another order than usual: the order is
+    that of these."""
     reports: Sequence[str] = ()
     """The names of further reports of its command, of which holds what is said here of its own."""
     complete: bool = False

@@ -11,7 +11,7 @@ from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, size
-from hookcli.table.meta import RANDOM, Meta, only
+from hookcli.table.meta import RANDOM, WEIGHTS, Meta, only
 from hookcli.table.names import in_words
 from hookcli.table.validation import HEADLINES, OF_PEAK, SENTENCES
 
@@ -169,7 +169,7 @@ def made_up(meta: Meta, given: str) -> list[str]:
     A run on the meta device has neither.
     """
     values = meta.get("device") != "meta"
-    weights = str(meta.get("weights") or "") if values else ""
+    weights = str(meta.get(WEIGHTS) or "") if values else ""
     filled = str(meta.get("fill") or "") if values and given and "(its example)" not in given else ""
     drawn = filled.startswith("rand")
     if drawn and weights == RANDOM:

@@ -174,7 +174,7 @@ META: Mapping[str, Fits] = {
 """The tests of what `meta` holds: those of its types, and of what a type does not say."""
 HEADLINES = ("verdict", "settings", "apart", "first")
 """Totals that are printed before all else: the verdict, its cause, how far apart runs are, and where that begins."""
-SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")
+SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")  # another word
 """Totals that are printed on separate lines."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
 """Totals that sentences say."""
