@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,14 @@ def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
 def test_commands_stand_after_the_one_that_they_name() -> None:
     added = [Capability(name=name, page="", after=after) for name, after in (("x", "a"), ("y", "a"), ("z", "none"))]
     added.append(Capability(name="first", page="", after="b", question="two"))
-    assert placed({"one": ["a", "b"], "two": ["c"]}, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "z")}
+    added += [Capability(name=name, page="", after="c", order=order) for name, order in (("p", 2), ("q", 1))]
+    questions = {"one": ["a", "b"], "two": ["c"]}
+    assert placed(questions, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "q", "p", "z")}
+
+
+def test_the_extras_of_manifests_are_hookcli_s() -> None:
+    extras = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {one.extra for one in capabilities() if one.extra and one.distribution == "hookcli"} <= {*extras}
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -23,15 +23,18 @@ _FOLDER = Path(__file__).parents[1] / "capabilities"
 class Capability:
     """The manifest of a capability: plain values, and texts such as "package.module:attribute", which load nothing.
 
-    `name` is that of its command, its probe and its flag. A capability of another distribution is an entry point of the
-    group `hookcli.capabilities` with this name.
+    `name` is that of its command, its probe, its format and its flag. A capability of another distribution is an entry
+    point of the group `hookcli.capabilities` with this name.
     """
 
     name: str
     page: str
     """Where its documentation is: a page below docs/, or an address."""
     after: str = ""
-    """The command after which its own stands in the help, under the same question; "" for the end of the last one."""
+    """The command after which its own stands in the help, under the same question, or the format after which its own
+    stands; "" for the end."""
+    order: int = 0
+    """Its place among several that stand after the same: the lowest first, and of one number in the order of names."""
     question: str = ""
     """The heading in the help under which its command stands first; "" for the place that `after` gives."""
     summary: str = ""
@@ -42,6 +45,10 @@ class Capability:
     """Its probe, a class."""
     source: str = ""
     """Its source of models, a class; a specification that names it begins with the capability's name."""
+    reporter: str = ""
+    """Its format, a class of a reporter or exporter: --format NAME."""
+    extra: str = ""
+    """The extra of hookcli with which pip installs the library that it needs."""
     checks: Mapping[str, str] = field(default_factory=dict)
     """Its checks, classes by id."""
     check_options: str = ""
@@ -89,7 +96,12 @@ class Capability:
 
     def plugins(self, kind: str) -> Mapping[str, str]:
         """Its plugins of this kind, by name."""
-        by_kind = {"probes": {self.name: self.probe}, "sources": {self.name: self.source}, "checks": self.checks}
+        by_kind: Mapping[str, Mapping[str, str]] = {
+            "probes": {self.name: self.probe},
+            "sources": {self.name: self.source},
+            "reporters": {self.name: self.reporter},
+            "checks": self.checks,
+        }
         return {name: target for name, target in by_kind.get(kind, {}).items() if target}
 
 
@@ -144,13 +156,13 @@ def require_no_two() -> None:
 
 
 def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> dict[str, tuple[str, ...]]:
-    """The names of commands under each heading, each of the added ones where its manifest says.
+    """The names of commands, or formats, under each heading, each of the added ones where its manifest says.
 
-    Several that name one command follow it in their own order.
+    Several that name one command follow it in the order of their numbers.
     """
     lists = {heading: list(names) for heading, names in core.items()}
     last: dict[str, str] = {}
-    for one in added:
+    for one in sorted(added, key=lambda one: one.order):
         if one.question and one.question in lists:
             lists[one.question].insert(0, one.name)
             continue
