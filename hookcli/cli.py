@@ -28,7 +28,7 @@ from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 _MOMENT = 10.0  # seconds
 _WRITING = [one.name for one in capabilities() if one.writes]
 _BY_RANK_0 = (
-    *("check", "explain", "report", "diff", "hooks", "show", "models", "plugins", "weights", "schema", "skill"),
+    *("check", "explain", "report", "diff", "hooks", "show", "models", "plugins", "schema", "skill"),
     *(one.name for one in capabilities() if one.on_one_rank),
     *("--help", "-h", "--version"),
 )

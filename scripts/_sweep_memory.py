@@ -73,8 +73,8 @@ def _input(entry: ModelEntry) -> str:
 
 def compared(models: Sequence[tuple[str, str]], measured: Mapping[str, Any]) -> Iterator[Compared]:
     """Both figures of each model that could be measured."""
-    from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.simulate import simulate
+    from hookcli.capabilities.memory.plan import MemoryPlan
+    from hookcli.capabilities.memory.simulate import simulate
     from hookcli.engine.setting import Setting
     from hookcli.sources.finding import find_recipe
     from hookcli.sources.inputs import parse_input

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,18 @@ def test_its_part_of_a_recorder_writes_lines_that_are_read_again(site: Path, net
     assert "damaged" not in without.stderr
 
 
+def test_its_check_has_an_option_of_its_own_and_measures_what_no_probe_sees(site: Path, net: Path) -> None:
+    paths, asked = [site, PACKAGE.parent], ("check", "net.py:Net", "--input", "3x4", "--select", "ZEROS")
+    (net / "limit.toml").write_text('[tool.hookcli]\nmax-zeros = "15"\n')
+    for limit in (("--max-zeros", "15"), ("--config", "limit.toml")):
+        ran = command(net, paths, *asked, *limit)
+        assert ran.returncode == 1 and "ZEROS  error    (model): 16 zeros, allowed: 15" in ran.stdout, ran.stderr
+    assert command(net, paths, *asked, "--max-zeros", "16").returncode == 0
+    lines = [line.split()[:2] for line in command(net, paths, "check", "--help").stdout.splitlines()]
+    options = [words[0] for words in lines if words and words[0].startswith("--max-")]
+    assert options[:3] == ["--max-params", "--max-zeros", "--max-macs"]
+
+
 def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     paths = [site, PACKAGE.parent]
     lines = command(net, paths, "--help").stdout.splitlines()
@@ -102,6 +115,7 @@ def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     assert {(row["kind"], row["name"]) for row in rows if row["distribution"] == "hookcli-signs 0.3"} == {
         ("probe", "signs"),
         ("check", "SIGNS"),
+        ("check", "ZEROS"),
     }
     schema = json.loads(command(net, paths, "schema", "signs").stdout)
     assert "positive" in json.dumps(schema)
@@ -120,7 +134,14 @@ def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
 def test_commands_stand_after_the_one_that_they_name() -> None:
     added = [Capability(name=name, page="", after=after) for name, after in (("x", "a"), ("y", "a"), ("z", "none"))]
     added.append(Capability(name="first", page="", after="b", question="two"))
-    assert placed({"one": ["a", "b"], "two": ["c"]}, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "z")}
+    added += [Capability(name=name, page="", after="c", order=order) for name, order in (("p", 2), ("q", 1))]
+    questions = {"one": ["a", "b"], "two": ["c"]}
+    assert placed(questions, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "q", "p", "z")}
+
+
+def test_the_extras_of_manifests_are_hookcli_s() -> None:
+    extras = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {one.extra for one in capabilities() if one.extra and one.distribution == "hookcli"} <= {*extras}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -151,7 +172,8 @@ def test_what_remains_works_without_it(gone: list[str], net: Path, tmp_path_fact
     words = [sys.executable, "-c", script]
     ran = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    assert not [line for line in ran.stdout.splitlines() if line.split()[:1] and line.split()[0] in gone]
+    listed = [line.split()[0] for line in ran.stdout.splitlines() if line.startswith("  ") and line.strip()]
+    assert listed and not {*listed}.intersection(gone)
     recorded = command(net, [copy], "run", "--check", "train.py")
     assert "All " in recorded.stderr or "HK" in recorded.stderr, recorded.stderr
     assert command(net, [copy], "show", "train.run.jsonl").returncode == 0

@@ -1,9 +1,8 @@
-"""HK022 to HK024, and HK033: limits on parameters, multiply-accumulates and memory."""
+"""HK022 to HK024: limits on parameters, multiply-accumulates and memory that is kept for backward."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check, Threshold
@@ -15,11 +14,7 @@ class _ReadsShapes(Protocol):
     shapes: Report
 
 
-class _ReadsMemory(Protocol):
-    memory: Report
-
-
-class _Budget(Check):
+class Budget(Check):
     """A limit that is set by an option alone, on a figure that needs no values."""
 
     severity = ERROR
@@ -32,7 +27,7 @@ class _Budget(Check):
             yield self.finding("", f"{written(value)} {what}, allowed: {written(round(self.limit))}", value)
 
 
-class TooManyParameters(_Budget):
+class TooManyParameters(Budget):
     """The model has more parameters than --max-params allows; each tensor counts once, and frozen ones count, too."""
 
     id = "HK022"
@@ -48,7 +43,7 @@ class TooManyParameters(_Budget):
         yield from self.above(measured.inventory.totals["params"], "parameters")
 
 
-class TooManyMacs(_Budget):
+class TooManyMacs(Budget):
     """One forward pass takes more multiply-accumulates than --max-macs allows.
 
     They are counted as in `hookcli shapes`: in eval mode, for one item of the model's natural input, or for the given
@@ -68,7 +63,7 @@ class TooManyMacs(_Budget):
         yield from self.above(measured.shapes.totals["macs"], "multiply-accumulates")
 
 
-class TooMuchMemory(_Budget):
+class TooMuchMemory(Budget):
     """Autograd saves more memory for backward than --max-activation-memory allows.
 
     The figure is the size of all storages that the forward pass saves for backward, each counted once, without
@@ -87,28 +82,3 @@ class TooMuchMemory(_Budget):
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         yield from self.above(measured.inventory.totals["kept_bytes"], "saved for backward")
-
-
-class PeakTooHigh(_Budget):
-    """A training step takes more memory at its peak than --max-peak-memory allows.
-
-    The figure is that of `hookcli memory`: parameters, gradients, the state of the optimizer (--optimizer), what is
-    kept for backward, and temporaries, at the moment when most of them exist. With --no-backward it is the peak of a
-    forward without gradients. It grows with the batch: set --batch-size to the one that you use.
-    """
-
-    id = "HK033"
-    name = "max-peak-memory"
-    asked_by = "--max-peak-memory"
-    means = "a larger batch, resolution or model, or an optimizer with more state"
-    advice = "see `hookcli memory MODEL`; its --fits finds the largest batch"
-    look = "memory"
-    needs = ("memory",)
-    threshold = Threshold("bytes in use at the peak of a training step", None, unit="bytes")
-
-    def judge(self, measured: _ReadsMemory) -> Iterator[Finding]:
-        totals = measured.memory.totals
-        phase = {"loss": "the loss", "step": "the optimizer's step"}.get(totals["peak_phase"], totals["peak_phase"])
-        for finding in self.above(totals["peak_bytes"], f"in use at the peak, in {phase}"):
-            outside = totals["peak_fqn"].startswith("(")  # in the loss or the optimizer
-            yield replace(finding, fqn="" if outside else totals["peak_fqn"])

@@ -101,7 +101,8 @@ class Measurements:
 
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
-    are there. Any other name that it needs is that of a probe, whose report is `probes[name]`. `again` holds one more
+    are there. Any other name that it needs is that of a probe, or of a capability that measures for its checks, whose
+    report is `probes[name]`. `again` holds one more
     `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, how the loss is computed from it:
     by "tensors" alone, with "numbers" of Python or NumPy on the way, or "" if it is not. `output_grads`: gradients of
     modules' outputs, if a parameter's is zero everywhere. `called_in_eval`: the modules that eval mode calls, and
@@ -119,7 +120,6 @@ class Measurements:
     output_grads: Report | None = None
     called_in_eval: Collection[str] | None = None
     shapes: Report | None = None
-    memory: Report | None = None
     settings: Report | None = None
     again: Sequence[Report] | None = None
     evaluation: Evaluation | None = None
@@ -142,7 +142,7 @@ class Measurements:
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
     probes: Mapping[str, Report] = field(default_factory=dict)
-    """The reports of any other probes that checks need, by the probe's name."""
+    """The reports of any other probes and capabilities that checks need, by name."""
 
     def lacks(self, name: str) -> bool:
         """True if this field, or else the report of a probe of this name, was not measured."""

@@ -4,8 +4,6 @@ from hookcli.registry.capability import capabilities, placed
 
 _CORE = {
     "shapes": "Show shapes, parameters and MACs of modules, and training memory.",
-    "weights": "Show the tensors of files, or parameters and buffers of models.",
-    "memory": "Show the memory that training takes: its peak, and what holds it.",
     "hooks": "List the hooks that are already registered on a model.",
     "models": "List the models of torchvision, timm or Transformers.",
     "activations": "Show statistics of every module's outputs.",
@@ -25,7 +23,7 @@ _CORE = {
     "skill": "Print instructions for an agent that uses hookcli.",
 }
 _QUESTIONS = {
-    "What is in the model, and how big is it?": ("shapes", "flow", "memory", "weights", "hooks", "models"),
+    "What is in the model, and how big is it?": ("shapes", "flow", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "What causes its results, and did a change alter them?": ("diff",),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
+from hookcli.commands.added_options import BUDGETS
 from hookcli.commands.options import RUNNING, SHOWING, Options
 from hookcli.sources.identity import code_folders, identity
 from hookcli.system.cache import Cache, imported, stamp
@@ -80,7 +81,7 @@ def _key(command: str, spec: str, options: Options, settings: Mapping[str, objec
     # A token is a secret, which files of the cache should not hold.
     variables = [name for name in sorted(os.environ) if name.startswith(_LIBRARIES) and "TOKEN" not in name]
     read = {name: os.environ[name] for name in variables}
-    kernels = _machine() if settings.get("max_peak_memory") is not None else ""  # which the peak depends on
+    kernels = _machine() if any(settings.get(name) is not None for name in BUDGETS) else ""  # a peak depends on them
     return code and f"{command} {json.dumps([measured, read])}\n{code}{kernels}"
 
 

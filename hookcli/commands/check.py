@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hookcli.checks.selection import known_checks
+from hookcli.commands.added_options import AddedOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, tolerance_option, words_of
@@ -16,7 +17,6 @@ from hookcli.commands.output import Output
 from hookcli.commands.run_options import FurtherProbes, loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
@@ -40,7 +40,7 @@ _MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT
 
 
 @dataclass(frozen=True)
-class CheckOptions(FurtherProbes, CacheOptions, LookOptions):
+class CheckOptions(AddedOptions, FurtherProbes, CacheOptions, LookOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
     panel = "Checks"
@@ -57,13 +57,7 @@ class CheckOptions(FurtherProbes, CacheOptions, LookOptions):
     max_activation_memory: str | None = option(
         None, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
     )
-    max_peak_memory: str | None = option(
-        None, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
-    )
     max_graph_breaks: str | None = option(None, "Limit on graph breaks under --compile.", metavar="COUNT")
-    optimizer: str = option(
-        MEMORY_OPTIMIZER, "Optimizer of the step of --max-peak-memory.", metavar="NAME", words=MEMORY_OPTIMIZERS
-    )
     repeat: int = option(1, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, "Compare the batch with its two halves.")
     backward: bool = option(True, "Run forward only.")

@@ -17,16 +17,16 @@ from hookcli.checks.selection import (
     parse_thresholds,
     require_judgeable,
 )
+from hookcli.commands.added_options import ADDED, BUDGETS
 from hookcli.commands.config import Config
-from hookcli.commands.option_fields import check_choice
+from hookcli.commands.option_fields import check_choice, flag
 from hookcli.commands.options import SHARED, Options
 from hookcli.commands.run_options import overruled
 from hookcli.errors import HookcliError, UsageError
-from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
-BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "max_graph_breaks")
+_BUDGETS = ("max_params", "max_macs", "max_activation_memory", *BUDGETS, "max_graph_breaks")
 _DEFAULTS: dict[str, object] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None, "compile": None}
 # Pairs of settings that exclude each other, with the reason.
@@ -105,7 +105,7 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
 
 
 def _limits(place: str, settings: Mapping[str, Any]) -> dict[str, float]:
-    budgets = {name.replace("_", "-"): settings[name] for name in BUDGETS if settings.get(name) is not None}
+    budgets = {name.replace("_", "-"): settings[name] for name in _BUDGETS if settings.get(name) is not None}
     limits = parse_thresholds(settings.get("thresholds") or {}, f"{place} thresholds: " if place else "--threshold ")
     for name, figure in budgets.items():
         limit = parse_thresholds({name: figure}, f"{place} " if place else "--")
@@ -156,9 +156,10 @@ def _check(place: str, written: Mapping[str, Any]) -> None:
     for text in written.get("expect_output", ()):
         with _in_file(place, "expect-output"):
             parse_expected(text, "")
-    for key, words in (("optimizer", MEMORY_OPTIMIZERS), ("fail-on", SEVERITIES)):
+    words = {flag(one.name)[2:]: one.metadata["words"] for one in ADDED if one.metadata.get("words")}
+    for key, allowed in (words | {"fail-on": SEVERITIES}).items():
         with _in_file(place, key):
-            check_choice(key, written.get(key.replace("-", "_")), words)
+            check_choice(key, written.get(key.replace("-", "_")), allowed)
 
 
 @contextmanager

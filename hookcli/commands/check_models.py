@@ -24,7 +24,6 @@ from hookcli.commands.progress import Progress, import_torch, working
 from hookcli.commands.run_options import StepOptions
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
-from hookcli.hooks.option_values import MEMORY_OPTIMIZER
 from hookcli.system.files import exists
 from hookcli.system.streams import say
 from hookcli.table import Report
@@ -131,15 +130,9 @@ def crashed(job: Job, error: ModelError) -> Report:
 def _with_next(report: Report, job: Job) -> Report:
     """The report with commands that run as they stand: in its advice, and as the next if there is a finding."""
     step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
-    # The options with which `hookcli memory` takes the step of --max-peak-memory.
-    memory = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
-    if not job.settings["backward"]:
-        memory += ["--inference", *(["--train"] if job.options.train is None else [])]
-    elif job.settings["optimizer"] != MEMORY_OPTIMIZER:
-        memory += ["--optimizer", job.settings["optimizer"]]
-    report = with_advice(report, lambda text: in_advice(text, job.spec, job.options, step, memory))
+    report = with_advice(report, lambda text: in_advice(text, job.spec, job.options, step, job.settings))
     for finding in report.findings[:1]:
-        command = next_command(finding, job.spec, job.options, step, memory)
+        command = next_command(finding, job.spec, job.options, step, job.settings)
         if finding.check == Crash.id and job.settings["compile"]:
             command += f" --compile={shlex.quote(job.settings['compile'])}"
         report = replace(report, meta={**report.meta, "next": command})
@@ -148,13 +141,9 @@ def _with_next(report: Report, job: Job) -> Report:
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
     """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
-    import torch
-
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
-    from hookcli.engine.examiner import LAYOUT
-    from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.request import MemoryRequest
+    from hookcli.engine.examiner import LAYOUT, Subject
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -162,8 +151,6 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
     feedback = feedback_of(options, progress)
-    device = "cuda" if setting.device.type == "cuda" else "cpu"
-    plan = MemoryPlan(settings["optimizer"], inference=not settings["backward"], device=device)
     capture = partial(capture_recipe, recipe, hooking=Hooking(fastpath=options.fastpath), feedback=feedback)
     try:
         run = prepare_run(recipe, setting, step, feedback)
@@ -174,7 +161,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             partial(capture, LAYOUT, setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
             in_full=in_full,
             edits=edits,
-            memory=MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
+            subject=Subject(run, step, settings["backward"], recipe, setting, settings),
         )
         if settings["meta"] and examination.error and runs_only_for_real(examination.error):
             raise examination.error

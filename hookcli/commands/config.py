@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hookcli.commands.option_fields import GREATEST_TOLERANCE, MOST_RUNS
+from hookcli.commands.added_options import ADDED, BUDGETS
+from hookcli.commands.option_fields import GREATEST_TOLERANCE, MOST_RUNS, flag
 from hookcli.commands.options import Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES
 from hookcli.system.files import content, exists
+from hookcli.table.meta import WEIGHTS
 
 DEFAULT_FILE = "pyproject.toml"
 _GREATEST = 2**63
@@ -51,8 +53,17 @@ _TOLERANCE = _Kind(
     lambda value: _is_number(value) and 0 <= value <= GREATEST_TOLERANCE,
 )
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
+
+
+def _kind_of(one: Field[Any]) -> _Kind:
+    if one.name in BUDGETS:
+        return _FIGURE
+    return _FLAG if isinstance(one.default, bool) else _TEXT if one.default_factory is MISSING else _TEXTS
+
+
 _KEYS = {
-    **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
+    WEIGHTS: _TEXT,
+    **dict.fromkeys(("task", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
     **dict.fromkeys(("data", "tokenizer", "ops", "compile"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
     "batches": _Kind(
@@ -65,7 +76,8 @@ _KEYS = {
     "threads": _count(_MOST["threads"]),
     "repeat": _count(MOST_RUNS),
     "seed": _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value, 0, _GREATEST)),
-    **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
+    **dict.fromkeys(("max-params", "max-macs", "max-activation-memory"), _FIGURE),
+    **{flag(one.name)[2:]: _kind_of(one) for one in ADDED},
     "max-graph-breaks": _FIGURE,
     **dict.fromkeys(("rtol", "atol"), _TOLERANCE),
     "thresholds": _Kind(

@@ -217,6 +217,9 @@ def reports_of_both(
     return a, b
 
 
+_SENTENCES = ("settings", "structure", "weights", "times")  # another word
+
+
 def _judged(reports: Sequence[Report], output: Output) -> int:
     """Write the comparison, and remark on what its format does not show. Returns 1 if the sides differ."""
     compared = any(report.totals["compared"] for report in reports)
@@ -227,7 +230,7 @@ def _judged(reports: Sequence[Report], output: Output) -> int:
         if not output.for_people:
             totals = report.totals
             counts = f"{totals['beyond']:,} of {totals['compared']:,} beyond tolerance"
-            lines += [f"{totals['verdict']}; {counts}", *map(totals.get, ("settings", "structure", "weights", "times"))]
+            lines += [f"{totals['verdict']}; {counts}", *map(totals.get, _SENTENCES)]
         if (allow := advice(report.findings)) and not any(row.get("beyond") for row in report.rows):
             lines.append(f"exit code 1: settings differ ({allow} allows that)")
         for text in lines:

@@ -35,7 +35,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.parameters import settings_of
 from hookcli.registry import load
 from hookcli.table import Report
-from hookcli.table.meta import Meta
+from hookcli.table.meta import WEIGHTS, Meta
 from hookcli.table.names import no_match
 from hookcli.table.times import times_of
 
@@ -183,7 +183,7 @@ class ModelRuns:
                 **describe_run(model, inputs),
                 "seed": built.setting.seed,
                 **built.recipe.meta,
-                "weights": built.prepared.info.get("weights", built.setting.weights),
+                WEIGHTS: built.prepared.info.get(WEIGHTS, built.setting.weights),
             },
         )
 

@@ -25,7 +25,10 @@ _FORMATS = 6  # and formats
 _NAMES = 24  # columns for names at most; the text of a longer name begins below it
 _HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
 _COMMON = frozenset(
-    ("input", "batch_size", "weights", "device", "depth", "match", "columns", "sort", "format", "output", "help")
+    (
+        *("input", "batch_size", "device", "depth", "match", "columns", "sort", "format", "output", "help"),
+        "weights",  # another word
+    )
 )
 
 Entry = tuple[str, str, str]

@@ -23,7 +23,11 @@ EXAMPLES = (
 )
 COLUMNS = MODELS
 
-_HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "weights"), "hf": ("tasks",)}
+_HAS = {
+    "torchvision": ("kind", "params", "input"),
+    "timm": ("kind", "input", "weights"),  # another word
+    "hf": ("tasks",),
+}
 """The columns that each source fills, beside the name."""
 
 
@@ -65,7 +69,7 @@ def _value(entry: ModelEntry, column: str) -> object:
     """The value of a column. An input is 1x3x224x224; two frames 2 x 1x3x128x128; a detector's image [3x320x320]."""
     if column != "input":
         value = getattr(entry, column)
-        return list(value) if column in ("weights", "tasks") else value
+        return list(value) if column in ("weights", "tasks") else value  # another word
     if not entry.inputs:
         return None
     size = "x".join(map(str, entry.inputs[0]))

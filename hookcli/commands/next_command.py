@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from hookcli.checks.base import IN_EVAL
 from hookcli.checks.crash import Crash
 from hookcli.commands.option_fields import as_typed
-from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
+from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
 from hookcli.commands.run_options import StepOptions
 from hookcli.diff.origin import WEIGHT, first_beyond
 from hookcli.diff.verdict import weights_come_first
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.reporters.findings import rule
 from hookcli.system.torchrun import world
 from hookcli.table import SEVERITIES, Finding, Report
@@ -22,8 +23,8 @@ from hookcli.table.marks import faults, with_verdict, without_gradient, worst
 from hookcli.table.names import is_operator
 
 _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
-_BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
-_LACKS = {"shapes": ("batches",), "memory": ("device", *DATA)}
+_BACKWARD = {"grads": ("loss", "backward_vector"), "check": ("loss",)}
+_LACKS = {"shapes": ("batches",)}
 """Options that a command does not have."""
 _BY_OPERATOR = ("activations", "inputs", "grads", "check")
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
@@ -32,39 +33,45 @@ _JUDGED = ("activations", "inputs", "grads")
 _ALIKE = 0.5  # relative error of weights; that of other random ones is about 1.4
 
 
-def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
+_AS_CHECKED = {one.name: one.as_checked for one in capabilities() if one.as_checked}
+
+
+def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:
     """The command that shows more of a finding, on the same model, input and loss; `hookcli explain` if there is none.
 
-    `step` has the loss as typed, or the vector that the check differentiated; `memory` are options of `hookcli memory`
-    that make it the step of the check.
+    `step` has the loss as typed, or the vector that the check differentiated; `settings` are those of the check.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
     look = "check --ops" if finding.check == "HK003" and not is_operator(finding.fqn) else look
-    of_data = look == "memory" and any(word for name in DATA for word in as_typed(options, name))
-    if not look or of_data:  # `hookcli memory` takes no real input
+    if not look:
         return f"hookcli explain {finding.check}"
+    if look in _AS_CHECKED:
+        typed = load_text(_AS_CHECKED[look])(options, step, settings)
+        if any(word not in typed for name in DATA for word in as_typed(options, name)):  # it takes no real input
+            return f"hookcli explain {finding.check}"
     ops = ["--ops"] if is_operator(finding.fqn) else []
     if finding.message.startswith(IN_EVAL) and look in _EVAL:
         options = replace(options, train=False)
-    return _on_model(look, spec, options, step, memory, ops)
+    return _on_model(look, spec, options, step, settings, ops)
 
 
-def in_advice(text: str, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
+def in_advice(text: str, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:
     """Advice whose commands name the model, input and loss as typed, in place of MODEL."""
-    return _COMMAND.sub(lambda found: f"`{_on_model(found[1] + found[2], spec, options, step, memory)}`", text)
+    return _COMMAND.sub(lambda found: f"`{_on_model(found[1] + found[2], spec, options, step, settings)}`", text)
 
 
 def _on_model(
-    look: str, spec: str, options: Options, step: StepOptions, memory: Sequence[str], ops: Sequence[str] = ()
+    look: str, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any], ops: Sequence[str] = ()
 ) -> str:
     """A command, `look`, on the model with its options as typed."""
     command, *more = look.split()
+    if command in _AS_CHECKED:
+        return shlex.join(["hookcli", command, spec, *load_text(_AS_CHECKED[command])(options, step, settings), *more])
     names = BUILDING if command == "hooks" else _RUN
     typed = [word for name in names if name not in _LACKS.get(command, ()) for word in as_typed(options, name)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in as_typed(step, name)]
     if options.ops and command in _BY_OPERATOR and not ops and "--ops" not in more:
         typed += ["--ops"] if options.ops == "functions" else as_typed(options, "ops")
-    typed += memory if command == "memory" else ()
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *ops, *trains, *more])
 
@@ -105,17 +112,10 @@ def next_compared(report: Report, sides: Sequence[Any], own: Any, step: StepOpti
     else:
         alike = (a.options, a.own) == (b.options, b.own)
         more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""
-    again = shlex.join(["hookcli", "diff", a.text, b.text, *_all_typed(own, step, options), more])
+    again = shlex.join(["hookcli", "diff", a.text, b.text, *all_typed(own, step, options), more])
     return with_next([report], again if more else "")[0]
 
 
-def at_batch(batch: int, spec: str, own: Any, step: StepOptions, options: Options) -> str:
-    """`hookcli memory --fits` as it was typed, but for the batch that it found, whose memory it then shows in full."""
-    plain = {name: getattr(Options(), name) for name in SHOWING}  # its table has other columns
-    typed = _all_typed(replace(own, fits=None), step, replace(options, batch_size=batch, **plain))
-    return shlex.join(["hookcli", "memory", spec, *typed])
-
-
-def _all_typed(*options: Any) -> list[str]:
+def all_typed(*options: Any) -> list[str]:
     """All options of a command that do not have their defaults, as words."""
     return [word for each in options for item in fields(each) for word in as_typed(each, item.name)]

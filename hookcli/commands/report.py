@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hookcli.commands.added_options import ADDED_NAMES
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.check_config import Job, make_jobs
 from hookcli.commands.config import read_config
@@ -38,7 +39,7 @@ EXAMPLES = (
 FIRST = "select loss open_page serve weights input batch_size train device format output"
 OF_CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
-    *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
+    *("max_params", "max_macs", "max_activation_memory", *ADDED_NAMES, "config", "loss"),
     *("compile", "emulate_casts"),
 )
 _TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."

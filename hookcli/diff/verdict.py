@@ -70,7 +70,8 @@ def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, differing: 
     """Count computed values, and separately parameters and buffers."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
-    lines = {"structure": structure_line(alignment), "settings": settings_line(differing), "weights": weights}
+    lines = {"structure": structure_line(alignment), "settings": settings_line(differing)}
+    lines |= {"weights": weights}  # another word
     return {
         "compared": sum(_is_compared(row) for row in computed),
         "beyond": sum(bool(row.get("beyond")) for row in computed),

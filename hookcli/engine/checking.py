@@ -6,7 +6,6 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -18,10 +17,9 @@ from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
 from hookcli.checks.selection import SETTINGS, CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
-from hookcli.engine.examiner import Examiner, Layout
+from hookcli.engine.examiner import Examiner, Layout, Subject
 from hookcli.engine.gradients import GRADIENTS
 from hookcli.engine.inputs import as_called
-from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.run_info import finished
@@ -122,10 +120,10 @@ def examine(
     *,
     in_full: bool = False,
     edits: Edits = (),
-    memory: Callable[[], Report] | None = None,
+    subject: Subject | None = None,
 ) -> Examination:
-    """Judge a prepared run by a plan. `shapes` makes the report of MACs that checks read, and `memory` that of a
-    training step's memory, else the run's model does.
+    """Judge a prepared run by a plan. `shapes` makes the report of MACs that checks read, else the run's model does.
+    `subject` is what capabilities measure for their checks, by default the run as it is.
 
     `in_full`: measure in the same run everything that a page shows, whether a check reads it or not, and then `layout`:
     the shapes, costs and flow of that run, without values. `edits` change tensors in that run, not in later ones.
@@ -134,8 +132,7 @@ def examine(
     examiner = Examiner(run, plan, in_full, edits)
     with others_run_on():
         measured = examiner.measured(shapes or examiner.shapes, layout or examiner.layout)
-        if "memory" in plan.needs and not examiner.error:
-            measured = replace(measured, memory=(memory or partial(memory_of, run, plan.backward))())
+        measured = examiner.with_capabilities(measured, subject or Subject(run, run.step, plan.backward))
     if measured.baseline and measured.activations and not examiner.error:
         measured.baseline.require_same_run(measured.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks

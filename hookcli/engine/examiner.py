@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ from hookcli.engine.looked import require_casts
 from hookcli.engine.lost_gradients import with_reasons
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, make_probe
-from hookcli.engine.setting import compile_settings
+from hookcli.engine.setting import Setting, compile_settings
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, NoGradientsError, NoLossError
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.torch_private.programs import backends_of, compiled_in_place
@@ -29,6 +30,8 @@ from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.parameters import ParametersProbe, SettingsProbe
+from hookcli.registry.capability import capabilities, load_text
+from hookcli.sources.base import Recipe
 from hookcli.table import Report
 
 LAYOUT = ("shapes", "flow")
@@ -37,6 +40,23 @@ Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
 _IN_EVAL = ("evaluation", "eval_outputs", "companions", "halves")
 _FULL = {"activations", "grads"}
+_MEASURES = {one.name: one.measures for one in capabilities() if one.measures}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is checked, for a capability that measures it by itself (`Capability.measures`).
+
+    The run was made from `recipe` and `setting`, which a check from Python does not have. `settings` are those of the
+    check, as options of the command line.
+    """
+
+    run: PreparedRun
+    step: Step
+    backward: bool = True
+    recipe: Recipe | None = None
+    setting: Setting | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Examiner:
@@ -48,6 +68,7 @@ class Examiner:
         self.plan = plan
         self.in_full = in_full
         self.needs = plan.needs | (_FULL if in_full else set())
+        self._named = self.needs - FIELDS - _MEASURES.keys()
         self.further: list[Report] = []
         self._unread: Sequence[Probe] = ()
         self._of_probes: dict[str, Report] = {}
@@ -77,7 +98,7 @@ class Examiner:
             missing=self.missing,
             dtype=self.run.info["dtype"],
         )
-        if self.needs & set(_RUNS) or self.needs - FIELDS or any(not check.needs for check in plan.checks):
+        if self.needs & set(_RUNS) or self._named or any(not check.needs for check in plan.checks):
             differentiated, reports = self.backward, self._in_own_mode()
             if differentiated and not self.backward:
                 self.further, self._of_probes = [], {}
@@ -101,6 +122,12 @@ class Examiner:
                     self.error = error
                     return replace(measured, crash=error)
         return measured
+
+    def with_capabilities(self, measured: Measurements, subject: Subject) -> Measurements:
+        """The measurements with the reports of capabilities that checks need, unless the model failed."""
+        wanted = () if self.error else sorted(self.needs & _MEASURES.keys())
+        reports = {name: load_text(_MEASURES[name])(subject) for name in wanted}
+        return replace(measured, probes={**measured.probes, **reports}) if reports else measured
 
     def _in_own_mode(self) -> dict[str, Any]:
         needs, full, repeat = self.needs, self.in_full, self.plan.repeat
@@ -130,7 +157,7 @@ class Examiner:
 
     def _of_names(self) -> list[Probe]:
         """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""
-        probes = [make_probe(registry.load("probes", name)) for name in sorted(self.needs - FIELDS)]
+        probes = [make_probe(registry.load("probes", name)) for name in sorted(self._named)]
         lacking = [probe for probe in probes if probe.needs_backward and not self.backward]
         self.missing |= {probe.name: self.missing["grads"] for probe in lacking}
         return [probe for probe in probes if probe not in lacking and (self.values or not probe.values)]

@@ -24,7 +24,7 @@ from hookcli.hooks.torch_private.programs import as_written
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.state_dicts import fill, is_file, read_state
-from hookcli.table.meta import Meta
+from hookcli.table.meta import WEIGHTS, Meta
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> Built:
     published = bool(setting.weights) and not file
     if published and recipe.build_filled is None:
         none = "this model has no published weights; give a file (.pt, .safetensors)"
-        raise UsageError(f"--weights {setting.weights}: {none}", option="weights")
+        raise UsageError(f"--weights {setting.weights}: {none}", option=WEIGHTS)
     if published and setting.device != META:
         assert recipe.build_filled is not None
         return Built(*_call(partial(recipe.build_filled, setting.strict), recipe.name), {})
@@ -134,7 +134,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> Built:
     if not file:
         return Built(model, None, {})
     filled = fill(model, read_state(file), setting.strict, file)
-    return Built(model, filled.remark, {"weights": f"{file}{filled.share}"})
+    return Built(model, filled.remark, {WEIGHTS: f"{file}{filled.share}"})
 
 
 def runs_only_for_real(error: BaseException) -> bool:

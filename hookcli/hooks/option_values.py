@@ -25,14 +25,6 @@ COMM_HOOKS = (
     *("quantize-per-tensor", "quantize-per-channel", "noop"),
 )
 COMM_WRAPPERS = ("fp16", "bf16")
-MEMORY_OPTIMIZERS = (
-    *("sgd", "sgd-momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam"),
-    *("adafactor", "none"),
-)
-MEMORY_OPTIMIZER = "adamw"
-"""The optimizer of a step whose memory is computed, unless another is chosen."""
-IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
-MEMORY_DEVICES = ("cpu", "cuda")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """The modes of torch.compile, all of its default backend."""
 COMPILE = ("inductor", "aot_eager", "eager", "cudagraphs", *COMPILE_MODES)

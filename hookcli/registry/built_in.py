@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from hookcli.registry.capability import capabilities
+from hookcli.registry.capability import capabilities, placed
 
 _CORE = {
     "sources": {
@@ -28,7 +28,7 @@ _CORE = {
         name: f"hookcli.reporters.{'pictures' if name in ('svg', 'png') else name}:{name.title()}Reporter"
         for name in (
             *("table", "json", "csv", "markdown", "html", "dot", "chrome", "chart", "hist", "svg", "png"),
-            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
+            *("junit", "sarif", "github"),
         )
     },
     "checks": {
@@ -64,7 +64,6 @@ _CORE = {
         "HK030": "hookcli.checks.wiring:Unregistered",
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
-        "HK033": "hookcli.checks.budgets:PeakTooHigh",
         "HK034": "hookcli.checks.wiring:DoubleSoftmax",
         "HK035": "hookcli.checks.wiring:BiasWithoutEffect",
         "HK036": "hookcli.checks.wiring:InputChanged",
@@ -91,6 +90,8 @@ _CORE = {
 @cache
 def built_in(kind: str) -> Mapping[str, str]:
     """The built-in plugins of this kind: the core's, and those of hookcli's own capabilities."""
-    own = (one.plugins(kind) for one in capabilities() if one.distribution == "hookcli")
-    plugins = _CORE[kind] | {name: target for each in own for name, target in each.items()}
+    own = [one for one in capabilities() if one.distribution == "hookcli" and one.plugins(kind)]
+    plugins = _CORE[kind] | {name: target for one in own for name, target in one.plugins(kind).items()}
+    if kind == "reporters":
+        return {name: plugins[name] for name in placed({"": [*_CORE[kind]]}, own)[""]}
     return dict(sorted(plugins.items())) if kind == "checks" else plugins

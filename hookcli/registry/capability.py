@@ -23,15 +23,18 @@ _FOLDER = Path(__file__).parents[1] / "capabilities"
 class Capability:
     """The manifest of a capability: plain values, and texts such as "package.module:attribute", which load nothing.
 
-    `name` is that of its command, its probe and its flag. A capability of another distribution is an entry point of the
-    group `hookcli.capabilities` with this name.
+    `name` is that of its command, its probe, its format and its flag. A capability of another distribution is an entry
+    point of the group `hookcli.capabilities` with this name.
     """
 
     name: str
     page: str
     """Where its documentation is: a page below docs/, or an address."""
     after: str = ""
-    """The command after which its own stands in the help, under the same question; "" for the end of the last one."""
+    """The command after which its own stands in the help, under the same question, or the format after which its own
+    stands; "" for the end."""
+    order: int = 0
+    """Its place among several that stand after the same: the lowest first, and of one number in the order of names."""
     question: str = ""
     """The heading in the help under which its command stands first; "" for the place that `after` gives."""
     summary: str = ""
@@ -42,8 +45,21 @@ class Capability:
     """Its probe, a class."""
     source: str = ""
     """Its source of models, a class; a specification that names it begins with the capability's name."""
+    reporter: str = ""
+    """Its format, a class of a reporter or exporter: --format NAME."""
+    extra: str = ""
+    """The extra of hookcli with which pip installs the library that it needs."""
     checks: Mapping[str, str] = field(default_factory=dict)
     """Its checks, classes by id."""
+    check_options: str = ""
+    """The options that `check` and `report` have for its checks: a dataclass of fields made by
+    `hookcli.commands.option_fields.option`, `after` the option that they follow."""
+    measures: str = ""
+    """A function that measures what no probe sees: from a `hookcli.engine.examiner.Subject` to the report that its
+    checks read in `measured.probes`, under its name."""
+    as_checked: str = ""
+    """A function from the options, the step's options and the settings of a check to the words with which its command
+    shows what its checks judged."""
     columns: str = ""
     """The columns that it declares: names with rules that hold in every report."""
     recorder: str = ""
@@ -56,6 +72,11 @@ class Capability:
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)
     """The commands that show kinds of hooks, by kind: the rest of a command line, as in the list of `plugins`."""
+    layout: str = ""
+    """The columns of its report, if those of a saved one leave a narrow table in another order than usual: the order is
+    that of these."""
+    reports: Sequence[str] = ()
+    """The names of further reports of its command, of which holds what is said here of its own."""
     complete: bool = False
     """True if each row of its reports has a value in every column, so that a saved report without one is damaged."""
     on_one_rank: bool = False
@@ -64,6 +85,10 @@ class Capability:
     """True if the --output of its command names what it writes besides the report."""
     shortens: bool = False
     """True if its command has --depth, which shows in full the lines below its table; else a screen shows two."""
+    pictures: Sequence[str] = ()
+    """The kinds of pictures that its reports can be drawn as, for formats that only some commands have: "moments"."""
+    adds_to: Mapping[str, str] = field(default_factory=dict)
+    """What its command shows beyond the reports of others, by their command: a few words below those."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     distribution: str = "hookcli"
@@ -71,7 +96,12 @@ class Capability:
 
     def plugins(self, kind: str) -> Mapping[str, str]:
         """Its plugins of this kind, by name."""
-        by_kind = {"probes": {self.name: self.probe}, "sources": {self.name: self.source}, "checks": self.checks}
+        by_kind: Mapping[str, Mapping[str, str]] = {
+            "probes": {self.name: self.probe},
+            "sources": {self.name: self.source},
+            "reporters": {self.name: self.reporter},
+            "checks": self.checks,
+        }
         return {name: target for name, target in by_kind.get(kind, {}).items() if target}
 
 
@@ -126,13 +156,13 @@ def require_no_two() -> None:
 
 
 def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> dict[str, tuple[str, ...]]:
-    """The names of commands under each heading, each of the added ones where its manifest says.
+    """The names of commands, or formats, under each heading, each of the added ones where its manifest says.
 
-    Several that name one command follow it in their own order.
+    Several that name one command follow it in the order of their numbers.
     """
     lists = {heading: list(names) for heading, names in core.items()}
     last: dict[str, str] = {}
-    for one in added:
+    for one in sorted(added, key=lambda one: one.order):
         if one.question and one.question in lists:
             lists[one.question].insert(0, one.name)
             continue

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from hookcli.errors import UsageError
+from hookcli.registry.capability import capabilities
 from hookcli.table import Report
 from hookcli.table.grouping import View
 
@@ -16,6 +17,11 @@ from hookcli.table.grouping import View
 SCREEN = 40
 PIPE = 160
 """Columns of a table in a pipe or file, where COLUMNS does not say otherwise."""
+
+
+def drawing(kind: str) -> tuple[str, ...]:
+    """The commands of capabilities whose reports can be drawn as this kind of picture."""
+    return tuple(f"hookcli {one.name}" for one in capabilities() if kind in one.pictures)
 
 
 class _Format(Protocol):
@@ -73,7 +79,7 @@ class Exporter(_Format, Protocol):
 def require(name: str, module: str, extra: str = "", **environment: str) -> None:
     """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported.
 
-    `extra` is that of the package hookcli, if it is not named like the format.
+    `extra` is that of the package hookcli; by default the one that the capability of this format names.
     It is imported with these environment variables, which are then as before: `hookcli run` hands them to a program.
     """
     before = dict(os.environ)
@@ -83,7 +89,8 @@ def require(name: str, module: str, extra: str = "", **environment: str) -> None
     except ImportError as error:
         package = module.partition(".")[0]
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"can't be imported ({error})"
-        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{extra or name}]'") from error
+        extra = extra or next(one.extra for one in capabilities() if one.name == name)
+        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{extra}]'") from error
     finally:
         for key in os.environ.keys() - before.keys():
             del os.environ[key]

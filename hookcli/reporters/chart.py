@@ -10,7 +10,7 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from hookcli.reporters import moments
-from hookcli.reporters.base import Reporter
+from hookcli.reporters.base import Reporter, drawing
 from hookcli.reporters.footer import next_line
 from hookcli.reporters.step_axis import time_marks, x_label
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, choose, chosen, curves
@@ -34,7 +34,7 @@ class ChartReporter(Reporter):
     """Charts of a report of steps, or of memory, as plain text: of the chosen figures, or the first that have room."""
 
     needs_one = (WHERE, moments.NEEDS, names(RUNS[:2]))
-    commands = ("hookcli show --over-time", "hookcli memory")
+    commands = ("hookcli show --over-time", *drawing("moments"))
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:

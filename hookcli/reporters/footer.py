@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hookcli.registry.capability import capabilities
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, size
-from hookcli.table.meta import RANDOM, Meta, only
+from hookcli.table.meta import RANDOM, WEIGHTS, Meta, only
 from hookcli.table.names import in_words
 from hookcli.table.validation import HEADLINES, OF_PEAK, SENTENCES
 
@@ -34,6 +35,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
 
 
 _NO_PEAK = "not all at once, without temporaries"
+_BESIDE_SHAPES = [f"`hookcli {one.name}`: {more}" for one in capabilities() if (more := one.adds_to.get("shapes"))]
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
@@ -53,7 +55,7 @@ def _memory(report: Report, sorts: bool, python: bool) -> str:
     if python or sorts:
         where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
     line = f"memory held to train{at}: {parts}{mode} = {total}, {_NO_PEAK}" + (f" ({where})" if where else "")
-    return line if python else f"{line}; `hookcli memory`: the peak"
+    return line if python else "; ".join([line, *_BESIDE_SHAPES])
 
 
 def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:
@@ -167,7 +169,7 @@ def made_up(meta: Meta, given: str) -> list[str]:
     A run on the meta device has neither.
     """
     values = meta.get("device") != "meta"
-    weights = str(meta.get("weights") or "") if values else ""
+    weights = str(meta.get(WEIGHTS) or "") if values else ""
     filled = str(meta.get("fill") or "") if values and given and "(its example)" not in given else ""
     drawn = filled.startswith("rand")
     if drawn and weights == RANDOM:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hookcli.reporters import footer
 from hookcli.reporters.bars import lying
-from hookcli.reporters.base import SCREEN, Reporter
+from hookcli.reporters.base import SCREEN, Reporter, drawing
 from hookcli.reporters.distributions import NEEDS, absence, fitted, percent, quantiles, title
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
@@ -21,7 +21,7 @@ class HistReporter(Reporter):
     """A histogram for each tensor of a report that was made with `--hist`; plain text without escape codes."""
 
     needs = NEEDS
-    commands = ("hookcli activations --hist", "hookcli weights")
+    commands = ("hookcli activations --hist", *drawing("hist"))
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from hookcli.errors import UsageError
 from hookcli.reporters import distributions, moments, step_figures
-from hookcli.reporters.base import Exporter, Reporter, require
+from hookcli.reporters.base import Exporter, Reporter, drawing, require
 from hookcli.table import Column, Report
 from hookcli.table.grouping import View
 
@@ -18,10 +18,10 @@ _PICTURES: dict[str, tuple[tuple[str, ...], str]] = {
     "graph": (("id", "next"), "hookcli graph"),
     "flow": (("id", "inputs"), "hookcli flow"),
     "steps": (step_figures.WHERE, "hookcli show --over-time"),
-    "memory": (moments.NEEDS, "hookcli memory"),
+    "moments": (moments.NEEDS, ""),
     "histograms": (distributions.NEEDS, "hookcli activations --hist"),
 }
-"""Kinds of pictures: the columns of the reports that each shows, and the command that makes such reports."""
+"""Kinds of pictures: the columns of the reports that each shows, and the core's command that makes such reports."""
 
 
 class _Drawn:
@@ -30,7 +30,7 @@ class _Drawn:
     form: Form
     then = "open it in a browser"
     needs_one = tuple(needs for needs, _ in _PICTURES.values())
-    commands = tuple(command for _, command in _PICTURES.values())
+    commands = tuple(name for kind, (_, own) in _PICTURES.items() for name in filter(None, [own, *drawing(kind)]))
 
     def check(self, columns: Collection[Column]) -> None:
         """Raise UsageError if reports with these columns can't be drawn here, since a library is missing."""
@@ -39,7 +39,7 @@ class _Drawn:
         if kind in ("graph", "flow") and shutil.which("dot") is None:
             advice = "--format dot works without it"
             raise UsageError(f"--format {self.form}: needs Graphviz, whose `dot` is not on PATH; {advice}")
-        if kind in ("steps", "memory", "histograms"):
+        if kind in ("steps", "moments", "histograms"):
             require(self.form, "matplotlib.figure", extra="charts")
 
     def drawn(self, reports: Sequence[Report], view: View) -> bytes:
@@ -55,7 +55,7 @@ class _Drawn:
 
         if kind == "steps":
             return plots.charts(reports, view, self.form)
-        return (plots.timelines if kind == "memory" else plots.histograms)(reports, self.form)
+        return (plots.timelines if kind == "moments" else plots.histograms)(reports, self.form)
 
 
 class SvgReporter(_Drawn, Reporter):

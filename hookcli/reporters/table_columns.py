@@ -177,7 +177,7 @@ def _order(report: Report, columns: Sequence[Column], column: Column) -> float |
         return _COUNTS.index(HookKind(column.name)) - 1000
     if column.name == "l2" and report.rows and report.rows[0].get("kind") in bars.GRADIENTS:
         return math.inf
-    if column in MEMORY_KINDS and report.probe == "memory":
+    if column in MEMORY_KINDS and report.grouping == "disjoint":
         sums = sorted(sum(row.get(c.name) or 0 for row in report.rows) for c in MEMORY_KINDS)
         own = sum(row.get(column.name) or 0 for row in report.rows)
         return _SMALL if own < sums[-1] / 100 else 30 + sums.index(own)  # after the type

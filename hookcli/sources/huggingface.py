@@ -27,7 +27,7 @@ from hookcli.sources.libraries import CONFIG, config_folder, import_library, loa
 from hookcli.system.files import is_folder, near_files, regular
 from hookcli.system.memory import available_memory
 from hookcli.table.formatting import listed, size
-from hookcli.table.meta import RANDOM, Meta
+from hookcli.table.meta import RANDOM, WEIGHTS, Meta
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _ADAPTER = "adapter_config.json"
@@ -53,7 +53,7 @@ class HuggingFaceSource:
             "transformers": library.__version__,
             "architecture": model_class.__name__,
             "config": str(place.folder or f"defaults of the type {place.name}"),
-            "weights": str(place.folder) if request.weights else RANDOM,
+            WEIGHTS: str(place.folder) if request.weights else RANDOM,
         }
         if request.weights:
             _check_weights(place, request.weights, spec)
@@ -205,12 +205,12 @@ def _build(model_class: type[nn.Module], config: Any, spec: str) -> nn.Module:
 def _check_weights(place: _ConfigPlace, weights: str, spec: str) -> None:
     if weights != "DEFAULT":
         advice = "give a file, a folder, or DEFAULT for the weights beside the configuration"
-        raise UsageError(f"--weights {weights}: {advice}", option="weights")
+        raise UsageError(f"--weights {weights}: {advice}", option=WEIGHTS)
     if place.folder is None:
-        raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
+        raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option=WEIGHTS)
     if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
         why = f"the folder has an adapter ({_ADAPTER}), which hookcli does not load"
-        raise UsageError(f"--weights DEFAULT: {why}; merge it, or give a file of weights", option="weights")
+        raise UsageError(f"--weights DEFAULT: {why}; merge it, or give a file of weights", option=WEIGHTS)
 
 
 def _filled(
@@ -221,7 +221,7 @@ def _filled(
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        unfit = UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights"))
+        unfit = UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option=WEIGHTS))
         with unfit, without_remote_code():
             model, loading = model_class.from_pretrained(
                 place.folder,
@@ -239,7 +239,7 @@ def _filled(
         return model, None
     message = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
     if strict:
-        raise UsageError(f"{message}: --no-strict leaves them random", option="weights")
+        raise UsageError(f"{message}: --no-strict leaves them random", option=WEIGHTS)
     return model, f"{message}: they are random"
 
 

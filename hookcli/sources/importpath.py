@@ -13,7 +13,7 @@ from torch import nn
 from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine, unknown
 from hookcli.sources.base import Arguments, Recipe, Request, copy_model
 from hookcli.system.importing import load_object
-from hookcli.table.meta import AS_BUILT
+from hookcli.table.meta import AS_BUILT, WEIGHTS
 from hookcli.tensors.weak import WeakIds
 
 
@@ -51,7 +51,7 @@ def _recipe(request: Request, call: Callable[[], object]) -> Recipe:
             examples[model] = None if example is None else tuple(example)
         return model
 
-    return Recipe(request.spec.rpartition("/")[2], build, example=examples.get, meta={"weights": AS_BUILT})
+    return Recipe(request.spec.rpartition("/")[2], build, example=examples.get, meta={WEIGHTS: AS_BUILT})
 
 
 def _check_arguments(target: Callable[..., object], request: Request) -> None:

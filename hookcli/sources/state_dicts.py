@@ -14,6 +14,7 @@ from hookcli.errors import UsageError, UserCode, class_name, in_brief, shortened
 from hookcli.sources.fitting import ANY_SIZE, Fitting, size_text
 from hookcli.system import files
 from hookcli.table.formatting import counted, listed
+from hookcli.table.meta import WEIGHTS
 from hookcli.tensors.files.checkpoints import content
 from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.opening import INDEX, PICKLED, open_tensors
@@ -24,7 +25,7 @@ _SUFFIXES = (*PICKLED, ".safetensors", INDEX)
 
 
 def _wrong(message: str) -> UsageError:
-    return UsageError(message, option="weights")
+    return UsageError(message, option=WEIGHTS)
 
 
 def is_file(weights: str) -> bool:

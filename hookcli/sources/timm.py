@@ -17,7 +17,7 @@ from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms
 from hookcli.sources.libraries import config_folder, import_library, in_hub_cache
 from hookcli.system.files import is_folder
-from hookcli.table.meta import RANDOM, Meta
+from hookcli.table.meta import RANDOM, WEIGHTS, Meta
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _REFUSED = ("pretrained", "checkpoint_path", "pretrained_cfg")
@@ -36,7 +36,7 @@ class TimmSource:
         side = request.args.get("img_size") or sides
         size = (request.args.get("in_chans") or channels, *((side, side) if isinstance(side, int) else side))
         build = partial(_build, timm, name, request.args)
-        meta: Meta = {"timm": timm.__version__, "weights": str(tag) if request.weights else RANDOM}
+        meta: Meta = {"timm": timm.__version__, WEIGHTS: str(tag) if request.weights else RANDOM}
         return Recipe(
             name=f"timm:{request.spec}",
             build=build,
@@ -63,7 +63,7 @@ def _named(timm: ModuleType, request: Request) -> tuple[str, dict[str, Any]]:
         tag = str(request.weights)
     tags = [one.partition(".")[2] for one in timm.list_models(f"{architecture}.*", include_tags=True)]
     if tag and tag not in tags:
-        option = {"option": "weights"} if tag == request.weights else {}
+        option = {"option": WEIGHTS} if tag == request.weights else {}
         raise UsageError(unknown(f"weights of {architecture}", tag, [t for t in tags if t]), **option)
     name = f"{architecture}.{tag}" if tag else architecture
     return name, _configured(name)
@@ -102,7 +102,7 @@ def _file(config: Mapping[str, Any], name: str) -> Path:
     if file is None:
         place = folder or hub or url
         why = f"its weights are not on disk; hookcli does not download: get {place}" if place else "none are published"
-        raise UsageError(f"--weights for timm:{name}: {why}", option="weights")
+        raise UsageError(f"--weights for timm:{name}: {why}", option=WEIGHTS)
     return file
 
 

@@ -25,7 +25,7 @@ from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
 from hookcli.sources.misnamed import meant_by
 from hookcli.system.files import near_files, regular
-from hookcli.table.meta import RANDOM, Meta
+from hookcli.table.meta import RANDOM, WEIGHTS, Meta
 
 
 class TorchvisionSource:
@@ -82,7 +82,7 @@ def _published(models: ModuleType, request: Request) -> object:
         if name in enum.__members__:
             return enum[name]
     names = [name for enum in enums for name in enum.__members__]
-    raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), names), option="weights")
+    raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), names), option=WEIGHTS)
 
 
 def _arguments(models: ModuleType, request: Request, weights: object) -> dict[str, object]:
@@ -123,17 +123,17 @@ def _from_disk(weights: Any) -> Iterator[None]:
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
     if not file.is_file():
         where = f"not on disk ({file}); hookcli does not download: get {weights.url}"
-        raise UsageError(f"weights {weights} are {where}", option="weights")
+        raise UsageError(f"weights {weights} are {where}", option=WEIGHTS)
     try:
         state = torch.load(regular(file), map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file makes the unpickler fail in many ways
-        raise UsageError(f"weights {weights}: {file} was not written by torch.save", option="weights") from error
+        raise UsageError(f"weights {weights}: {file} was not written by torch.save", option=WEIGHTS) from error
     with patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: state):
         yield
 
 
 def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: object) -> Recipe:
-    meta: Meta = {"kind": entry.kind, "weights": str(weights) if weights else RANDOM}
+    meta: Meta = {"kind": entry.kind, WEIGHTS: str(weights) if weights else RANDOM}
     recipe = Recipe(
         name=entry.name,
         build=build,

@@ -112,7 +112,8 @@ def sound(report: Report) -> Report:
     named = [column.name for column in report.columns if column.name not in STATS_KEYS]
     own = {c.name: optional(is_figure) if c.unit else fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
-    needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
+    whole = report.probe in COMPLETE or report.grouping == "moments"
+    needed = {*(named if whole else ()), *NEEDED.get(report.probe, ())}
     needed |= set(STEPS if report.grouping == "steps" else ())
     needed -= set(STATS_KEYS).difference(report.statistics)
     for row in report.rows:

@@ -6,10 +6,12 @@ An entry is absent if it does not apply. In a comparison, an entry is what both 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, TypedDict, TypeVar, cast
+from typing import Annotated, Final, Literal, TypedDict, TypeVar, cast
 
 T = TypeVar("T")
 RANDOM, AS_BUILT = "random", "as built"
+WEIGHTS: Final = "weights"  # another word
+"""The entry on the weights that a model has, and the option that names them."""
 Plain = Annotated[T, "any plain value"]
 """The type of an entry that is only shown, or compared as it is: in a file, it may be any plain value."""
 

@@ -97,8 +97,8 @@ def _is_hooks(value: Any) -> bool:
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
 COMPLETE = (
-    *("shapes", "graph", "trace", "timeline"),
-    *(one.name for one in capabilities() if one.complete),
+    *("shapes", "graph", "trace"),
+    *(name for one in capabilities() if one.complete for name in (one.name, *one.reports)),
 )
 """Probes whose rows have all columns."""
 NEEDED = {
@@ -174,7 +174,7 @@ META: Mapping[str, Fits] = {
 """The tests of what `meta` holds: those of its types, and of what a type does not say."""
 HEADLINES = ("verdict", "settings", "apart", "first")
 """Totals that are printed before all else: the verdict, its cause, how far apart runs are, and where that begins."""
-SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")
+SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")  # another word
 """Totals that are printed on separate lines."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
 """Totals that sentences say."""

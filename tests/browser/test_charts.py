@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli import registry
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.request import MemoryRequest
 from hookcli.engine.setting import Setting
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
@@ -240,8 +238,10 @@ def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> No
 
 
 def test_the_memory_of_a_step_is_read_from_operator_to_operator(visit: Visit) -> None:
+    request, plan = (pytest.importorskip(f"hookcli.capabilities.memory.{name}") for name in ("request", "plan"))
     recipe = Recipe("net", partial(nn.Linear, 8, 4), (InputSpec((2, 8)),))
-    reports = MemoryRequest(recipe, Setting(train=True), MemoryPlan("sgd")).reports(["memory", "timeline"])
+    made = request.MemoryRequest(recipe, Setting(train=True), plan.MemoryPlan("sgd"))
+    reports = made.reports(["memory", "timeline"])
     page = visit(registry.load("reporters", "html")().render(reports, View()))
     page.get_by_role("tab", name="Over the step").click()
     texts = list(along(page))

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import capture
-from hookcli.engine.weights_report import Wanted, WeightsReport, parameters_and_buffers
 from hookcli.probes.parameters import ParametersProbe
 
 
@@ -47,15 +46,6 @@ def test_reports_say_that_statistics_are_those_of_the_modulus(probe: Any, name: 
         assert model.weight.grad is not None
         mean = model.weight.grad.abs().double().mean().item()
     assert math.isclose(report[name]["mean"], mean, rel_tol=1e-6)
-
-
-def test_weights_say_so() -> None:
-    model = nn.ModuleList([Spectral(torch.complex64), Spectral(torch.complex128)])
-    made = WeightsReport("m", [*parameters_and_buffers(model)], {}, Wanted().columns(model=True))
-    made.measure(Wanted(), lambda tensor: lambda size: None)
-    report = made.report
-    assert report.meta["notes"] == ["0.weight and 1 more: complex, with the statistics of the modulus |z|"]
-    assert report["0.weight"]["mean"] == report["1.weight"]["max"] == 5 and report["0.weight"]["bytes"] == 48
 
 
 def test_real_ones_say_nothing() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.growing import until
-from records import HEADER, activation, gradient, recorded_step
+from records import HEADER, activation, gradient, recorded_step, save
 from support import Later
 
 from hookcli.table import TensorStats
@@ -116,3 +116,34 @@ def wandb_runs(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, An
                     (line.setdefault(outer[0], {}) if outer else line)[name] = relaxed(json.loads(item.value_json))
                 history.append(line)
         yield config, history, run
+
+
+def killed_record(folder: Path) -> Path:
+    """A record of a run that was killed in the middle of a line."""
+    path = save(folder / "r.run.jsonl", lines())
+    with path.open("a") as file:
+        file.write('{"line":"step","model":"Net","pha')
+    return path
+
+
+def require_refused(cli: Cli, record: Path, argv: tuple[str, ...], said: str) -> None:
+    """Fails unless `hookcli show` of the record, alone in its folder, ends with this error and writes nothing."""
+    ran = cli("show", record.name, *argv)
+    assert ran.code == 2 and said in ran.err and len(ran.err.splitlines()) == 1, ran.err
+    assert sorted(path.name for path in record.parent.iterdir()) == [record.name]
+
+
+def require_library(cli: Cli, name: str, package: str) -> None:
+    """Fails unless the format says which library is missing, and how it is installed."""
+    ran = cli("show", "r.run.jsonl", "-f", name, "-o", "x")
+    assert ran.code == 2 and f"--format {name}: {package} is not installed; pip install 'hookcli[{name}]'" in ran.err
+    assert not Path("x").exists() and cli("show", "r.run.jsonl").code == 0
+
+
+def one_shot(cli: Cli, name: str, output: str) -> dict[str, Any]:
+    """The report of a command, saved as a.json, after it was also exported in this format."""
+    for form, file in (("json", "a.json"), (name, output)):
+        ran = cli("activations", "net.py:Net", "-i", "2x3x4x4", "-f", form, "-o", file)
+        assert ran.code == 0 and ran.out == "", ran.err
+    [report] = json.loads(Path("a.json").read_text())["reports"]
+    return dict(report)

@@ -10,7 +10,7 @@ import pytest
 from hookcli.errors import UsageError
 from hookcli.reporters.table import TableReporter
 from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
-from hookcli.table.columns.layouts import MEMORY, SHAPES
+from hookcli.table.columns.layouts import SHAPES
 from hookcli.table.grouping import View, apply_view, group_rows
 from hookcli.table.marks import with_verdict
 from hookcli.table.names import in_words
@@ -79,22 +79,6 @@ def test_a_screen_tells_whole_what_a_peak_holds_and_what_grew(probe: str, key: s
     assert sentence in text and f"{sentence} …" not in text and "t" * 200 not in text
     low = " ".join(TableReporter().render([some], View(width=width, height=12)).split())
     assert (sentence in low) is (key == "held")  # where room is tight, the first line matters more
-
-
-def test_a_narrow_table_keeps_the_largest_parts_of_memory_and_no_tiny_one() -> None:
-    held = {
-        "optimizer_bytes": 4e8,
-        "temporary_bytes": 3e8,
-        "activation_bytes": 2e8,
-        "param_bytes": 1e8,
-        "input_bytes": 9,
-    }
-    rows = [Row({"fqn": f"model.part{n}", "type": "T", "bytes": 10**9, **held}) for n in range(3)]
-    some = Report("memory", "net", MEMORY, rows, grouping="disjoint")
-    told = {"Optimizer", "Temporaries", "Activations", "Parameters", "Inputs"}
-    for width, kept in ((120, told), (72, told - {"Inputs"}), (60, told - {"Inputs", "Parameters"})):
-        text = TableReporter().render([some], View(width=width))
-        assert {word for word in text.split() if word in told} == kept, text
 
 
 def test_a_narrow_table_of_shapes_keeps_parameters_rather_than_paths() -> None:

@@ -29,7 +29,7 @@ from hookcli.tensors import tree
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
 _ACROSS = re.compile(r"cross|encoder_?attn|enc_?dec|multihead_attn", re.IGNORECASE)
-_OF_OTHERS = ("encoder_hidden_states", "key_value_states", "memory", "context")
+_OF_OTHERS = ("encoder_hidden_states", "key_value_states", "memory", "context")  # another word
 _UNSEEN = "no attention was seen in it: another formula, a compiled or fused path, or another library (flash_attn)"
 
 

@@ -20,7 +20,7 @@ from hookcli.table.names import around, in_words, relative
 
 _HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads output": "grad"}
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
-_OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}
+_OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}  # another word
 _OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
 _INNER = [c.name for c in DECLARED.values() if c.identity and c.shown == Shown.FILLED and not c.charted]  # head, expert
 _ELSEWHERE = {*IDENTITY, *names(_OWN), "attributes", "forward"}

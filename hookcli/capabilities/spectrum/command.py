@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from hookcli.capabilities.spectrum.layout import COLUMNS as COLUMNS
+from hookcli.capabilities.spectrum.layout import OF
 from hookcli.commands.option_fields import choice
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, LookOptions, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
@@ -25,7 +26,7 @@ FIRST = "of weights input batch_size data depth match columns sort format output
 class SpectrumOptions:
     """The option of `hookcli spectrum` alone."""
 
-    of: str | None = choice(None, "Only what modules return, or only weights [both].", ("outputs", "weights"))
+    of: str | None = choice(None, "Only what modules return, or only weights [both].", OF)
 
 
 def spectrum(

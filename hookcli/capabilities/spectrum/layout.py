@@ -8,3 +8,6 @@ COLUMNS = columns_named(
     shape="Matrix",
 )
 """Ranks of outputs, as matrices of tokens by features, of weights and of their updates."""
+
+OF = OUTPUTS, WEIGHTS = "outputs", "weights"  # another word
+"""The words of --of."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookcli.capabilities.spectrum.layout import COLUMNS
+from hookcli.capabilities.spectrum.layout import COLUMNS, WEIGHTS
 from hookcli.capabilities.spectrum.rank_collapse import collapsed, in_short
 from hookcli.capabilities.spectrum.spectra import FLOOR, NOT_FINITE, WIDEST, Figures, Matrix
 from hookcli.hooks.events import HookEvent
@@ -27,9 +27,8 @@ from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 _MOST = 1 << 30  # bytes of all matrices together
-_WIDE = (
-    f"more than {WIDEST:,} rows and columns (`hookcli weights MODEL --spectral` has a weight's largest singular value)"
-)
+_ONE_VALUE = "`hookcli weights MODEL --spectral` has a weight's largest singular value"  # another word
+_WIDE = f"more than {WIDEST:,} rows and columns ({_ONE_VALUE})"
 _FULL = f"the matrices of modules before it take {_MOST >> 30} GiB: narrow with --match"
 _NO_MATRIX = "no matrix of numbers in this process's memory (whole numbers, one dimension, sharded, quantized ...)"
 _SIDES = 2
@@ -72,7 +71,7 @@ class SpectrumProbe(Probe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        if self._of != "weights":
+        if self._of != WEIGHTS:
             session.forward_pre(self._enter)
             session.forward(self._leave)
 
@@ -207,7 +206,7 @@ class SpectrumProbe(Probe):
     def skipped(self) -> list[Skipped]:
         """Return everything without a row, with the reason."""
         self.rows()
-        return [*self._unfit, *(unmeasured(self.session) if self._of != "weights" else ())]
+        return [*self._unfit, *(unmeasured(self.session) if self._of != WEIGHTS else ())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         floor = f"singular values below {FLOOR:g} of the largest count as 0"

@@ -155,7 +155,7 @@ def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen
     """A run for each head: on what the projection receives, or where that is not called, on its weight's columns."""
     found, skipped = [], dict[str, Skipped]()
     for fqn, name, weight, number, part in parts.heads(model):
-        change: Any = {"weights": [(weight, (slice(None), part), torch.zeros_like)]}
+        change: Any = {"weights": [(weight, (slice(None), part), torch.zeros_like)]}  # another word
         if name in seen.makers:
             change = {"edits": [sweep.edit(name, what="input", part=part)]}
         elif sweep.operation != "zero":

@@ -181,7 +181,7 @@ class Comparison:
             return "the sides differ in their modules"
         weights = self.state_diff.rows(Tolerance())
         if self.settings or any(row.get("beyond") or row.get("change") for row in weights):
-            return f"the sides differ in their {'settings' if self.settings else 'weights'}"
+            return "the sides differ in their settings" if self.settings else "the sides differ in their weights"
         edits = [[edit.text for edit in own] for own in self.edits]
         return "the sides differ in their edits" if edits[A] != edits[B] else ""
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hookcli.engine.memory.parallel import blocks
+from hookcli.engine.ranks.blocks import blocks
 from hookcli.hooks.torch_private.dynamo import preload
 
 preload()  # the first DistributedDataParallel does it: not in the time of a run

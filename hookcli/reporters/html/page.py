@@ -165,7 +165,7 @@ def _lines_of(report: Report) -> dict[str, object]:
         "next": visible(footer.next_line([report])),
         "worst": _fault(worst([*found.values()])[0]) if found else None,
         "faults": {row: _fault(one) for row, one in found.items()},
-        "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,
+        "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,  # another word
     }
 
 

@@ -81,5 +81,5 @@ def _entries(source: str, folder: str) -> dict[str, ModelEntry]:
 def _entry(saved: dict[str, Any]) -> ModelEntry:
     """A saved entry. Raises KeyError unless it has every field."""
     values = {field.name: saved[field.name] for field in fields(ModelEntry)}
-    values |= {"inputs": tuple(map(tuple, values["inputs"])), "weights": tuple(values["weights"])}
+    values |= {"inputs": tuple(map(tuple, values["inputs"])), "weights": tuple(values["weights"])}  # another word
     return ModelEntry(**values)

@@ -30,7 +30,8 @@ def _models(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
     weights = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
-            arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg == "weights" and a.annotation]
+            every = (*node.args.args, *node.args.kwonlyargs)
+            arguments = [a for a in every if a.arg == "weights" and a.annotation]  # another word
             named = [n for a in arguments for n in ast.walk(a.annotation or a) if isinstance(n, ast.Name)]
             enums = [weights[n.id] for n in named if n.id in weights]  # such as ResNet50_Weights
             described = [

@@ -74,8 +74,6 @@ MEMORY_KINDS = tuple(
 """Bytes in use, by kind, in the order of the engine's `Kind`."""
 MEMORY = (
     *MEMORY_KINDS,
-    Column("change_bytes", "Change", "bytes", Kind.BYTES_CHANGE, drop=34),
-    Column("left_bytes", "Left", "bytes", Kind.BYTES_CHANGE),
     Column("highest", "Peak", "bytes", Kind.BYTES),
     Column("resident_bytes", "Resident memory", "bytes", Kind.BYTES),
     Column("peak_bytes", "Peak of allocated memory", "bytes", Kind.BYTES),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
-from hookcli.table.columns.costs import MEMORY_KINDS
-from hookcli.table.columns.statistics import HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
+from hookcli.table.columns.statistics import OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
 SHAPES = (
@@ -42,33 +42,19 @@ TRACE_DETAILS = tuple(column for column in TRACE if column.name not in ("index",
 """Columns of a trace that an event's place in a picture does not show."""
 
 
-def _leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ...]:
+def leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ...]:
     """These columns, of which the `first` ones leave a narrow table before all others."""
     return tuple(replace(c, drop=first.index(c.name) - len(first)) if c.name in first else c for c in columns)
 
 
-FLOW = _leaving(
+FLOW = leaving(
     columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype"),
     ("number", "call", "input_shape", "kind"),
 )
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
 
 
-SPECTRAL = columns_named("spectral_norm", "stable_rank")
-WEIGHTS = _leaving(
-    (
-        *columns_named("fqn", "kind", "type", "file", "shape", "dtype", "bytes", fqn="Name"),
-        *STATS_COLUMNS,
-        *HIST_COLUMNS,
-        *SPECTRAL,
-    ),
-    (
-        *("numel", "type", "p1", "p50", "p99", "outside_bfloat16", "outside_float8_e5m2", "l2", "min", "mean", "file"),
-        *("outside_float8_e4m3", "max", "zeros", "outside_float16", "std", "dtype"),
-    ),
-)
-"""Tensors at rest: of a file, or the parameters and buffers of a model. A file's shapes and bytes stay longest."""
-FILES = _leaving(
+FILES = leaving(
     columns_named(
         *("fqn", "shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine", "change_rank", "rank_share", "times"),
         "differs",
@@ -82,7 +68,8 @@ FILES = _leaving(
 def restored(probe: str, columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of a saved report, in the order in which the probe's own columns leave a narrow table."""
     names = {column.name for column in columns}
-    layout = WEIGHTS if probe == "weights" else FILES if "change_rank" in names else ()
+    own = next((one.layout for one in capabilities() if one.name == probe and one.layout), "")
+    layout = load_text(own) if own else FILES if "change_rank" in names else ()
     drops = {column.name: column.drop for column in layout}
     return tuple(replace(column, drop=drops[column.name]) if column.name in drops else column for column in columns)
 
@@ -94,19 +81,6 @@ TRAINING_MEMORY = columns_named(
     optimizer_bytes="AdamW",
 )
 """Memory that training takes besides what is kept for backward, in the totals of shapes."""
-MEMORY = (*columns_named("fqn", "type", "bytes", bytes="At peak"), *MEMORY_KINDS)
-"""Bytes that each module holds at the peak of a training step, without those of its parts."""
-TIMELINE = (
-    *columns_named("index", "phase", "fqn", "operator", "change_bytes", "bytes", "highest", bytes="After"),
-    *MEMORY_KINDS,
-)
-"""Operators of a training step, with the bytes in use after each, and at most while it ran."""
-FITS = (
-    replace(*columns_named("batch"), unit="items"),
-    *columns_named("highest", "left_bytes", "phase", "fqn"),
-    *MEMORY_KINDS,
-)
-"""Batches with the peak of a training step on each, and how much of a limit is left."""
 
 
 def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
@@ -140,7 +114,7 @@ CHECKS = columns_named("check", "name", "severity", "threshold", "asked_by", "me
 HOOKS_FOUND = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 PLUGINS = columns_named("kind", "name", "distribution", "target", "state")
 HOOK_KINDS = columns_named("name", "fires", "registered_by", "command", name="Hook")
-MODELS = columns_named("name", "kind", "params", "input", "weights", "tasks", name="Model")
+MODELS = columns_named("name", "kind", "params", "input", "weights", "tasks", name="Model")  # another word
 DUMP_PLACE = columns_named("kind", "type", "batch", "call", "pass", "path", "source")
 """Fields of a dump's index on a tensor's place, each of which may be absent."""
 DUMP_TENSOR = columns_named("shape", "dtype", "file", "name")

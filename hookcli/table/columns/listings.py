@@ -25,7 +25,7 @@ LISTINGS = (
     Column("distribution", "From"),
     Column("fires", "Fires when"),
     Column("registered_by", "Registered by"),
-    Column("weights", "Weights", left=True),
+    Column("weights", "Weights", left=True),  # another word
     Column("tasks", "Tasks", left=True),
     Column("input", "Input"),
     Column("action", "Action", **_TEXT),

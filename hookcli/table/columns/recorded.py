@@ -58,7 +58,7 @@ GROUP_LINES = columns_named(
     *("group", "parameters", "lr", "momentum", "betas", "weight_decay", "loss", "param_grad", "weight", "ratio"),
     parameters="params",
     param_grad="gradient",
-    weight="weights",
+    weight="weights",  # another word
 )
 """Parameter groups, in lines below another table."""
 TENSOR = columns_named("calls", "shape", "dtype")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.simulate import simulate
+from hookcli.capabilities.memory.plan import MemoryPlan
+from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import InputSpec, Recipe
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from hookcli.engine.memory.plan import MemoryPlan, outermost
-from hookcli.engine.memory.simulate import simulate
+from hookcli.capabilities.memory.plan import MemoryPlan, outermost
+from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import InputSpec, Recipe
 

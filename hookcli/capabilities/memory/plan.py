@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from hookcli.capabilities.memory.check_options import OPTIMIZER
 from hookcli.engine.prepare import PreparedRun
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import MEMORY_OPTIMIZER
 from hookcli.hooks.torch_private.meta_operators import FakeCpu
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.table.names import is_within_any, name_filter, no_match
@@ -48,7 +48,7 @@ class MemoryPlan:
     and allocator the figures are of; it need not be at hand. `ops`: "functions" tells what operators of modules hold.
     """
 
-    optimizer: str = MEMORY_OPTIMIZER
+    optimizer: str = OPTIMIZER
     implementation: str | None = None
     inference: bool = False
     amp: torch.dtype | None = None

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hookcli.capabilities.weights.layout import SPECTRAL, WEIGHTS
 from hookcli.errors import ModelError
 from hookcli.table import Column, Reason, Report, Row, Skipped
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.formatting import counted
 from hookcli.table.meta import Meta, with_notes
 from hookcli.table.names import numbered_lists

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from hookcli.capabilities.memory.kernels import CpuKernels, CudaKernels
+from hookcli.capabilities.memory.plan import MemoryPlan, castable, checkpoint_modules
+from hookcli.capabilities.memory.profile import OUTSIDE, Kind, MemoryProfile, Place, Places, Timelines
 from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
 from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import arguments
-from hookcli.engine.memory.kernels import CpuKernels, CudaKernels
-from hookcli.engine.memory.parallel import blocks
-from hookcli.engine.memory.plan import MemoryPlan, castable, checkpoint_modules
-from hookcli.engine.memory.profile import OUTSIDE, Kind, MemoryProfile, Place, Places, Timelines
 from hookcli.engine.prepare import PreparedRun, prepare_run
+from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode

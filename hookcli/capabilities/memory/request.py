@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from hookcli import registry
+from hookcli.capabilities.memory.layout import FITS
+from hookcli.capabilities.memory.parallel import one_process
+from hookcli.capabilities.memory.plan import MemoryPlan
+from hookcli.capabilities.memory.profile import MemoryProfile
+from hookcli.capabilities.memory.reports import REPORTS, by_column, peak_text, where
+from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.capture import capture_recipe
-from hookcli.engine.inputs import arguments
-from hookcli.engine.memory.parallel import one_process
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.profile import MemoryProfile
-from hookcli.engine.memory.reports import REPORTS, by_column, peak_text, where
-from hookcli.engine.memory.simulate import simulate
-from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError
-from hookcli.sources.base import Recipe, copy_model
+from hookcli.sources.base import Recipe
 from hookcli.table import Report, Row
-from hookcli.table.columns.layouts import FITS
 from hookcli.table.formatting import counted, listed, macs, size
 from hookcli.table.meta import Meta
 
@@ -79,15 +76,6 @@ class MemoryRequest:
         cost = f", and computes {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
         sentence = f"Checkpointing {modules} {gain}{cost}"
         return {"plain_peak_bytes": plain, "recomputed_macs": again, "checkpointing": sentence}
-
-
-def memory_of(run: PreparedRun, backward: bool) -> Report:
-    """The memory of an AdamW step, or without backward of a forward, of a copy of a run's model on the run's inputs."""
-    args, kwargs = arguments(run.inputs)
-    recipe = Recipe(run.name, partial(copy_model, run.model), example=lambda model: kwargs or tuple(args))
-    on_cuda = any(parameter.is_cuda for parameter in run.model.parameters())
-    plan = MemoryPlan(inference=not backward, device="cuda" if on_cuda else "cpu")
-    return MemoryRequest(recipe, Setting(train=None), plan, run.step).report()
 
 
 MOST = 2**20

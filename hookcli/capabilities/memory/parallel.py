@@ -15,22 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from torch import nn
-
-from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place, StepMemory
+from hookcli.capabilities.memory.profile import Kind, MemoryProfile, Moment, Place, StepMemory
 from hookcli.table.names import is_within
-
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-
-
-def blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The outermost modules with parameters in a Sequential or another container; containers themselves don't count."""
-    for child in model.children():
-        if isinstance(model, _CONTAINERS) and not isinstance(child, _CONTAINERS):
-            yield from [child] if any(True for _ in child.parameters()) else []
-        else:
-            yield from blocks(child)
-
 
 _ASSUMED = {
     "ddp": "ddp: gradients are held twice, the second time in buckets (gradient_as_bucket_view=False)",

@@ -7,8 +7,8 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.request import MemoryRequest
+from hookcli.capabilities.memory.plan import MemoryPlan
+from hookcli.capabilities.memory.request import MemoryRequest
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import Recipe
 from hookcli.table import Report

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
+from hookcli.capabilities.memory.check_options import DEVICES, IMPLEMENTATIONS, OPTIMIZER, OPTIMIZERS
+from hookcli.capabilities.memory.layout import FITS, MEMORY, TIMELINE
+from hookcli.capabilities.memory.next_command import at_batch
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.model import find_recipe
-from hookcli.commands.next_command import at_batch, with_next
+from hookcli.commands.next_command import with_next
 from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
 from hookcli.commands.options import DEFAULT_MODEL, RUNNING, SHOWING, Model, Options
 from hookcli.commands.output import Output
@@ -17,14 +20,14 @@ from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, OPS
+from hookcli.hooks.option_values import OPS
 from hookcli.reporters import moments
 from hookcli.table import Column
-from hookcli.table.columns.layouts import FITS, MEMORY, TIMELINE, with_operators
+from hookcli.table.columns.layouts import with_operators
 from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:
-    from hookcli.engine.memory.request import MemoryRequest
+    from hookcli.capabilities.memory.request import MemoryRequest
     from hookcli.engine.setting import Feedback
 
 EXAMPLES = (
@@ -47,12 +50,12 @@ class MemoryOptions:
 
     panel = "Memory"
 
-    device: str = choice("cpu", "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
+    device: str = choice("cpu", "Device whose memory is computed; it need not be at hand.", DEVICES)
     optimizer: str = option(
-        MEMORY_OPTIMIZER,
-        f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.",
+        OPTIMIZER,
+        f"Optimizer of the step: {', '.join(OPTIMIZERS)}.",
         metavar="NAME",
-        words=MEMORY_OPTIMIZERS,
+        words=OPTIMIZERS,
     )
     implementation: str | None = choice(
         None, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
@@ -95,8 +98,8 @@ def memory(
 
 
 def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback) -> MemoryRequest:
-    from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.request import MemoryRequest
+    from hookcli.capabilities.memory.plan import MemoryPlan
+    from hookcli.capabilities.memory.request import MemoryRequest
     from hookcli.sources.inputs import parse_dtype
 
     train = not own.inference if options.train is None else options.train
@@ -123,7 +126,7 @@ def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> 
         if own.fits is not None and value is not None:
             raise UsageError(f"--{name} {value}: --fits has a row for each batch; leave one out")
     of_step = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
-    of_step |= {"optimizer": own.optimizer if own.optimizer != MEMORY_OPTIMIZER else None}
+    of_step |= {"optimizer": own.optimizer if own.optimizer != OPTIMIZER else None}
     of_step |= {"checkpoint": next(iter(own.checkpoint), None)}
     for name, value in of_step.items():
         if own.inference and value:

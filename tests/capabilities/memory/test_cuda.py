@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.profile import Kind, StepMemory
-from hookcli.engine.memory.simulate import simulate
+from hookcli.capabilities.memory.plan import MemoryPlan
+from hookcli.capabilities.memory.profile import Kind, StepMemory
+from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import InputSpec, Recipe
 
@@ -107,3 +107,22 @@ def test_autocast_norms_in_float32_and_multiplies_in_half_precision() -> None:
     created = changes(found)
     assert created["addmm"] == 512 * 16 * 2
     assert created["native_layer_norm"] == 512 * 16 * 4 + 2 * 512 * 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_simulated_memory_is_what_the_allocator_hands_out(optimizer: str) -> None:
+    def build() -> torch.nn.Module:
+        return torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(8)))
+
+    torch.mm(*torch.ones(2, 64, 64, device="cuda")).sum().item()  # the workspace of cuBLAS stays
+    before, model, x = torch.cuda.memory_allocated(), build().cuda(), torch.randn(4096, 2048, device="cuda")
+    made = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](model.parameters(), lr=1e-3)
+    for _ in range(2):
+        torch.cuda.reset_peak_memory_stats()
+        made.zero_grad()
+        model(x).sum().backward()
+        made.step()
+    recipe = Recipe("linear", build, (InputSpec((4096, 2048)),))
+    found = simulate(recipe, Setting(train=True), MemoryPlan(optimizer, device="cuda"))
+    assert found.steady.peak.highest == pytest.approx(torch.cuda.max_memory_allocated() - before, rel=0.05)

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from hookcli.capabilities.weights.layout import SPECTRAL, WEIGHTS
+from hookcli.capabilities.weights.report import Wanted, WeightsReport, parameters_and_buffers
 from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.model import built_model, matching
 from hookcli.commands.option_fields import OnlyFields, option, words_of
 from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.progress import Position, Progress, working
-from hookcli.engine.weights_report import Wanted, WeightsReport, parameters_and_buffers
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists
 from hookcli.table import Report
 from hookcli.table.columns import find_column
-from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from hookcli.engine.memory.kernels import CpuKernels
-from hookcli.engine.memory.parallel import one_process
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.profile import Kind, Place
-from hookcli.engine.memory.simulate import simulate
+from hookcli.capabilities.memory.check_options import OPTIMIZERS as NAMES
+from hookcli.capabilities.memory.kernels import CpuKernels
+from hookcli.capabilities.memory.parallel import one_process
+from hookcli.capabilities.memory.plan import MemoryPlan
+from hookcli.capabilities.memory.profile import Kind, Place
+from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.sources.base import InputSpec, Recipe, copy_model
 from tests.support import untouched
 
@@ -227,7 +227,7 @@ def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
         simulate(RECIPE, Setting(train=True), MemoryPlan("rmsprop", "fused"))
 
 
-@pytest.mark.parametrize("optimizer", sorted({*MEMORY_OPTIMIZERS} - {"none"}))
+@pytest.mark.parametrize("optimizer", sorted({*NAMES} - {"none"}))
 def test_every_optimizer_takes_its_step(optimizer: str) -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
     state = found.steady.peak.held.get(Kind.OPTIMIZER_STATE, 0)

@@ -6,11 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from itertools import chain, pairwise
 
-from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
+from hookcli.capabilities.memory.layout import MEMORY, TIMELINE
+from hookcli.capabilities.memory.profile import Kind, MemoryProfile, Moment, Place
 from hookcli.engine.run_info import finished
 from hookcli.table import Report, Row
 from hookcli.table.columns.costs import MEMORY_KINDS
-from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
+from hookcli.table.columns.layouts import with_operators
 from hookcli.table.formatting import at_setting, size
 from hookcli.table.meta import Meta
 from hookcli.table.names import in_words

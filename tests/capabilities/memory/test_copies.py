@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from engine.memory.test_simulate import SCALARS, measured
+from capabilities.memory.test_simulate import SCALARS, measured
 from torch import Tensor, nn
 
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.simulate import simulate
+from hookcli.capabilities.memory.plan import MemoryPlan
+from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import InputSpec, Recipe
 

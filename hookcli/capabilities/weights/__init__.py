@@ -1,0 +1,15 @@
+"""Shows tensors at rest: of files, which need no torch, and the parameters and buffers of models."""
+
+from hookcli.registry.capability import Capability
+
+CAPABILITY = Capability(
+    name="weights",
+    page="weights.md",
+    after="flow",
+    summary="Show the tensors of files, or parameters and buffers of models.",
+    command="hookcli.capabilities.weights.command",
+    layout="hookcli.capabilities.weights.layout:WEIGHTS",
+    on_one_rank=True,
+    shortens=True,
+    pictures=("hist",),
+)

@@ -1,1 +1,0 @@
-"""The memory that a training step takes, simulated on the meta device."""
