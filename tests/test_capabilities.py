@@ -13,7 +13,7 @@ import pytest
 from support import swept
 
 import hookcli
-from hookcli.registry.capability import Capability, capabilities, placed
+from hookcli.registry.capability import Capability, capabilities, each_after_its_own, placed
 
 HERE = Path(__file__).parent
 PACKAGE = Path(hookcli.__file__).parent
@@ -121,6 +121,12 @@ def test_commands_stand_after_the_one_that_they_name() -> None:
     added = [Capability(name=name, page="", after=after) for name, after in (("x", "a"), ("y", "a"), ("z", "none"))]
     added.append(Capability(name="first", page="", after="b", question="two"))
     assert placed({"one": ["a", "b"], "two": ["c"]}, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "z")}
+
+
+def test_one_that_comes_after_another_is_found_behind_it_also_in_a_circle() -> None:
+    after = {"a": "c", "b": "core", "c": "d", "d": "", "e": "f", "f": "e"}
+    added = each_after_its_own({name: Capability(name=name, page="", after=other) for name, other in after.items()})
+    assert [one.name for one in added] == ["d", "c", "a", "b", "f", "e"]
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -19,9 +19,9 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, stack_module
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.graph import GraphProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.trace import TraceProbe
 

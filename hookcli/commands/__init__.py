@@ -11,7 +11,6 @@ _CORE = {
     "activations": "Show statistics of every module's outputs.",
     "inputs": "Show statistics of every module's inputs.",
     "grads": "Show statistics of gradients, in order of arrival.",
-    "graph": "Show the autograd graph, node by node, as backward runs it.",
     "flow": "Show how tensors flow forward; draw the architecture.",
     "trace": "Show every hook that fires, in order, with time and memory.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
@@ -26,7 +25,7 @@ _CORE = {
 }
 _QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "flow", "memory", "weights", "hooks", "models"),
-    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
+    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "What causes its results, and did a change alter them?": ("diff",),
     "What happens while it trains?": ("run", "show"),

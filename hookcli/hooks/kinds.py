@@ -115,14 +115,13 @@ _HOOKS = (
         f"{_A}register_multi_grad_hook",
         "trace",
     ),
-    HookInfo("node_creation", "an operation makes a node (torch 2.14)", f"{_A}node_creation_hook", "graph"),
-    HookInfo("node_pre", "before an autograd node runs", f"{_A}Node.register_prehook", "graph"),
-    HookInfo("node", "after an autograd node ran", f"{_A}Node.register_hook", "graph"),
+    HookInfo("node_creation", "an operation makes a node (torch 2.14)", f"{_A}node_creation_hook"),
+    HookInfo("node_pre", "before an autograd node runs", f"{_A}Node.register_prehook"),
+    HookInfo("node", "after an autograd node ran", f"{_A}Node.register_hook"),
     HookInfo(
         "node, of a parameter",
         "around the addition to .grad (AccumulateGrad)",
         f"{_A}get_gradient_edge(p).node.register_hook",
-        "graph",
     ),
     HookInfo("engine_callback", "a backward pass is over", f"{_A}queue_callback", "trace"),
     HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_A}saved_tensors_hooks", "trace"),
@@ -152,16 +151,15 @@ _HOOKS = (
     HookInfo("package extern", "a module stays outside a package", "PackageExporter.register_extern_hook"),
     HookInfo("package intern", "a module goes into a package", "PackageExporter.register_intern_hook"),
     HookInfo("package mock", "a module is replaced by a mock", "PackageExporter.register_mock_hook"),
-    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook", "graph --native --call grad"),
-    HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook", "graph --native"),
-    HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook", "graph --native"),
+    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook"),
+    HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook"),
+    HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook"),
     HookInfo(
         "C++ capture",
         "torch.autograd.grad takes a gradient (deprecated upstream)",
         "Capture::DO_NOT_USE_DEPRECATED_register_capture_hook",
-        "graph --native --call grad",
     ),
-    HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback", "graph --native"),
+    HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback"),
 )
 _SHOWN = {kind: command for one in capabilities() for kind, command in one.hooks.items()}
 HOOKS = tuple(replace(hook, command=_SHOWN.get(hook.name, hook.command)) for hook in _HOOKS)

@@ -12,10 +12,10 @@ from support import Hand, equal
 from torch import nn
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
 from hookcli.errors import UsageError
 from hookcli.hooks.kinds import FULL_BACKWARD, SAVED_TENSOR
 from hookcli.hooks.native import build
-from hookcli.probes.graph import GraphProbe
 from hookcli.probes.trace import TraceProbe
 
 

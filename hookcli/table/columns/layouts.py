@@ -8,7 +8,7 @@ from dataclasses import replace
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
 from hookcli.table.columns.costs import MEMORY_KINDS
-from hookcli.table.columns.statistics import HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
+from hookcli.table.columns.statistics import HIST_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
 SHAPES = (
@@ -26,12 +26,6 @@ GRADS = (
 PARAMETERS = (
     *columns_named("fqn", "kind", "type", "index", "shape", "dtype", "requires_grad", fqn="Name"),
     *STATS_COLUMNS,
-)
-GRAPH = (
-    *columns_named("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", fqn="Made by"),
-    *STATS_COLUMNS,
-    *OUT_COLUMNS,
-    *columns_named("us", "id", "next"),
 )
 TRACE = columns_named(
     *("index", "us", "kind", "fqn", "type", "call", "pass", "path", "name", "shape", "dtype", "bytes", "kept"),

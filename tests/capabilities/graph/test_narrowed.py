@@ -7,8 +7,8 @@ import torch
 from support import Hand, Shared, untouched
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
 from hookcli.hooks.native import build
-from hookcli.probes.graph import GraphProbe
 from hookcli.probes.trace import TraceProbe
 from hookcli.table import Report
 
