@@ -20,10 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.capabilities.graph.probe import GraphProbe
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
-from hookcli.probes.trace import TraceProbe
 
 WIDTH = 4
 PROBES: dict[str, Callable[[], Probe]] = {"graph": GraphProbe, "trace": TraceProbe, "grads": GradsProbe}

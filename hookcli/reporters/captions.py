@@ -20,7 +20,7 @@ _NAMED = 10  # hidden columns that are named
 _MOST = 2  # lines on a screen
 _SHORTENED = (
     *("shapes", "inputs", "activations", "grads", "memory", "fits", "diff"),
-    *("flow", "trace", "weights"),
+    *("flow", "weights"),
     *(one.name for one in capabilities() if one.shortens),
 )
 """Probes whose commands have --depth, which shows the lines in full."""

@@ -97,7 +97,7 @@ def _is_hooks(value: Any) -> bool:
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
 COMPLETE = (
-    *("shapes", "trace", "timeline"),
+    *("shapes", "timeline"),
     *(one.name for one in capabilities() if one.complete),
 )
 """Probes whose rows have all columns."""

@@ -27,13 +27,8 @@ PARAMETERS = (
     *columns_named("fqn", "kind", "type", "index", "shape", "dtype", "requires_grad", fqn="Name"),
     *STATS_COLUMNS,
 )
-TRACE = columns_named(
-    *("index", "us", "kind", "fqn", "type", "call", "pass", "path", "name", "shape", "dtype", "bytes", "kept"),
-    fqn="Where",
-    name="What",
-)
-TRACE_DETAILS = tuple(column for column in TRACE if column.name not in ("index", "us", "pass"))
-"""Columns of a trace that an event's place in a picture does not show."""
+EVENT_DETAILS = columns_named("kind", "fqn", "type", "call", "path", "name", "shape", "dtype", "bytes", "kept")
+"""Columns of an event that its place in a picture does not show."""
 
 
 def _leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ...]:
