@@ -167,8 +167,8 @@ class Step:
 
     def python(self) -> int:
         """The same by hooks in Python, which always take statistics."""
+        from hookcli.capabilities.graph.probe import GraphProbe
         from hookcli.hooks.session import HookSession
-        from hookcli.probes.graph import GraphProbe
 
         probe = GraphProbe()
         with HookSession(self.model) as session:

@@ -123,9 +123,15 @@ def _add_function(house: House, node: Function, place: str) -> None:
 
 
 def _add_names(house: House, tree: ast.AST, lines: list[str], path: Path, own: str) -> None:
-    """Add the strings, docstrings left out, that name another capability than the file's `own`."""
+    """Add the strings that name another capability than the file's `own`.
+
+    Docstrings are left out, and what a manifest comes `after`, which need not be there.
+    """
     others = set(house.capabilities) - {own}
+    after = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "after"}
     for node in _strings(tree):
+        if id(node) in after and own and path.name == "__init__.py":
+            continue
         words = {node.value, *re.findall(r"\bhookcli (\w+)", node.value)} & others
         if ANOTHER_WORD in lines[node.lineno - 1]:
             house.other_words += 1

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import graph
 from torch.nn.modules import module as torch_module
 
 from hookcli.table import STATS_KEYS, TensorStats
@@ -26,6 +27,8 @@ needs_inductor = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "DEFAULT",
     reason="inductor's C++ does not compile for kernels without vectors",
 )
+
+exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 # Sends SIGINT when the process has used so many seconds of a processor, however busy the machine is.
 TIMED = """

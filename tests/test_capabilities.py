@@ -14,7 +14,7 @@ import pytest
 from support import swept
 
 import hookcli
-from hookcli.registry.capability import Capability, capabilities, placed
+from hookcli.registry.capability import Capability, capabilities, each_after_its_own, placed
 
 HERE = Path(__file__).parent
 PACKAGE = Path(hookcli.__file__).parent
@@ -142,6 +142,12 @@ def test_commands_stand_after_the_one_that_they_name() -> None:
 def test_the_extras_of_manifests_are_hookcli_s() -> None:
     extras = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {one.extra for one in capabilities() if one.extra and one.distribution == "hookcli"} <= {*extras}
+
+
+def test_one_that_comes_after_another_is_found_behind_it_also_in_a_circle() -> None:
+    after = {"a": "c", "b": "core", "c": "d", "d": "", "e": "f", "f": "e"}
+    added = each_after_its_own({name: Capability(name=name, page="", after=other) for name, other in after.items()})
+    assert [one.name for one in added] == ["d", "c", "a", "b", "f", "e"]
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -12,10 +12,10 @@ from support import untouched
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.engine.preserve import SavedValues
 from hookcli.errors import ModelError, UsageError
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.trace import TraceProbe
 
 
 def test_a_graph_of_the_callers_survives_a_model_that_writes() -> None:

@@ -54,3 +54,11 @@ def test_imports_are_seen_at_any_depth_and_as_text() -> None:
     """
     imported = house._imported(ast.parse(dedent(source)))
     assert imported == {"hookcli.errors", "hookcli.table", "hookcli.table.Row", "hookcli.commands.app"}
+
+
+def test_what_a_manifest_comes_after_is_no_name_from_outside_and_its_other_strings_are() -> None:
+    tree = ast.parse('CAPABILITY = Capability(name="other", after="one", summary="As `hookcli one`.", page="one")')
+    for own, file, names in (("other", "__init__.py", 2), ("other", "probe.py", 3), ("", "__init__.py", 4)):
+        found = house.House(["one", "other"])
+        house._add_names(found, tree, [""], house.PACKAGE / file, own)
+        assert len(found.names_outside) == names

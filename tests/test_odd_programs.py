@@ -19,11 +19,11 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, stack_module
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.graph import GraphProbe
 from hookcli.probes.inventory import InventoryProbe
-from hookcli.probes.trace import TraceProbe
 
 WIDTH = 4
 PROBES: dict[str, Callable[[], Probe]] = {"graph": GraphProbe, "trace": TraceProbe, "grads": GradsProbe}

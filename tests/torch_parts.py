@@ -36,9 +36,9 @@ def _capture() -> list[str]:
     import torch
 
     import hookcli
+    from hookcli.capabilities.trace.probe import TraceProbe
     from hookcli.hooks.kinds import HookKind
     from hookcli.probes.grads import GradsProbe
-    from hookcli.probes.trace import TraceProbe
 
     notes: list[str] = []
 

@@ -9,9 +9,7 @@ _CORE = {
     "activations": "Show statistics of every module's outputs.",
     "inputs": "Show statistics of every module's inputs.",
     "grads": "Show statistics of gradients, in order of arrival.",
-    "graph": "Show the autograd graph, node by node, as backward runs it.",
     "flow": "Show how tensors flow forward; draw the architecture.",
-    "trace": "Show every hook that fires, in order, with time and memory.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
@@ -24,7 +22,7 @@ _CORE = {
 }
 _QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "flow", "hooks", "models"),
-    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
+    "What flows through it, forward and backward?": ("activations", "inputs", "grads"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "What causes its results, and did a change alter them?": ("diff",),
     "What happens while it trains?": ("run", "show"),

@@ -63,29 +63,29 @@ class HookInfo:
     """The command that shows it, "" if a capability's does."""
 
 
-def _module(name: str, fires: str, command: str = "trace") -> HookInfo:
+def _module(name: str, fires: str, command: str = "") -> HookInfo:
     return HookInfo(name, fires, f"nn.Module.register_{name}_hook", command)
 
 
-def _any_module(name: str, fires: str, command: str = "trace --global") -> HookInfo:
+def _any_module(name: str, fires: str) -> HookInfo:
     named = name if name.endswith("registration") else f"{name}, global"
-    return HookInfo(named, fires, f"nn.modules.module.register_module_{name}_hook", command)
+    return HookInfo(named, fires, f"nn.modules.module.register_module_{name}_hook")
 
 
 def _optimizer(name: str, fires: str) -> HookInfo:
-    return HookInfo(f"optimizer_{name}", fires, f"optim.Optimizer.register_{name}_hook", "trace")
+    return HookInfo(f"optimizer_{name}", fires, f"optim.Optimizer.register_{name}_hook")
 
 
 def _any_optimizer(name: str, fires: str) -> HookInfo:
     call = f"optim.optimizer.register_optimizer_{name}_hook"
-    return HookInfo(f"optimizer_{name}, global", fires, call, "trace --global")
+    return HookInfo(f"optimizer_{name}, global", fires, call)
 
 
 _A, _TENSOR = "autograd.graph.", "Tensor.register_hook"
 _HOOKS = (
-    _any_module("module_registration", "a submodule is assigned", "trace"),
-    _any_module("parameter_registration", "a parameter is assigned", "trace"),
-    _any_module("buffer_registration", "a buffer is assigned", "trace"),
+    _any_module("module_registration", "a submodule is assigned"),
+    _any_module("parameter_registration", "a parameter is assigned"),
+    _any_module("buffer_registration", "a buffer is assigned"),
     _module("forward_pre", "before a module's forward", "inputs"),
     _module("forward", "after a module's forward", "activations"),
     _any_module("forward_pre", "before any module's forward"),
@@ -102,7 +102,7 @@ _HOOKS = (
     ),
     HookInfo("tensor_grad_output", "the gradient of what a module returned has arrived", _TENSOR, "grads --of outputs"),
     HookInfo("tensor_grad_input", "the gradient of what a module received has arrived", _TENSOR, "grads --of inputs"),
-    HookInfo("tensor_grad_parameter", "before a parameter's .grad is added to", _TENSOR, "trace"),
+    HookInfo("tensor_grad_parameter", "before a parameter's .grad is added to", _TENSOR),
     HookInfo(
         "post_accumulate_grad",
         "after a parameter's .grad was added to",
@@ -113,20 +113,18 @@ _HOOKS = (
         "multi_grad",
         "all gradients of a group have arrived (of a module's parameters)",
         f"{_A}register_multi_grad_hook",
-        "trace",
     ),
-    HookInfo("node_creation", "an operation makes a node (torch 2.14)", f"{_A}node_creation_hook", "graph"),
-    HookInfo("node_pre", "before an autograd node runs", f"{_A}Node.register_prehook", "graph"),
-    HookInfo("node", "after an autograd node ran", f"{_A}Node.register_hook", "graph"),
+    HookInfo("node_creation", "an operation makes a node (torch 2.14)", f"{_A}node_creation_hook"),
+    HookInfo("node_pre", "before an autograd node runs", f"{_A}Node.register_prehook"),
+    HookInfo("node", "after an autograd node ran", f"{_A}Node.register_hook"),
     HookInfo(
         "node, of a parameter",
         "around the addition to .grad (AccumulateGrad)",
         f"{_A}get_gradient_edge(p).node.register_hook",
-        "graph",
     ),
-    HookInfo("engine_callback", "a backward pass is over", f"{_A}queue_callback", "trace"),
-    HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_A}saved_tensors_hooks", "trace"),
-    HookInfo("saved_tensor_unpack", "backward fetches a kept tensor", f"{_A}saved_tensors_hooks", "trace"),
+    HookInfo("engine_callback", "a backward pass is over", f"{_A}queue_callback"),
+    HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_A}saved_tensors_hooks"),
+    HookInfo("saved_tensor_unpack", "backward fetches a kept tensor", f"{_A}saved_tensors_hooks"),
     _optimizer("step_pre", "before an optimizer's step"),
     _optimizer("step_post", "after an optimizer's step"),
     _any_optimizer("step_pre", "before any optimizer's step"),
@@ -152,16 +150,15 @@ _HOOKS = (
     HookInfo("package extern", "a module stays outside a package", "PackageExporter.register_extern_hook"),
     HookInfo("package intern", "a module goes into a package", "PackageExporter.register_intern_hook"),
     HookInfo("package mock", "a module is replaced by a mock", "PackageExporter.register_mock_hook"),
-    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook", "graph --native --call grad"),
-    HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook", "graph --native"),
-    HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook", "graph --native"),
+    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook"),
+    HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook"),
+    HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook"),
     HookInfo(
         "C++ capture",
         "torch.autograd.grad takes a gradient (deprecated upstream)",
         "Capture::DO_NOT_USE_DEPRECATED_register_capture_hook",
-        "graph --native --call grad",
     ),
-    HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback", "graph --native"),
+    HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback"),
 )
 _SHOWN = {kind: command for one in capabilities() for kind, command in one.hooks.items()}
 HOOKS = tuple(replace(hook, command=_SHOWN.get(hook.name, hook.command)) for hook in _HOOKS)

@@ -20,8 +20,6 @@ _CORE = {
         "inputs": "hookcli.probes.activations:InputsProbe",
         "activations": "hookcli.probes.activations:ActivationsProbe",
         "grads": "hookcli.probes.grads:GradsProbe",
-        "graph": "hookcli.probes.graph:GraphProbe",
-        "trace": "hookcli.probes.trace:TraceProbe",
         "flow": "hookcli.probes.flow:FlowProbe",
     },
     "reporters": {

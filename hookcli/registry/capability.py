@@ -91,6 +91,14 @@ class Capability:
     """What its command shows beyond the reports of others, by their command: a few words below those."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    """What its command tells beyond notes of the core, by their subject: words in brackets behind such a note."""
+    pictures: Sequence[str] = ()
+    """The kinds of pictures that its reports can be drawn as, for formats that only some commands have: "moments"."""
+    drawing: str = ""
+    """How --format dot, svg and png draw its reports: a function of a `graphviz.Digraph`, a report and its depth."""
+    drawn: Sequence[str] = ()
+    """The columns by which a report that is drawn so is known."""
     distribution: str = "hookcli"
     """The distribution that provides it; found, not given."""
 
@@ -113,7 +121,8 @@ def load_text(target: str) -> Any:
 
 @cache
 def capabilities() -> Sequence[Capability]:
-    """All capabilities: hookcli's own, then those of other distributions, each in the order of their names.
+    """All capabilities: hookcli's own, then those of other distributions, each in the order of their names, but one
+    that comes `after` another behind that.
 
     A manifest of another distribution that can't be read is left out, and `broken` says why. Of two with one name the
     first is taken; `require_no_two` raises.
@@ -136,7 +145,18 @@ def capabilities() -> Sequence[Capability]:
             owners = f"{by_name[one.name].distribution} and {one.distribution}"
             _ambiguous.append(f"capability {one.name!r} is ambiguous: {owners} both bring it; uninstall one")
         by_name.setdefault(one.name, one)
-    return tuple(by_name.values())
+    return each_after_its_own(by_name)
+
+
+def each_after_its_own(by_name: Mapping[str, Capability]) -> tuple[Capability, ...]:
+    """The capabilities in this order, but each behind the one that it comes `after`."""
+    ordered: dict[str, Capability] = {}
+    for one in by_name.values():
+        chain = [one]
+        while (before := by_name.get(chain[-1].after)) and before not in chain:
+            chain.append(before)
+        ordered |= {each.name: each for each in reversed(chain)}
+    return tuple(ordered.values())
 
 
 def _unloaded(named: str, error: BaseException) -> PluginError:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from hookcli.registry.capability import capabilities
 from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
 from hookcli.table import Report, Row, strict
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import TRACE_DETAILS
+from hookcli.table.columns.layouts import EVENT_DETAILS
 from hookcli.table.grouping import View
 
 # The kind that opens a span and the kind that closes it, each pair on a separate track; other kinds are instants.
@@ -33,7 +34,7 @@ class ChromeReporter(Reporter):
     """Modules and autograd nodes as spans, every other firing as an instant."""
 
     needs = ("us", "kind")
-    command = "hookcli trace"
+    commands = tuple(f"hookcli {one.name}" for one in capabilities() if "spans" in one.pictures)
     then = "open it at https://ui.perfetto.dev"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
@@ -44,7 +45,7 @@ class ChromeReporter(Reporter):
 
 
 def _events(report: Report, process: int) -> Iterator[dict[str, object]]:
-    yield _name("process_name", process, 0, f"hookcli trace {report.model}")
+    yield _name("process_name", process, 0, f"hookcli {report.probe} {report.model}")
     for thread, track in enumerate(_TRACKS):
         yield _name("thread_name", process, thread, track)
     # Requested kinds that did not fire are in `skipped`.
@@ -92,5 +93,5 @@ def _title(row: Row) -> str:
 
 
 def _details(row: Row) -> dict[str, object]:
-    keys = (*names(TRACE_DETAILS), "edited")
+    keys = (*names(EVENT_DETAILS), "edited")
     return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0)}

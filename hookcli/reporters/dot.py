@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from graphviz import Digraph, escape, nohtml
+from graphviz import Digraph, escape
 
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
+from hookcli.reporters.drawings import DRAWINGS, drawing_of
+from hookcli.reporters.framed import draw_framed, safe
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
 from hookcli.table.names import Levels
 from hookcli.table.printable import printable
 
-T = TypeVar("T")
 _NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
 _TITLE = {"labelloc": "t", "fontname": "Helvetica"}
-_CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
 _OF_FLOW = {"fontname": "Helvetica", "fontsize": "8", "fontcolor": "gray40", "color": "gray40", "arrowsize": "0.6"}
 _LOOKS = {
     "function": {"style": "filled,rounded", "fillcolor": "lightblue", "color": "lightblue4", "height": "0.3"},
@@ -37,8 +36,8 @@ class DotReporter(Reporter):
 
     suffixes = (".dot", ".gv")
     then = "`dot -Tsvg -O {path}` draws it"
-    needs_one = (("id", "next"), ("id", "inputs"))
-    commands = ("hookcli graph", "hookcli flow")
+    needs_one = (*(one.needs for one in DRAWINGS), ("id", "inputs"))
+    commands = (*(one.command for one in DRAWINGS), "hookcli flow")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a graph per report."""
@@ -49,104 +48,9 @@ def drawn_graph(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report, or its flow of tensors."""
     report = printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(_safe(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
-    if "inputs" in {column.name for column in report.columns}.union(*(row.values for row in report.rows[:1])):
-        _draw_flow(graph, report, depth)
-    else:
-        _draw_autograd(graph, report.rows, math.inf if depth is None else depth)
+    graph = Digraph(safe(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
+    (drawing_of(report) or _draw_flow)(graph, report, depth)
     return graph
-
-
-def _safe(name: str) -> str:
-    """Escape a name for Graphviz, which reads angle brackets as HTML and backslashes as escapes."""
-    found: str = nohtml(name.replace("\\", "%5C"))
-    return found
-
-
-def _draw_framed(
-    graph: Digraph,
-    nodes: Sequence[T],
-    frame_of: Callable[[T, int], str | None],
-    draw: Callable[[Digraph, T, str], object],
-    around: str = "",
-    depth: int = 1,
-) -> None:
-    """Draw the nodes that lie in the module `around` itself, and the others in frames of its parts.
-
-    `frame_of(node, depth)` is the module at this depth that a node lies in; None for a node that lies in none so deep.
-    """
-    parts: dict[str, list[T]] = {}
-    for node in nodes:
-        if (inner := frame_of(node, depth)) is None:
-            draw(graph, node, around)
-        else:
-            parts.setdefault(inner, []).append(node)
-    for fqn, inside in parts.items():
-        with graph.subgraph(name=_safe(f"cluster_{fqn}"), graph_attr={"label": escape(fqn), **_CLUSTER}) as frame:
-            _draw_framed(frame, inside, frame_of, draw, fqn, depth + 1)
-
-
-# The autograd graph.
-
-
-def _draw_autograd(graph: Digraph, rows: Sequence[Row], depth: float) -> None:
-    if math.isinf(depth):
-        _draw_framed(graph, rows, _module_at, _draw_node)
-        names = {row["id"]: str(row["id"]) for row in rows}
-    else:
-        names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in rows}
-        _draw_groups(graph, rows, names)
-    for start, end in dict.fromkeys(_edges(rows, names)):
-        graph.edge(_node_id(start), _node_id(end))
-
-
-def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, str]]:
-    for row in rows:
-        for after in row["next"]:
-            if after in names and names[row["id"]] != names[after]:
-                yield names[row["id"]], names[after]
-
-
-def _node_id(name: str) -> str:
-    """Escape the name of a node, in which a colon would begin a port."""
-    return _safe(name.replace(":", "%3A"))
-
-
-def _owner(row: Row) -> list[str]:
-    """Return the parts of the name of a node's module."""
-    parts = row.fqn.split(".") if row.fqn else []
-    return parts[:-1] if row["node"] == "AccumulateGrad" else parts
-
-
-def _module_at(row: Row, depth: int) -> str | None:
-    parts = _owner(row)
-    return ".".join(parts[:depth]) if len(parts) >= depth else None
-
-
-def _draw_node(graph: Digraph, row: Row, _: str) -> None:
-    parameter = row.fqn if row["node"] == "AccumulateGrad" else ""
-    shape = formatting.shape(row["in_shape"]) if row["in_shape"] else ""
-    l2 = f"l2 {formatting.number(row['l2'])}" if row.stats else str(row.get("note", ""))
-    lines = filter(None, (row["node"], parameter, shape, l2))
-    graph.node(str(row["id"]), escape("\n".join(lines)), **_look(row))
-
-
-def _look(row: Row) -> dict[str, str]:
-    if not row["fired"]:
-        return {"style": "dashed,rounded", "fontcolor": "gray50"}
-    if row["fired"] > 1:
-        return {"penwidth": "2"}
-    return {"fillcolor": "lightblue"} if row["node"] == "AccumulateGrad" else {}
-
-
-def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> None:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(names[row["id"]], []).append(row)
-    for name, members in groups.items():
-        spent = sum(row["us"] or 0 for row in members)
-        count = f"{len(members)} node{'s' if members[1:] else ''}"
-        graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))
 
 
 # The forward flow of tensors.
@@ -177,7 +81,7 @@ def _draw_flow(graph: Digraph, report: Report, depth: float | None) -> None:
         is_function = box.is_call and box.rows[0]["kind"] == "function"
         return owner if owner != around and (owner != box.fqn or is_function) else None
 
-    _draw_framed(graph, boxes, frame_of, _draw_box)
+    draw_framed(graph, boxes, frame_of, _draw_box)
     for (start, end), shapes in _arrows(boxes).items():
         graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
 

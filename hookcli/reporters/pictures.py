@@ -10,18 +10,21 @@ from typing import Literal
 from hookcli.errors import UsageError
 from hookcli.reporters import distributions, moments, step_figures
 from hookcli.reporters.base import Exporter, Reporter, drawing, require
+from hookcli.reporters.drawings import DRAWINGS
 from hookcli.table import Column, Report
 from hookcli.table.grouping import View
 
 Form = Literal["svg", "png"]
 _PICTURES: dict[str, tuple[tuple[str, ...], str]] = {
-    "graph": (("id", "next"), "hookcli graph"),
+    **{one.command: (one.needs, one.command) for one in DRAWINGS},
     "flow": (("id", "inputs"), "hookcli flow"),
     "steps": (step_figures.WHERE, "hookcli show --over-time"),
     "moments": (moments.NEEDS, ""),
     "histograms": (distributions.NEEDS, "hookcli activations --hist"),
 }
-"""Kinds of pictures: the columns of the reports that each shows, and the core's command that makes such reports."""
+"""Kinds of pictures: the columns of the reports that each shows, and the command that makes such reports, if it is one
+of the core or a drawing's."""
+_GRAPHS = (*(one.command for one in DRAWINGS), "flow")
 
 
 class _Drawn:
@@ -36,7 +39,7 @@ class _Drawn:
         """Raise UsageError if reports with these columns can't be drawn here, since a library is missing."""
         names = {column.name for column in columns}
         kind = next((kind for kind, (needs, _) in _PICTURES.items() if names.issuperset(needs)), None)
-        if kind in ("graph", "flow") and shutil.which("dot") is None:
+        if kind in _GRAPHS and shutil.which("dot") is None:
             advice = "--format dot works without it"
             raise UsageError(f"--format {self.form}: needs Graphviz, whose `dot` is not on PATH; {advice}")
         if kind in ("steps", "moments", "histograms"):
@@ -47,7 +50,7 @@ class _Drawn:
         if not reports:
             return b""
         kind = _kind(reports)
-        if kind in ("graph", "flow"):
+        if kind in _GRAPHS:
             from hookcli.reporters.dot import drawn_graph  # which imports Graphviz's package
 
             return b"".join(drawn_graph(report, view.depth).pipe(format=self.form) for report in reports)

@@ -90,7 +90,8 @@ class Compilation:
         sizes = " and ".join(filter(None, [", ".join(map(str, self.batches[:-1])), *map(str, self.batches[-1:])]))
         on = f", on {'batches' if self.batches[1:] else 'a batch'} of {sizes}" if self.batches else ""
         how = self.backend or "as the model is compiled"
-        return f"torch.compile ({how}): {counted(self.graphs, 'graph')}, {clock(self.seconds)} of compilation{on}"
+        graphs = counted(self.graphs, "graph")  # another word
+        return f"torch.compile ({how}): {graphs}, {clock(self.seconds)} of compilation{on}"
 
     @property
     def recompilations(self) -> int:
@@ -102,7 +103,7 @@ class Compilation:
         """
         limit = [one for one in self.eager if one.limit]
         left = [one for one in self.eager if not one.limit]
-        parts = [counted(self.graphs, "graph")]
+        parts = [counted(self.graphs, "graph")]  # another word
         for items, number, what in (
             (self.breaks, len(self.breaks), "graph break"),
             (self.recompiled, self.recompilations, "recompilation"),

@@ -97,7 +97,7 @@ def _is_hooks(value: Any) -> bool:
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
 COMPLETE = (
-    *("shapes", "graph", "trace"),
+    *("shapes", "timeline"),
     *(name for one in capabilities() if one.complete for name in (one.name, *one.reports)),
 )
 """Probes whose rows have all columns."""

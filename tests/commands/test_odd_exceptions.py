@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.errors import ModelError, in_brief, message_of, shortened
 from hookcli.hooks.full_backward import refuses_full_backward
 from hookcli.probes.parameters import SettingsProbe
-from hookcli.probes.trace import TraceProbe
 
 Cli = Callable[..., Any]
 

@@ -10,9 +10,9 @@ from support import Hand
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.engine.setting import META, Setting
 from hookcli.errors import ModelError
-from hookcli.probes.trace import TraceProbe
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.sources.finding import find_recipe
 

@@ -12,11 +12,11 @@ from support import Hand, equal
 from torch import nn
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.errors import UsageError
 from hookcli.hooks.kinds import FULL_BACKWARD, SAVED_TENSOR
 from hookcli.hooks.native import build
-from hookcli.probes.graph import GraphProbe
-from hookcli.probes.trace import TraceProbe
 
 
 def test_a_graph_of_the_callers_survives_a_step_and_a_round_trip() -> None:

@@ -15,10 +15,10 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import prune
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.engine.capture import capture
 from hookcli.hooks.existing import EVERY_MODULE, EVERY_OPTIMIZER, STALE, ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
-from hookcli.probes.trace import TraceProbe
 
 
 def brief(found: list[ExistingHook]) -> list[tuple[str, str, int, str]]:

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.engine.probing import parse_edits
 from hookcli.errors import ModelError
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import FULL_BACKWARD, SAVED_TENSOR, HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.trace import TraceProbe
 
 
 class Unused(nn.Module):

@@ -11,7 +11,7 @@ from support import untouched
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.probes.graph import GraphProbe
+from hookcli.capabilities.graph.probe import GraphProbe
 
 # Transforms inside of a forward.
 

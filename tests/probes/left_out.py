@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from hookcli import capture
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.trace import TraceProbe
 from hookcli.table import Report
 
 PROBES: dict[str, Any] = {

@@ -11,9 +11,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.engine.capture import capture
 from hookcli.hooks.kinds import HookKind
-from hookcli.probes.trace import TraceProbe
 
 SAVED = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
 ROWS, WIDTH = 64, 32

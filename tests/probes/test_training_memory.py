@@ -13,11 +13,11 @@ from support import untouched
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.engine.capture import capture
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.shapes import ShapesProbe
-from hookcli.probes.trace import TraceProbe
 from hookcli.reporters.footer import totals_line
 from hookcli.table import Report
 

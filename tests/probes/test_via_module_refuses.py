@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hookcli import capture
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.errors import ModelError, UsageError
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.trace import TraceProbe
 from hookcli.table import Report
 
 

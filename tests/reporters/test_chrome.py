@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.errors import ModelError
 from hookcli.hooks.kinds import HookKind
-from hookcli.probes.trace import TraceProbe
 from hookcli.reporters.chrome import ChromeReporter
 from hookcli.table import Report, Row
 from hookcli.table.grouping import View

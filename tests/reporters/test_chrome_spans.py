@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.hooks.kinds import HookKind
-from hookcli.probes.trace import TraceProbe
 from hookcli.reporters.chrome import ChromeReporter
 from hookcli.table.grouping import View
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from reporters.graph_reports import Cli
-from reporters.test_graph_formats import plain
+from reporters.graph_reports import Cli, plain
 from torch import Tensor, nn
 
 from hookcli import capture

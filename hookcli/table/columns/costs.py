@@ -51,7 +51,6 @@ COSTS = (
     Column("written_bytes", "Written", drop=20, full="Bytes written", **_BYTES, **_MOVED),
     Column("bytes", "Bytes", bar=Bar.PAGE, drop=45, **_BYTES),
     Column("size", "Bytes", "bytes", Kind.COUNT, bar=Bar.PAGE),
-    Column("fired", "Fired", "times", Kind.COUNT),
     Column("us", "µs", "microseconds", Kind.MICROSECONDS, bar=Bar.PAGE, drop=47),
     *TIMES,
     *SIDE_TIMES,

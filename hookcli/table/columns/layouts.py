@@ -8,7 +8,7 @@ from dataclasses import replace
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
-from hookcli.table.columns.statistics import OUT_COLUMNS, STATS_COLUMNS
+from hookcli.table.columns.statistics import STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
 SHAPES = (
@@ -27,19 +27,8 @@ PARAMETERS = (
     *columns_named("fqn", "kind", "type", "index", "shape", "dtype", "requires_grad", fqn="Name"),
     *STATS_COLUMNS,
 )
-GRAPH = (
-    *columns_named("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", fqn="Made by"),
-    *STATS_COLUMNS,
-    *OUT_COLUMNS,
-    *columns_named("us", "id", "next"),
-)
-TRACE = columns_named(
-    *("index", "us", "kind", "fqn", "type", "call", "pass", "path", "name", "shape", "dtype", "bytes", "kept"),
-    fqn="Where",
-    name="What",
-)
-TRACE_DETAILS = tuple(column for column in TRACE if column.name not in ("index", "us", "pass"))
-"""Columns of a trace that an event's place in a picture does not show."""
+EVENT_DETAILS = columns_named("kind", "fqn", "type", "call", "path", "name", "shape", "dtype", "bytes", "kept")
+"""Columns of an event that its place in a picture does not show."""
 
 
 def leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ...]:

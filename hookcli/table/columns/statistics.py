@@ -96,8 +96,6 @@ STATISTICS = (
     Column("shape", "Shape", kind=Kind.SHAPE, alike=True, drop=29),
     Column("input_shape", "Input", kind=Kind.SHAPE, per_call=True, alike=True, drop=21, aside=("modules",)),
     Column("output_shape", "Output", kind=Kind.SHAPE, alike=True),
-    Column("in_shape", "Gradient in", kind=Kind.SHAPE, drop=43),
-    Column("out_shape", "Gradient out", kind=Kind.SHAPE, drop=41),
     Column("dtype", "Dtype", kind=Kind.TEXT, usual="float32", alike=True, drop=15),
     Column("requires_grad", "Requires grad", kind=Kind.FLAG, aside=("parameters",)),
     Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE, merge=Merge.MOST, lowest_of="effective_rank"),

@@ -11,8 +11,8 @@ from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
 from hookcli import capture
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.trace import TraceProbe
 
 
 @pytest.mark.usefixtures("way")

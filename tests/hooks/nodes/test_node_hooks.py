@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import Hand, untouched
+from support import Hand, exact_only, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 from torch.nn.functional import gelu, relu
@@ -17,8 +17,6 @@ from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.node_hooks import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
-
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 
 class Square(torch.autograd.Function):

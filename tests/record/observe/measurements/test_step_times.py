@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from observing import observed, report, rows
-from probes.traced import exact_only
 from record.observe.measurements.slow import (
     BACKWARD,
     DATA,
@@ -23,6 +22,7 @@ from record.observe.measurements.slow import (
     now,
     take,
 )
+from support import exact_only
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 

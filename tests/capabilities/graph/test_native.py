@@ -11,8 +11,8 @@ import torch
 from support import Hand, Shared, assert_stats, swept, untouched
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
 from hookcli.cli import main
-from hookcli.probes.graph import GraphProbe
 from hookcli.table import Row, TensorStats
 
 EXACT = ("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", "next")

@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from functools import partial
 
+from hookcli.capabilities.trace.layout import COLUMNS as COLUMNS
 from hookcli.commands.option_fields import choice, option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions
 from hookcli.commands.probe_command import inspect_model
@@ -17,14 +18,12 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.option_values import OPTIMIZERS
 from hookcli.registry import load
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns.layouts import TRACE
 
 EXAMPLES = (
     "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",
     "hookcli trace resnet18 --summary --sort -kept",
     "hookcli trace resnet18 --format chrome --output trace.json",
 )
-COLUMNS = TRACE
 FIRST = "kinds summary loss weights input depth match columns sort format output"
 
 

@@ -1,15 +1,14 @@
-"""Graph and trace when only a part of the model was asked for, and when a program runs its own step."""
+"""The graph when only a part of the model was asked for, and when a program runs its own step."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from support import Hand, Shared, untouched
+from support import Hand, Shared
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
 from hookcli.hooks.native import build
-from hookcli.probes.graph import GraphProbe
-from hookcli.probes.trace import TraceProbe
 from hookcli.table import Report
 
 X = torch.tensor([[1.0, 2.0], [-1.0, 0.25]])
@@ -38,19 +37,6 @@ def test_a_parameter_is_selected_with_its_module_or_by_its_own_name() -> None:
     by_name = hookcli.capture(Hand(), X, ["graph"], select=lambda fqn, module: fqn == "out.weight")[0]
     assert {row.fqn for row in by_module.rows} == {"out", "out.weight"}
     assert nodes(by_name) == [("AccumulateGrad", "out.weight", 1)]
-
-
-def test_a_trace_of_one_module_has_its_events_alone() -> None:
-    model = Hand()
-    probe = TraceProbe()
-    with untouched(model, buffers=False):
-        report = hookcli.capture(
-            model, X, [probe], select=lambda fqn, m: fqn == "first", step=hookcli.Step(optimizer="sgd")
-        )[0]
-    places = {row.fqn for row in report.rows if row["kind"] not in ("engine_callback",) and "optim" not in row["kind"]}
-    assert places == {"first", "first.weight", "first.bias"}
-    kept = [row for row in report.rows if row["kind"] == "saved_tensor_pack"]
-    assert [(row["shape"], row["kept"]) for row in kept] == [([2, 2], 16)]  # its input, 2x2 of float32
 
 
 @pytest.mark.parametrize("native", NATIVE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from probes.traced import WHOLE, events, traced
+from capabilities.trace.traced import WHOLE, events, traced
 from support import Hand, Nested, untouched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint

@@ -137,3 +137,30 @@ def test_a_detector_with_targets(cli: Cli) -> None:
     report = read(cli("trace", *DETECTOR, "--arg", "weights_backbone=null", "--format", "json"))
     assert report["totals"]["kept_bytes"] > 0 and not torch.is_inference_mode_enabled()
     assert {"post_accumulate_grad", "saved_tensor_pack"} <= {row["kind"] for row in report["rows"]}
+
+
+MISTAKES: dict[tuple[str, ...], str] = {
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd'; did you mean forward",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward,nod"): "unknown --kinds 'nod'; did you mean node",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", ","): "--kinds: name at least one",
+    ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam'; did you mean adamw?",
+    ("trace", "own.py:Plain", "-i", "3x4", "--global", "--summary"): "--global and --summary",
+    ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "(this report has no column us or kind)",
+    ("trace", "own.py:Plain", "-i", "3x4", "--format", "dot"): "only for `hookcli graph`",
+    ("trace", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
+    ("trace", "own.py:Frees", "-i", "3x4"): "the graph was freed by an earlier backward",
+    ("trace", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
+    ("trace", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
+    ("trace", *NET, "--kinds", "full_backward"): "a full backward hook has made a view, which PyTorch refuses",
+    ("trace", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64", "--kinds", "node"): "no gradients",
+}
+
+
+@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+def test_mistakes_get_a_clear_line(cli: Cli, own: Path, argv: tuple[str, ...]) -> None:
+    before = global_hooks()
+    ran = cli(*argv)
+    lines = ran.err.splitlines()
+    assert ran.code == 2 and lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0]
+    assert len(lines) <= 2 and "Traceback" not in ran.err
+    assert global_hooks() == before

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from hookcli.capabilities.trace.layout import COLUMNS
 from hookcli.errors import OneTensorError, RefusedError, StateDictError, message_of
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.full_backward import paths_of_outputs, refuses_full_backward
@@ -25,7 +26,6 @@ from hookcli.probes.shared.call_meters import SavedMemory, recomputed
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped, columns_named
 from hookcli.table.columns import declared
-from hookcli.table.columns.layouts import TRACE
 from hookcli.tensors import tree
 
 
@@ -49,7 +49,7 @@ class TraceProbe(Probe):
         self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
         self.grouping = "disjoint" if summary else "events"
         counts = (declared(kind, _heading(kind), "firings") for kind in self.kinds)
-        self.columns = (*columns_named("fqn", "type"), *counts, *columns_named("kept")) if summary else TRACE
+        self.columns = (*columns_named("fqn", "type"), *counts, *columns_named("kept")) if summary else COLUMNS
         self._refused: dict[Skipped, None] = {}
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []

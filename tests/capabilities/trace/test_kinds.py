@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from probes.traced import WHOLE, exact_only, traced
-from support import Hand, Nested, hooks_on
+from capabilities.trace.traced import WHOLE, traced
+from support import Hand, Nested, exact_only, hooks_on
 from torch import Tensor, nn
 from torch.autograd import graph
 
 import hookcli
+from hookcli.capabilities.trace import probe as trace
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.errors import ModelError
 from hookcli.hooks.kinds import REGISTRATION, HookKind
-from hookcli.probes import trace
-from hookcli.probes.trace import TraceProbe
 
 
 @exact_only

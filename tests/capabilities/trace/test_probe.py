@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from probes.traced import WHOLE, Event, events, exact_only, traced
-from support import Hand, Shared, gradients, untouched
+from capabilities.trace.traced import WHOLE, Event, events, traced
+from support import Hand, Shared, exact_only, gradients, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 
+import hookcli
 from hookcli.hooks.kinds import FULL_BACKWARD, REGISTRATION, HookKind
 
 # Public since torch 2.15; here without hookcli's lookup, which is what is tested.
@@ -225,3 +226,16 @@ def test_gradients_are_those_without_hooks() -> None:
     with untouched(model), gradients(model) as seen:
         traced(model, x, *kinds, **WHOLE)
     assert plain.keys() == seen.keys() and all(torch.equal(plain[name], seen[name]) for name in plain)
+
+
+def test_a_trace_of_one_module_has_its_events_alone() -> None:
+    model = Hand()
+    x = torch.tensor([[1.0, 2.0], [-1.0, 0.25]])
+    with untouched(model, buffers=False):
+        report = hookcli.capture(
+            model, x, ["trace"], select=lambda fqn, m: fqn == "first", step=hookcli.Step(optimizer="sgd")
+        )[0]
+    places = {row.fqn for row in report.rows if row["kind"] not in ("engine_callback",) and "optim" not in row["kind"]}
+    assert places == {"first", "first.weight", "first.bias"}
+    kept = [row for row in report.rows if row["kind"] == "saved_tensor_pack"]
+    assert [(row["shape"], row["kept"]) for row in kept] == [([2, 2], 16)]  # its input, 2x2 of float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hookcli.capabilities.graph.layout import COLUMNS as COLUMNS
 from hookcli.commands.option_fields import choice, option
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions
 from hookcli.commands.output import remark
@@ -12,14 +13,12 @@ from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.run_options import PassesOptions
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
-from hookcli.table.columns.layouts import GRAPH
 
 EXAMPLES = (
     "hookcli graph resnet18 --depth all --sort -us",
     "hookcli graph net.py:Net --input 2x8 --format svg --output graph.svg",
     "hookcli graph resnet50 --depth 1 --format dot",
 )
-COLUMNS = GRAPH
 FIRST = "native loss weights input depth match columns sort format output"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from probes.graph_models import Conv, X, by_hand, exact_only, out_stats, taken
-from support import Hand, assert_stats, float64_stats, gradients, swept, untouched
+from capabilities.graph.models import Conv, X, by_hand, out_stats, taken
+from support import Hand, assert_stats, exact_only, float64_stats, gradients, swept, untouched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

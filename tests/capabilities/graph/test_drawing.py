@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from reporters.graph_reports import Cli, X
+from reporters.graph_reports import Cli, X, plain
 from support import Hand
 from torch import Tensor, nn
 
@@ -48,15 +48,6 @@ def graphed(model: nn.Module, inputs: Any = X, **options: Any) -> Report:
 
 def dot(report: Report, depth: float | None = None) -> str:
     return DotReporter().render([report], View(depth=depth))
-
-
-def plain(source: str) -> tuple[dict[str, str], set[tuple[str, str]]]:
-    """Nodes (with their labels) and edges as Graphviz reads them."""
-    ran = subprocess.run(["dot", "-Tjson0"], input=source, capture_output=True, text=True, check=True)
-    data = json.loads(ran.stdout)
-    names = {item["_gvid"]: item for item in data["objects"] if "nodes" not in item and "subgraphs" not in item}
-    edges = {(names[e["tail"]]["name"], names[e["head"]]["name"]) for e in data.get("edges", [])}
-    return {item["name"]: item["label"] for item in names.values()}, edges
 
 
 def edges_of(report: Report) -> set[tuple[str, str]]:

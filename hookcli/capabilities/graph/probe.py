@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from hookcli.capabilities.graph.layout import COLUMNS
+from hookcli.capabilities.graph.nodes import NativeHooks, PythonHooks, Seen
 from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.native import build
 from hookcli.hooks.node_hooks import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
 from hookcli.table import STATS_KEYS, Row, Skipped, TensorStats
-from hookcli.table.columns.layouts import GRAPH
 from hookcli.tensors.tree import lone
 
 
@@ -29,7 +29,7 @@ class GraphProbe(Probe):
     name = "graph"
     needs_backward = True
     grouping = "disjoint"
-    columns = GRAPH
+    columns = COLUMNS
 
     def __init__(self, native: bool = False, on_build: Callable[[str], None] | None = None) -> None:
         self._native = native

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from torch import nn
-from torch.autograd import graph
 
 import hookcli
+from hookcli.capabilities.trace.probe import TraceProbe
 from hookcli.hooks.kinds import HookKind
-from hookcli.probes.trace import TraceProbe
 from hookcli.table import Report
-
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
-
 
 WHOLE: dict[str, Any] = {"step": hookcli.Step(optimizer="adamw", state_dict=True)}
 

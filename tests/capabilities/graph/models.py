@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd import graph
 
 import hookcli
 from hookcli.table import Report, Row, TensorStats
 
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
-
-
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 
 def taken(model: nn.Module, inputs: Any, **options: Any) -> Report:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from probes.graph_models import Conv, X, by_hand, exact_only, out_stats, taken
-from support import Hand, Shared, assert_stats, float64_stats, untouched
+from capabilities.graph.models import Conv, X, by_hand, out_stats, taken
+from support import Hand, Shared, assert_stats, exact_only, float64_stats, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 
 import hookcli
+from hookcli.capabilities.graph.probe import GraphProbe
 from hookcli.hooks.native import build as native_build
-from hookcli.probes.graph import GraphProbe
 from hookcli.table import Report
 
 

@@ -6,16 +6,13 @@ import csv
 from pathlib import Path
 
 import pytest
-from commands.graph_nets import NET, OWN, Cli, global_hooks, read
+from commands.graph_nets import OWN, Cli, global_hooks, read
 
 
 @pytest.fixture
 def own(net: Path) -> Path:
     (net / "own.py").write_text(OWN)
     return net
-
-
-# graph
 
 
 def test_graph_in_every_format_of_people(cli: Cli, own: Path) -> None:
@@ -43,7 +40,7 @@ def test_graph_by_grad(cli: Cli, own: Path) -> None:
 
 def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
     """A column of the summary of `trace` is called as this one is."""
-    from hookcli.probes.graph import GraphProbe
+    from hookcli.capabilities.graph.probe import GraphProbe
     from hookcli.reporters import table_columns
     from hookcli.table import Report, Row
     from hookcli.table.grouping import View
@@ -63,19 +60,6 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("graph", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
     ("graph", "own.py:Plain", "-i", "3x4", "--format", "chrome"): "only for `hookcli trace`",
     ("graph", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64"): "no gradients",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd'; did you mean forward",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward,nod"): "unknown --kinds 'nod'; did you mean node",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", ","): "--kinds: name at least one",
-    ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam'; did you mean adamw?",
-    ("trace", "own.py:Plain", "-i", "3x4", "--global", "--summary"): "--global and --summary",
-    ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "(this report has no column us or kind)",
-    ("trace", "own.py:Plain", "-i", "3x4", "--format", "dot"): "only for `hookcli graph`",
-    ("trace", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
-    ("trace", "own.py:Frees", "-i", "3x4"): "the graph was freed by an earlier backward",
-    ("trace", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
-    ("trace", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
-    ("trace", *NET, "--kinds", "full_backward"): "a full backward hook has made a view, which PyTorch refuses",
-    ("trace", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64", "--kinds", "node"): "no gradients",
 }
 
 

@@ -1,0 +1,73 @@
+"""The autograd graph in Graphviz's language."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from graphviz import Digraph, escape
+
+from hookcli.reporters.framed import draw_framed, safe
+from hookcli.table import Report, Row, formatting
+
+
+def draw(graph: Digraph, report: Report, depth: float | None) -> None:
+    """Draw each node in a box for the module that made it; with a depth, one node per module at that depth."""
+    rows = report.rows
+    if depth is None or math.isinf(depth):
+        draw_framed(graph, rows, _module_at, _draw_node)
+        names = {row["id"]: str(row["id"]) for row in rows}
+    else:
+        names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in rows}
+        _draw_groups(graph, rows, names)
+    for start, end in dict.fromkeys(_edges(rows, names)):
+        graph.edge(_node_id(start), _node_id(end))
+
+
+def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        for after in row["next"]:
+            if after in names and names[row["id"]] != names[after]:
+                yield names[row["id"]], names[after]
+
+
+def _node_id(name: str) -> str:
+    """Escape the name of a node, in which a colon would begin a port."""
+    return safe(name.replace(":", "%3A"))
+
+
+def _owner(row: Row) -> list[str]:
+    """Return the parts of the name of a node's module."""
+    parts = row.fqn.split(".") if row.fqn else []
+    return parts[:-1] if row["node"] == "AccumulateGrad" else parts
+
+
+def _module_at(row: Row, depth: int) -> str | None:
+    parts = _owner(row)
+    return ".".join(parts[:depth]) if len(parts) >= depth else None
+
+
+def _draw_node(graph: Digraph, row: Row, _: str) -> None:
+    parameter = row.fqn if row["node"] == "AccumulateGrad" else ""
+    shape = formatting.shape(row["in_shape"]) if row["in_shape"] else ""
+    l2 = f"l2 {formatting.number(row['l2'])}" if row.stats else str(row.get("note", ""))
+    lines = filter(None, (row["node"], parameter, shape, l2))
+    graph.node(str(row["id"]), escape("\n".join(lines)), **_look(row))
+
+
+def _look(row: Row) -> dict[str, str]:
+    if not row["fired"]:
+        return {"style": "dashed,rounded", "fontcolor": "gray50"}
+    if row["fired"] > 1:
+        return {"penwidth": "2"}
+    return {"fillcolor": "lightblue"} if row["node"] == "AccumulateGrad" else {}
+
+
+def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> None:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(names[row["id"]], []).append(row)
+    for name, members in groups.items():
+        spent = sum(row["us"] or 0 for row in members)
+        count = f"{len(members)} node{'s' if members[1:] else ''}"
+        graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))

@@ -1,0 +1,32 @@
+"""Which capabilities draw their reports with Graphviz, and what these must have. Graphviz itself is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hookcli.registry.capability import capabilities, load_text
+from hookcli.table import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A kind of graph: the columns that a report must have, the command that makes such reports, and who draws them."""
+
+    needs: tuple[str, ...]
+    command: str
+    target: str
+
+    def fits(self, report: Report) -> bool:
+        """True if the report has the columns, or its rows the values where a choice of columns has left these out."""
+        names = {column.name for column in report.columns}.union(*(row.values for row in report.rows[:1]))
+        return names.issuperset(self.needs)
+
+
+DRAWINGS = tuple(Drawing(tuple(one.drawn), f"hookcli {one.name}", one.drawing) for one in capabilities() if one.drawing)
+
+
+def drawing_of(report: Report) -> Callable[..., Any] | None:
+    """The function that draws this report; None if it is no graph."""
+    return next((load_text(one.target) for one in DRAWINGS if one.fits(report)), None)
