@@ -93,8 +93,6 @@ class Capability:
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)
     """What its command tells beyond notes of the core, by their subject: words in brackets behind such a note."""
-    pictures: Sequence[str] = ()
-    """The kinds of pictures that its reports can be drawn as, for formats that only some commands have: "moments"."""
     drawing: str = ""
     """How --format dot, svg and png draw its reports: a function of a `graphviz.Digraph`, a report and its depth."""
     drawn: Sequence[str] = ()

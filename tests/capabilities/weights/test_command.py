@@ -94,11 +94,7 @@ def test_a_file(cli: Cli, folder: Path) -> None:
     for name, x in state.items():
         row, expected = found[name], stats(x)
         assert (row["shape"], row["bytes"], row["dtype"]) == (list(x.shape), x.nbytes, str(x.dtype)[6:])
-<<<<<<< HEAD:tests/commands/test_weights.py
         assert (row["mean"], row["l2"]) == pytest.approx((expected.mean, expected.l2), rel=1e-5, abs=1e-6)
-=======
-        assert (row["mean"], row["l2"]) == pytest.approx((expected.mean, expected.l2), rel=1e-6, abs=1e-6)
->>>>>>> memory:tests/capabilities/weights/test_command.py
     norm = torch.linalg.matrix_norm(state["layers.0.weight"].double(), 2).item()
     assert found["layers.0.weight"]["spectral_norm"] == pytest.approx(norm, rel=5e-4)
     assert found["head.bias"]["spectral_norm"] is None
