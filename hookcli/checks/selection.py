@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypedDict
 
 from hookcli import registry
@@ -55,6 +56,12 @@ def find_check(word: str, what: str = "check") -> type[Check]:
 def asked_with(probe: str) -> list[str]:
     """The ids of the checks that need this probe, and run only if they are asked for."""
     return [check.id for check in known_checks() if check.asked_by and probe in check.needs]
+
+
+@cache
+def reading(*kinds: str) -> Sequence[Check]:
+    """The checks that read such lines of a recorded run, at their default thresholds."""
+    return [check() for check in known_checks() if check.reads and {*kinds}.issuperset(check.reads)]
 
 
 def choose(

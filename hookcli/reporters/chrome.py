@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from hookcli.registry.capability import capabilities
-from hookcli.reporters.base import Reporter
+from hookcli.reporters.base import Reporter, drawing
 from hookcli.system.escaping import visible_json
 from hookcli.table import Report, Row, strict
 from hookcli.table.columns import names
@@ -34,7 +33,7 @@ class ChromeReporter(Reporter):
     """Modules and autograd nodes as spans, every other firing as an instant."""
 
     needs = ("us", "kind")
-    commands = tuple(f"hookcli {one.name}" for one in capabilities() if "spans" in one.pictures)
+    commands = drawing("spans")
     then = "open it at https://ui.perfetto.dev"
 
     def render(self, reports: Sequence[Report], view: View) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from hookcli.checks.base import Check
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.replicas import ReplicasDiffer
-from hookcli.checks.selection import known_checks
+from hookcli.checks.selection import reading
 from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.parsing import PART_KINDS
@@ -155,7 +153,7 @@ def findings(
 
 
 def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
-    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *_of_lines()], measured)
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *reading(*PART_KINDS)], measured)
     found_at = report.meta.get("found_at", {})
     early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
     causes = [one for one in early if one.check in LossNotFinite.follows]
@@ -169,12 +167,6 @@ def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> 
     )
     judged |= {"losses": losses.steps} if judged and losses.unknown else {}
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
-
-
-@cache
-def _of_lines() -> Sequence[Check]:
-    """The checks that read the lines of capabilities' parts."""
-    return [check() for check in known_checks() if check.reads and {*PART_KINDS}.issuperset(check.reads)]
 
 
 def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
