@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
-from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.registry.capability import capabilities, load_text
 
 T = TypeVar("T")
 
 
-class StepPart(Protocol):
-    """A recorder's part in one step of a model."""
+@dataclass(frozen=True, slots=True)
+class BegunStep:
+    """A step of a model that is observed, as its first forward begins.
+
+    `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
+    """
+
+    model: str
+    gradients: bool
+    operators: bool
+
+
+class StepPart:
+    """The base of a recorder's part in one step of a model."""
+
+    inside_compiled = False
+    """True if it needs of a module only what it receives and returns, so that it can look inside compiled parts."""
 
     def attach(self, session: HookSession) -> None:
         """Ask for hooks, as the step's first forward begins."""
@@ -25,13 +43,33 @@ class StepPart(Protocol):
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> Sequence[PartLine]:
         """The lines to write before this step, which is over; `scaled`: a GradScaler handles overflows."""
+        return ()
+
+    def found(self, fqn: str, value: NonFinite) -> str:
+        """A search has found the run's first non-finite value, in this step and at this place of the session.
+
+        Returns how to reproduce it, or why that can't be told; "" to say nothing.
+        """
+        return ""
 
 
-class RecorderPart(Protocol):
-    """The part of a capability in a program that is recorded; made anew for each run."""
+class RecorderPart:
+    """The base of the part of a capability in a program that is recorded; made anew for each run."""
 
-    def begin_step(self) -> StepPart:
-        """A step of a model begins whose gradients are measured."""
+    def begin_step(self, step: BegunStep) -> StepPart | None:
+        """A step of a model begins that is observed; None to have no part in it."""
+        return None
+
+
+def make_recorders(plan: RecordingPlan) -> dict[str, RecorderPart]:
+    """The parts of capabilities in a recording with this plan, each named as messages name it."""
+    made = {}
+    for one in capabilities():
+        given = {option.name: plan.of_parts.get(option.name, option.default) for option in one.options}
+        asked = any(given[option.name] != option.default for option in one.options)
+        if one.recorder and (asked or not one.recorded_if_asked):
+            made[one.name.replace("_", "-")] = load_text(one.recorder)(**given)
+    return made
 
 
 class Parts:

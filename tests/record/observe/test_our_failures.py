@@ -21,13 +21,13 @@ from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot
 from hookcli.record.observe.optimizers.parameters import ParameterRows
+from hookcli.record.observe.parts import BegunStep, make_recorders
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep
-from hookcli.registry.capability import capabilities, load_text
 
 
 class Broken(StatsProbe):
@@ -80,7 +80,10 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-OF_CAPABILITIES = [(one.name, type(load_text(one.recorder)().begin_step())) for one in capabilities() if one.recorder]
+OF_CAPABILITIES = {
+    name: type(part.begin_step(BegunStep("Net", gradients=True, operators=False)))
+    for name, part in make_recorders(RecordingPlan()).items()
+}
 PARTS: tuple[tuple[type, str, str], ...] = (
     (ParameterRows, "take_groups", "optimizer"),
     (ParameterRows, "take_unclipped", "optimizer"),
@@ -90,7 +93,11 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (GradsProbe, "report", "grads"),
     (TimeProbe, "attach", "time"),
     (TimeProbe, "rows", "time"),
-    *((kind, method, name) for name, kind in OF_CAPABILITIES for method in ("attach", "backward_over", "lines")),
+    *(
+        (kind, method, name)
+        for name, kind in OF_CAPABILITIES.items()
+        for method in ("attach", "backward_over", "lines")
+    ),
     (Search, "look", "first-bad"),
     (RunningRules, "recorded", "rules"),
 )

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -19,9 +18,8 @@ from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compil
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
 from hookcli.record.observe.measurements.evidence import Evidence
-from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.made_from import MadeFrom
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
@@ -31,7 +29,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
-from hookcli.record.observe.parts import Parts, StepPart
+from hookcli.record.observe.parts import BegunStep, Parts, StepPart
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row, Skipped, columns_named
@@ -82,7 +80,6 @@ class StepMeasurements:
         self._step_parts: dict[str, StepPart] = {}
         self.weights = ""
         self._searched: dict[tuple[str, str], int] = {}
-        self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
         self.watched_operators = model.operators_to_watch(plan)
         session = partial(HookSession, observed, guard=guard, callers_run=True, ops=self.watched_operators)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
@@ -125,11 +122,12 @@ class StepMeasurements:
             if self._plan.ops:
                 self._attach("first-bad", self.session, self.made_from.attach)
         self.session.operators_too = False
-        for part, recorder in self._parts.recorders.items() if gradients else ():
-            self._step_parts[part] = recorder.begin_step()
-            self._attach(part, self.session, self._step_parts[part].attach)
-        if self.keep_bad:
-            self._attach("keep-bad", self.sessions[-1], self.keep_bad.attach)
+        begun = BegunStep(self._model.name, gradients, operators=bool(self._plan.ops))
+        for part, recorder in self._parts.recorders.items():
+            of_step = self._parts.run(self._model.name, part, partial(recorder.begin_step, begun), None)
+            if of_step is not None:
+                self._step_parts[part] = of_step
+                self._attach(part, self.sessions[0 if of_step.inside_compiled else -1], of_step.attach)
 
     def _attach(self, part: str, session: HookSession, attach: Callable[[HookSession], object]) -> None:
         """Attach the hooks of a part, which is left out from then on if it fails."""
@@ -255,6 +253,13 @@ class StepMeasurements:
         if stats and all(s.finite == s.numel for s in stats):
             largest = max((max(abs(s.min), abs(s.max)) for s in stats if s.numel), default=0.0)
             yield f"the model's output was finite, up to {number(largest)}: it begins in the loss function"
+
+    def told(self, fqn: str, value: NonFinite) -> NonFinite:
+        """The first value that is not finite, with what the parts of capabilities say of it."""
+        said = []
+        for part, of_step in self._step_parts.items():
+            said.append(self._parts.run(self._model.name, part, partial(of_step.found, fqn, value), ""))
+        return replace(value, kept="; ".join(filter(None, said)))
 
     # When the step is over.
 

@@ -18,13 +18,12 @@ from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.parts import Parts
+from hookcli.record.observe.parts import Parts, make_recorders
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
-from hookcli.registry.capability import capabilities, load_text
 
 # Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
 _MOST_OPEN = 8
@@ -94,8 +93,7 @@ class OpenSteps:
             self.losses.tell_read, self.losses.at_once = self.rules.loss_read, _READ
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
-        recorders = {one.name: load_text(one.recorder)() for one in capabilities() if one.recorder}
-        self.parts = Parts(self._part_failed, recorders)
+        self.parts = Parts(self._part_failed, make_recorders(plan))
         self._described: set[str] = set()
         self.failed: list[tuple[str, str]] = []
         """Parts of the observation that have failed: the model's name, and a line on it."""
