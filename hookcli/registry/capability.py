@@ -80,6 +80,12 @@ class Capability:
     """The kinds of lines that this part writes into a record, each a `PartLine`."""
     headline: str = ""
     """A function from a record to the line that is said of it first, or "" if nothing is to be said."""
+    headline_first: bool = False
+    """True if this line, on the whole run, comes before those of others."""
+    remark_on_ranks: str = ""
+    """A function from a record of several ranks to a remark below them, or ""."""
+    checks_of_records: Sequence[str] = ()
+    """The ids of those of its checks that judge the record of a whole run: they need "record"."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)

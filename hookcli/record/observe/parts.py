@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from torch import nn
+
 from hookcli.errors import in_brief
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
@@ -13,18 +15,25 @@ from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.registry.capability import capabilities, load_text
+from hookcli.table import Report
+from hookcli.table.meta import Meta
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class BegunStep:
-    """A step of a model that is observed, as its first forward begins.
+    """A step of a model that is observed, before its first forward.
 
+    `module` is the model, and `name` makes its names for parts those of the record. The `probes` are those of the run;
     `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
     """
 
     model: str
+    module: nn.Module
+    name: Callable[[str], str]
+    training: bool
+    probes: Sequence[str]
     gradients: bool
     operators: bool
 
@@ -35,11 +44,18 @@ class StepPart:
     inside_compiled = False
     """True if it needs of a module only what it receives and returns, so that it can look inside compiled parts."""
 
+    digest = ""
+    """The `weights` of the step in the record, by which its ranks are compared; only one part may have it."""
+
     def attach(self, session: HookSession) -> None:
         """Ask for hooks, as the step's first forward begins."""
 
     def backward_over(self) -> None:
         """A backward pass through the model is over."""
+
+    def report(self, meta: Meta, group: Sequence[int]) -> Report | None:
+        """The report of this step, which is over. `group`: the ranks that a wrapper keeps alike, if any does."""
+        return None
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> Sequence[PartLine]:
         """The lines to write before this step, which is over; `scaled`: a GradScaler handles overflows."""

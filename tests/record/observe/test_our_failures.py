@@ -23,7 +23,7 @@ from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Sn
 from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.parts import BegunStep, make_recorders
 from hookcli.record.observe.passes import BackwardPasses, Forwards
-from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.recording_plan import PROBES, RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
@@ -81,7 +81,7 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OF_CAPABILITIES = {
-    name: type(part.begin_step(BegunStep("Net", gradients=True, operators=False)))
+    name: type(part.begin_step(BegunStep("Net", nn.Identity(), str, True, PROBES, gradients=True, operators=False)))
     for name, part in make_recorders(RecordingPlan()).items()
 }
 PARTS: tuple[tuple[type, str, str], ...] = (
