@@ -101,6 +101,8 @@ def test_its_part_has_an_option_of_run(site: Path, net: Path) -> None:
     ran = command(net, paths, "run", "--signs-above=-5", "train.py")
     lines = [json.loads(line) for line in (net / "train.run.jsonl").read_text().splitlines()]
     assert [line["positive"] for line in lines if line["line"] == "signs"] == [8, 8, 8], ran.stderr
+    ran = command(net, paths, "run", "--every", "2", "train.py")
+    assert "signs were counted in 2 of 3 steps" in ran.stderr
     ran = command(net, paths, "run", "--signs-above=some", "train.py")
     assert ran.returncode == 2 and "--signs-above some: give a number" in ran.stderr
     watched = "import torch, hookcli, net\nwith hookcli.watch(net.Net(), every=1, signs_above='some'): pass"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
+from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.table import Report
@@ -70,11 +73,37 @@ class StepPart:
 
 
 class RecorderPart:
-    """The base of the part of a capability in a program that is recorded; made anew for each run."""
+    """The base of a part in a program that is recorded; made anew for each run.
+
+    It is told of those events alone for which it has a method of its own. A run with a part that hears of steps or
+    their losses follows each step.
+    """
 
     def begin_step(self, step: BegunStep) -> StepPart | None:
         """A step of a model begins that is observed; None to have no part in it."""
         return None
+
+    def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
+        """A backward pass that leaves gradients in parameters begins in this thread; its loss was scaled by `scale`."""
+
+    def backward_over(self, models: Iterable[ObservedModel]) -> None:
+        """Such a pass is over, and all gradients of these models are as it has left them."""
+
+    def optimizer_stepped(self, models: Mapping[ObservedModel, int], optimizer: Optimizer) -> None:
+        """An optimizer has made this step of each of its models, recorded or not."""
+
+    def loss_read(self, model: str, step: int, loss: float | None) -> None:
+        """The loss of a step is read, recorded or not; on an accelerator some steps later."""
+
+    def step_recorded(self, step: RecordedStep) -> None:
+        """A step has gone into the record."""
+
+    def run_ends(self) -> None:
+        """The program ends, or hookcli stops to observe it."""
+
+    def notes(self) -> Sequence[str]:
+        """Notes on the whole run, for its end."""
+        return ()
 
 
 def make_recorders(plan: RecordingPlan) -> dict[str, RecorderPart]:
@@ -97,11 +126,28 @@ class Parts:
     def __init__(self, tell: Callable[[str, str, Exception], None], recorders: Mapping[str, RecorderPart]) -> None:
         self._tell = tell
         self.recorders = recorders
-        """The parts of capabilities, by name."""
+        """The parts of recorders, by name."""
         self._off: set[tuple[str, str]] = set()
+        self._listeners = {
+            event: [(name, part) for name, part in recorders.items() if getattr(type(part), event) is not nothing]
+            for event, nothing in vars(RecorderPart).items()
+            if not event.startswith("_")
+        }
+
+    def hear(self, *events: str) -> bool:
+        """True if a recorder's part hears of one of these events."""
+        return any(self._listeners[event] for event in events)
+
+    def tell(self, event: str, model: str, *told: object) -> list[Any]:
+        """Tell those who hear of an event, of this model or of none (""). Returns what they say."""
+        said = (
+            self.run(model, name, partial(getattr(part, event), *told), None) for name, part in self._listeners[event]
+        )
+        return [one for one in said if one is not None]
 
     def works(self, model: str, part: str) -> bool:
-        return (model, part) not in self._off
+        """True unless the part has failed, for this model or for no model in particular."""
+        return self._off.isdisjoint([(model, part), ("", part)])
 
     def run(self, model: str, part: str, do: Callable[[], T], otherwise: T) -> T:
         """What `do` returns; `otherwise` if the part fails now, or has failed before."""

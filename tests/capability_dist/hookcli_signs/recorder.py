@@ -12,9 +12,19 @@ from hookcli_signs.lines import SignsOfStep
 class Recorder(RecorderPart):
     def __init__(self, signs_above: str | None) -> None:
         self.limit = float(signs_above or 0)
+        self.steps = self.recorded = 0
 
     def begin_step(self, step: BegunStep) -> StepOfSigns | None:
         return StepOfSigns(self.limit) if step.gradients else None
+
+    def optimizer_stepped(self, models, optimizer) -> None:
+        self.steps += len(models)
+
+    def step_recorded(self, step: RecordedStep) -> None:
+        self.recorded += step.phase == "train"
+
+    def notes(self) -> list[str]:
+        return [f"signs were counted in {self.recorded} of {self.steps} steps"]
 
 
 class StepOfSigns(StepPart):
