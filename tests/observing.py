@@ -21,7 +21,8 @@ from hookcli.record.file.parsing import parsed
 from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
 from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.recording_plan import RecordingPlan, given_options
+from hookcli.registry.capability import recorder_options
 from hookcli.table import Report, Row
 
 HERE = Path("record")
@@ -129,7 +130,8 @@ def global_state() -> dict[str, Any]:
 def observing(only: Callable[[nn.Module], bool] | None = None, **plan: Any) -> Iterator[Seen]:
     """Every step is recorded, unless the plan says otherwise."""
     seen, before = Seen(), global_state()
-    observer = Observer(RecordingPlan(**({"every": 1} | plan)), seen, only).start()
+    of_parts = {name: plan.pop(name) for name in recorder_options() if name in plan}
+    observer = Observer(RecordingPlan(**({"every": 1} | plan), of_parts=given_options(of_parts)), seen, only).start()
     try:
         yield seen
     finally:

@@ -106,6 +106,25 @@ def test_its_check_has_an_option_of_its_own_and_measures_what_no_probe_sees(site
     assert options[:3] == ["--max-params", "--max-zeros", "--max-macs"]
 
 
+def test_its_part_has_an_option_of_run(site: Path, net: Path) -> None:
+    paths = [site, PACKAGE.parent]
+    shown = command(net, paths, "run", "--help").stdout.splitlines()
+    (number,) = (number for number, line in enumerate(shown) if "--signs-above X" in line)
+    assert "--match" in shown[number - 1] and "Count values above X" in shown[number]
+    ran = command(net, paths, "run", "--signs-above=-5", "train.py")
+    lines = [json.loads(line) for line in (net / "train.run.jsonl").read_text().splitlines()]
+    assert [line["positive"] for line in lines if line["line"] == "signs"] == [8, 8, 8], ran.stderr
+    ran = command(net, paths, "run", "--every", "2", "train.py")
+    assert "signs were counted in 2 of 3 steps" in ran.stderr
+    ran = command(net, paths, "run", "--signs-above=some", "train.py")
+    assert ran.returncode == 2 and "--signs-above some: give a number" in ran.stderr
+    watched = "import torch, hookcli, net\nwith hookcli.watch(net.Net(), every=1, signs_above='some'): pass"
+    words = [sys.executable, "-c", watched]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    told = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert "UsageError: --signs-above some: give a number" in told.stderr
+
+
 def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     paths = [site, PACKAGE.parent]
     lines = command(net, paths, "--help").stdout.splitlines()

@@ -96,7 +96,7 @@ record/launching/bootstrap/sitecustomize.py: spec.loader.exec_module(sys.modules
 OWN = """
 cli.py: exec('')
 record/process_recording.py: exec('raise KeyboardInterrupt')
-record/observe/measurements/module_source.py: eval(expression, {'torch': torch})
+capabilities/keep_bad/module_source.py: eval(expression, {'torch': torch})
 tensors/random_state.py: pickle.loads(states.numpy)
 hooks/native/build.py: torch.ops.load_library(_library(on_build))
 hooks/native/build.py: cpp_extension.load(_NAME, [str(SOURCES[0])], extra_cflags=list(FLAGS), \

@@ -134,7 +134,7 @@ class Measurements:
     training: TrainingCourse | None = None
     step: int | None = None
     compilation: Compilation | None = None
-    replicas: str | None = None
+    record: object | None = None
     tolerance: Tolerance = Tolerance()
     crash: ModelError | None = None
     eval_crash: ModelError | None = None
@@ -177,10 +177,10 @@ class ReadsTraining(Protocol):
     training: TrainingCourse
 
 
-class ReadsReplicas(Protocol):
-    """Measurements for a check that needs how the weights of a recorded run's replicas differ; "" if they agree."""
+class ReadsRecord(Protocol):
+    """Measurements for a check that needs the record of a whole run (`hookcli.record.file.reading.Record`)."""
 
-    replicas: str
+    record: object
 
 
 class ReadsInventory(Protocol):

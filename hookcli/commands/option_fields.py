@@ -24,9 +24,10 @@ GREATEST_TOLERANCE = 1e9
 def option(default: object, text: str | None, *names: str, **settings: object) -> Any:
     """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
 
-    `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; `after`, the
-    field that it stands behind; and `panel`, its heading in help, by default the `panel` of the dataclass, or Options.
-    It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it has a `max`.
+    `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
+    heading in help, by default the `panel` of the dataclass, or Options; and `after`, another field, if not the one
+    before is to precede it. It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it has a
+    `max`.
     """
     if "min" in settings:
         settings.setdefault("max", MOST_RUNS)
@@ -82,7 +83,18 @@ AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check", "--serve")
 
 def names(options: Any) -> dict[str, Field[Any]]:
     """The fields of a dataclass of options, by their names on the command line."""
-    return {flag(one.name): one for one in fields(options)}
+    return {flag(one.name): one for one in in_order(options)}
+
+
+def in_order(options: Any) -> list[Field[Any]]:
+    """The fields of a dataclass of options as help lists them; one after a field that is not there comes last."""
+    placed = [one for one in fields(options) if "after" not in one.metadata]
+    for one in fields(options):
+        if "after" in one.metadata:
+            after = one.metadata["after"]
+            before = [n for n, other in enumerate(placed) if after in (other.name, other.metadata.get("after"))]
+            placed.insert(before[-1] + 1 if before else len(placed), one)
+    return placed
 
 
 def moved_before(own: Any, typed: Sequence[str]) -> str:
@@ -160,7 +172,7 @@ def _in_order(kind: Any) -> list[Field[Any]]:
 def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:
     """A parameter for each field of a dataclass; a list is Typer's own for each call."""
     hints = get_type_hints(kind, include_extras=True)
-    for one in _in_order(kind):
+    for one in in_order(kind):
         if only is None or one.name in only:
             default = one.default if one.default is not MISSING else []
             hint: object = Annotated[hints[one.name], _declared(kind, one)] if one.metadata else hints[one.name]

@@ -13,8 +13,8 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.option_fields import choice, moved_before, names, option
-from hookcli.commands.run_options import FurtherProbes
+from hookcli.commands.option_fields import choice, flag, moved_before, names, option
+from hookcli.commands.run_options import FurtherProbes, PartOptions
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.record.file.ranks.parts import RecordFiles
@@ -25,10 +25,12 @@ from hookcli.record.observe.recording_plan import (
     PROBES,
     RecordingPlan,
     check_probes,
+    given_options,
     parse_no_grad,
     parse_steps,
 )
 from hookcli.record.observe.rules.actions import located
+from hookcli.registry.capability import recorder_options
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
 
@@ -45,7 +47,7 @@ _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 
 
 @dataclass(frozen=True)
-class RunOptions(FurtherProbes):
+class RunOptions(FurtherProbes, PartOptions):
     """Options of `hookcli run`."""
 
     panel = "Recording"
@@ -60,9 +62,6 @@ class RunOptions(FurtherProbes):
         "Search every step for the first NaN or Inf; report it, or stop there with exit code 1. Each step then costs "
         "what a recorded one costs (docs/performance.md).",
         FIRST_BAD,
-    )
-    keep_bad: str | None = option(
-        None, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
     )
     rule: list[str] = option(list, "A condition on steps, as in 'spike: grad_norm > 5 * median(50)'.", metavar="RULE")
     then: str | None = option(None, "Where a rule fires: report, dump, stop, exec:CMD [report].", metavar="A,B,...")
@@ -92,8 +91,10 @@ class RunOptions(FurtherProbes):
     def plan(self) -> RecordingPlan:
         """Return what to record and when. Raises UsageError."""
         start, stop = parse_steps(self.steps)
-        if self.keep_bad is not None:
-            check_target(Path(self.keep_bad), "--keep-bad", "folder")
+        of_parts = {name: getattr(self, name) for name in recorder_options()}
+        for name, value in of_parts.items():
+            if recorder_options()[name].folder and value is not None:
+                check_target(Path(value), flag(name), "folder")
         return RecordingPlan(
             every=self.every,
             start=start,
@@ -109,11 +110,11 @@ class RunOptions(FurtherProbes):
             no_grad=parse_no_grad(self.no_grad),
             hist=self.hist,
             ops=OPS[0] if self.ops else None,
-            keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
             timed=self.time,
             inside_compiled=self.inside_compiled,
             rules=self.rule,
             then=located(self.then or ""),
+            of_parts=given_options(of_parts),
         )
 
 

@@ -10,6 +10,7 @@ from hookcli.commands.option_fields import OnlyFields, check_choice, choice, opt
 from hookcli.commands.options import DATA, GRADIENTS, Options
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, VECTORS
+from hookcli.registry.capability import RecorderOption, recorder_options
 
 if TYPE_CHECKING:
     from hookcli.engine.step import Step
@@ -31,7 +32,25 @@ if TYPE_CHECKING:
     class FurtherProbes:
         """Options that add FURTHER_PROBES to what a command measures."""
 
+    @dataclass(frozen=True)
+    class PartOptions:
+        """Options for the parts of capabilities in a recording."""
+
 else:
+
+    def _of_part(one: RecorderOption) -> tuple[str, object, Any]:
+        default = list if one.default == () else one.default
+        kind = list[str] if default is list else bool if isinstance(default, bool) else str | None
+        metavar = "|".join(one.words) or one.metavar
+        settings = {"metavar": metavar} if metavar else {}
+        return one.name, kind, option(default, one.help, words=one.words, after=one.after, **settings)
+
+    PartOptions = make_dataclass(
+        "PartOptions",
+        [_of_part(one) for one in recorder_options().values()],
+        namespace={"panel": "Recording", "__module__": __name__},
+        frozen=True,
+    )
     FurtherProbes = make_dataclass(
         "FurtherProbes",
         [(name, bool, option(False, text)) for name, text in FURTHER_PROBES.items()],

@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from hookcli.errors import UsageError, class_name, shortened, unknown
+from hookcli.registry.capability import RecorderOption, recorder_options
 
 _KINDS: dict[object, tuple[type | tuple[type, ...], str]] = {
     str: (str, "a text"),
@@ -34,17 +35,36 @@ def check_arguments(
 
     `other` is the function that takes further ones, and `advice` says when it is called.
     """
-    called: Any = vars(function)["__init__"] if isinstance(function, type) else function
-    names, hints = [*inspect.signature(function).parameters], get_type_hints(called)
+    hints = arguments(function)
     for name, value in given.items():
-        if name not in names:
-            if other and name in inspect.signature(other).parameters:
+        if name not in hints:
+            if other and name in arguments(other):
                 raise UsageError(f"{name}: {advice}")
-            raise UsageError(unknown("argument", name, names))
+            raise UsageError(unknown("argument", name, [*hints]))
         kinds = _kinds(hints[name])
         if kinds and not any(_is_one(value, kind) for kind in kinds):
             wanted = " or ".join(_words(kind) for kind in kinds if kind is not NoneType)
             raise UsageError(f"{name}={shortened(repr(value), 60)}: give {wanted}, not {class_name(value)}")
+
+
+def arguments(function: Callable[..., object]) -> dict[str, object]:
+    """The annotations of a function's arguments, by name; one that takes further ones takes the options of parts."""
+    called: Any = vars(function)["__init__"] if isinstance(function, type) else function
+    hints, found = get_type_hints(called), dict[str, object]()
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            found |= {name: _kind_of_option(option) for name, option in recorder_options().items()}
+        else:
+            found[parameter.name] = hints[parameter.name]
+    return found
+
+
+def _kind_of_option(option: RecorderOption) -> object:
+    if option.default == ():
+        return str | Sequence[str]
+    if isinstance(option.default, bool):
+        return bool
+    return str | Path | None if option.folder else str | None
 
 
 def _kinds(hint: object) -> Sequence[object]:

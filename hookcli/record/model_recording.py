@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.distributed import group_name
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
-from hookcli.record.arguments import check_arguments
+from hookcli.record.arguments import arguments, check_arguments
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.writer import RecordWriter
@@ -27,6 +26,7 @@ from hookcli.record.observe.recording_plan import (
     PROBES,
     RecordingPlan,
     check_probes,
+    given_options,
     parse_steps,
 )
 from hookcli.record.observe.rules.actions import located
@@ -45,10 +45,10 @@ class ModelRecording:
     Observes calls of the model, of its wrappers and of its parts. One in `every` steps of its optimizer (or forwards,
     without one) goes into the file `output`, which `hookcli show` reads; by default the first steps and then fewer, as
     their time allows, and the file is `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks
-    records its part, `rank0.jsonl` and so
-    on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of
-    `hookcli run`. Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the
-    recording with one warning, not the program.
+    records its part, `rank0.jsonl` and so on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`).
+    The other settings are the options of `hookcli run`; `of_parts` those that its help has besides. Raises UsageError
+    for invalid ones, OSError if the file can't be created. A later failure ends the recording with one warning, not the
+    program.
     """
 
     def __init__(
@@ -64,20 +64,19 @@ class ModelRecording:
         max_seconds: float | None = None,
         check: bool = False,
         hist: bool = False,
-        keep_bad: str | Path | None = None,
         no_grad: int = NO_GRAD,
         ops: str | None = None,
         time: bool = False,
         inside_compiled: bool = False,
         rules: str | Sequence[str] = (),
         then: str = "",
+        **of_parts: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        check_arguments(ModelRecording, given)
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__", "of_parts")}
+        check_arguments(ModelRecording, given | of_parts)
         every = None if every is None else int(every)  # NumPy's integers can't be written as JSON
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
-        kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
         plan = RecordingPlan(
             every,
             start,
@@ -88,13 +87,13 @@ class ModelRecording:
             first_bad,
             check,
             hist,
-            kept,
             no_grad,
             time,
             ops=ops,
             inside_compiled=inside_compiled,
             rules=[rules] if isinstance(rules, str) else rules,
             then=located(then),
+            of_parts=given_options(of_parts),
         )
         name = plain_type(model)
         header = new_header(name, [], every)
@@ -206,7 +205,8 @@ class RecordingCallback:
     """
 
     def __init__(self, **settings: Any) -> None:
-        inspect.signature(ModelRecording).bind(None, **settings)
+        for name in settings.keys() - (arguments(ModelRecording).keys() - {"model"}):
+            raise TypeError(f"unexpected keyword argument {name!r}")
         self.recording: ModelRecording | None = None
         self._settings = settings
 

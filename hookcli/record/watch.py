@@ -63,13 +63,13 @@ def watch(
     max_seconds: float | None = None,
     check: bool = False,
     hist: bool = False,
-    keep_bad: str | Path | None = None,
     no_grad: int = ...,
     ops: str | None = None,
     time: bool = ...,
     inside_compiled: bool = ...,
     rules: str | Sequence[str] = ...,
     then: str = ...,
+    **of_parts: Any,
 ) -> ModelRecording: ...
 
 

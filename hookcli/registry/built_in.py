@@ -73,7 +73,6 @@ _CORE = {
         "HK042": "hookcli.checks.compiling:LeftUncompiled",
         "HK043": "hookcli.checks.compiling:TooManyBreaks",
         "HK044": "hookcli.checks.finite:LossJumped",
-        "HK052": "hookcli.checks.replicas:ReplicasDiffer",
         "HK053": "hookcli.checks.training:NotInOptimizer",
         "HK054": "hookcli.checks.training:StillWeights",
         "HK055": "hookcli.checks.training:UpdateTooLarge",

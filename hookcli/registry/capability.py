@@ -20,6 +20,30 @@ _FOLDER = Path(__file__).parents[1] / "capabilities"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecorderOption:
+    """An option of `run`, and an argument of `watch`, whose value the part of a recorder gets under this name.
+
+    The value is a text, or None; True or False if the default is False; of one with the default (), a list of texts.
+    """
+
+    name: str
+    """As an argument: "keep_bad" is --keep-bad."""
+    help: str
+    metavar: str = ""
+    default: str | bool | tuple[str, ...] | None = None
+    words: Sequence[str] = ()
+    """The values that it takes; none for any text."""
+    folder: bool = False
+    """True if the value is a folder, whose full path the part gets."""
+    after: str = ""
+    """The option of `run` after which it stands in the help; "" for the end of its section."""
+    often: bool = False
+    """True if `run -h` shows it."""
+    check: str = ""
+    """A function of a value that is not the default, and the RecordingPlan; raises UsageError where it does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Capability:
     """The manifest of a capability: plain values, and texts such as "package.module:attribute", which load nothing.
 
@@ -63,11 +87,21 @@ class Capability:
     columns: str = ""
     """The columns that it declares: names with rules that hold in every report."""
     recorder: str = ""
-    """Its part of a recorder: a class without arguments, a `hookcli.record.observe.parts.RecorderPart`."""
+    """Its part of a recorder: a `hookcli.record.observe.parts.RecorderPart`, made with the values of `options`."""
+    options: Sequence[RecorderOption] = ()
+    """The options of `run` for this part."""
+    recorded_if_asked: bool = False
+    """True if a run has this part only where one of these options is given."""
     lines: str = ""
     """The kinds of lines that this part writes into a record, each a `PartLine`."""
     headline: str = ""
     """A function from a record to the line that is said of it first, or "" if nothing is to be said."""
+    headline_first: bool = False
+    """True if this line, on the whole run, comes before those of others."""
+    remark_on_ranks: str = ""
+    """A function from a record of several ranks to a remark below them, or ""."""
+    checks_of_records: Sequence[str] = ()
+    """The ids of those of its checks that judge the record of a whole run: they need "record"."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +143,12 @@ class Capability:
             "checks": self.checks,
         }
         return {name: target for name, target in by_kind.get(kind, {}).items() if target}
+
+
+def recorder_options() -> dict[str, RecorderOption]:
+    """The options of all parts of a recorder, by name; of two with one name the first."""
+    every = [option for one in capabilities() for option in one.options]
+    return {option.name: option for option in reversed(every)}
 
 
 def load_text(target: str) -> Any:

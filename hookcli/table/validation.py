@@ -169,7 +169,7 @@ META: Mapping[str, Fits] = {
     **{name: _of_type(hint) for name, hint in get_type_hints(Meta, include_extras=True).items()},
     "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
     "found_at": lambda value: is_mapping(value) and all(map(is_count, value.values())),
-    **dict.fromkeys(("replicas", "smooth"), lambda value: is_count(value) and value > 0),
+    **dict.fromkeys(("replicas", "smooth"), lambda value: is_count(value) and value > 0),  # another word
 }
 """The tests of what `meta` holds: those of its types, and of what a type does not say."""
 HEADLINES = ("verdict", "settings", "apart", "first")

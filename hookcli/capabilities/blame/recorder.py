@@ -10,7 +10,7 @@ from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.capabilities.blame.row_norms import RowNorms
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.observe.parts import StepPart
+from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.table.losses import KNOWN
 from hookcli.table.stats import norm
 
@@ -43,19 +43,21 @@ class GradientCourse:
         return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
 
 
-class Recorder:
+class Recorder(RecorderPart):
     """Knows the gradients of the steps before."""
 
     def __init__(self) -> None:
         self._course = GradientCourse()
 
-    def begin_step(self) -> StepOfBlame:
-        """A step of a model begins whose gradients are measured."""
-        return StepOfBlame(self._course)
+    def begin_step(self, step: BegunStep) -> StepOfBlame | None:
+        """A step begins that may have a gradient."""
+        return StepOfBlame(self._course) if step.gradients else None
 
 
 class StepOfBlame(StepPart):
     """Takes the norms of rows in a step, and blames some if its gradient stands out."""
+
+    inside_compiled = True
 
     def __init__(self, course: GradientCourse) -> None:
         self._course, self._rows = course, RowNorms()

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.lines import Learning
-from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import choices_of
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.observe.parts import StepPart
+from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, gradients_of
 
 
@@ -25,15 +24,14 @@ class Course:
     knows_loss: bool = False
 
 
-class Recorder:
+class Recorder(RecorderPart):
     """Knows the recorded steps of each model."""
 
     def __init__(self) -> None:
         self._courses: dict[str, Course] = {}
 
-    def begin_step(self) -> StepOfLearning:
-        """A step of a model begins whose gradients are measured."""
-        return StepOfLearning(self._courses)
+    def begin_step(self, step: BegunStep) -> StepOfLearning | None:
+        return StepOfLearning(self._courses) if step.gradients else None
 
 
 class StepOfLearning(StepPart):
@@ -45,9 +43,6 @@ class StepOfLearning(StepPart):
         self._taken: Gradients | None = None
         self._several = False
         self._choices: list[tuple[int, int]] = []
-
-    def attach(self, session: HookSession) -> None:
-        """Ask for no hooks."""
 
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         self._several = self._several or len(optimizers) > 1

@@ -74,9 +74,8 @@ class RecordedStep(Line):
     unknown. `at`: seconds from the begin of the run to when the step was handed on; None in records before schema 3.
     `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
     "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
-    program or an exception ended the step early. `weights`, of one of several ranks, is the digest of the parameters
-    after the step that it holds whole: 16 digits that other ranks share if they have such parameters, in the same
-    group of replicas, and 16 that they share if the bits are the same.
+    program or an exception ended the step early. `weights` is the digest of a part
+    that compares ranks, after the step; the index has it, too, so that no step must be read for it.
     """
 
     kind: ClassVar[str] = "step"

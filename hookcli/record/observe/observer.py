@@ -57,7 +57,8 @@ class Observer:
         self.parameters_added = self.safe(self._add_parameters)
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
         self._hooks = GlobalHooks(self)
-        following = Following(plan, self.clock, self._steps.schedule)
+        hears_steps = self._steps.parts.hear("optimizer_stepped", "loss_read")
+        following = Following(plan, self.clock, self._steps.schedule, every_step=hears_steps)
         self._passing = Passing(following, self._optimizer_calls, self.models, self._hooks)
         if plan.ops:
             function_names(torch.add)  # PyTorch lists its functions, before the program has warned of anything
@@ -88,12 +89,12 @@ class Observer:
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
                 for name, note in self._steps.losses.notes():
                     self.models.counts[name].note(note)
-                self._steps.rules.end()
+                self._steps.parts.tell("run_ends", "")
                 self.models.note_parts()
                 for name, number in self._optimizer_calls.passed_of.items():
                     self.models.counts[name].note(_PASSED.format(number=number, of=self.models.counts[name].steps))
                 for name, line in self._steps.failed:
-                    self.models.counts[name].note(line)
+                    self.models.counts[name].note(line) if name else self.models.notes.setdefault(line)
         self._active = False
         self._steps.discard()
         if self._inside:
@@ -120,7 +121,8 @@ class Observer:
 
     def notes(self) -> list[str]:
         nothing = [NOTHING_COMPILED] if self._inside and not (self._inside.found or self.models.compiled_around) else []
-        return [*torch_private.notes(), *self.models.notes, *nothing, *self._steps.rules.notes()]
+        of_parts = (note for notes in self._steps.parts.tell("notes", "") for note in notes)
+        return [*torch_private.notes(), *self.models.notes, *nothing, *of_parts]
 
     def child_notes(self) -> list[str]:
         """Notes on child processes, for a record that has no parts for them."""
@@ -193,8 +195,8 @@ class Observer:
         models = [] if self.optimizer_steps else list(self.models.alive())
         if len(models) < 2 and self.optimizer_steps.get_gradients(inputs) and not why_unobservable():
             losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
-            if self._steps.rules.rules:
-                self._steps.rules.backward_begins(lambda: self._passes.scale(tensors))
+            if self._steps.parts.hear("backward_begins"):
+                self._steps.parts.tell("backward_begins", "", partial(self._passes.scale, tensors))
             if models:
                 losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
         if self._steps:
@@ -202,8 +204,9 @@ class Observer:
 
     def backward_over(self) -> None:
         if self._active:
-            if self._safely(self._steps.losses.end_pass, self.optimizer_steps) and self._steps.rules.rules:
-                self._safely(self._steps.rules.backward_over, self.models.alive())
+            counts = self._safely(self._steps.losses.end_pass, self.optimizer_steps)
+            if counts and self._steps.parts.hear("backward_over"):
+                self._safely(self._steps.parts.tell, "backward_over", "", self.models.alive())
             if self._passes.under_way:
                 self._safely(self._passes.end)
             self._steps.stop_if_asked()

@@ -77,7 +77,8 @@ class OptimizerCalls:
                 step.measured.take_updates(snapshot)
         models = self._models.of(optimizer)
         numbers = {model.name: model.next_step_of(optimizer) for model in models}
-        self._steps.rules.stepped({model: numbers[model.name] for model in models}, optimizer)
+        of_models = {model: numbers[model.name] for model in models}
+        self._steps.parts.tell("optimizer_stepped", "", of_models, optimizer)
         self._steps.losses.stepped(numbers, optimizer)
         for model in models:
             model.training.lap()

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
-from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.registry.capability import capabilities, load_text
+from hookcli.table import Report
+from hookcli.table.meta import Meta
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class BegunStep:
+    """A step of a model that is observed, before its first forward.
+
+    `module` is the model, and `name` makes its names for parts those of the record. The `probes` are those of the run;
+    `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
+    """
+
+    model: str
+    module: nn.Module
+    name: Callable[[str], str]
+    training: bool
+    probes: Sequence[str]
+    gradients: bool
+    operators: bool
+
+
 class StepPart:
-    """A recorder's part in one step of a model. Each event that it does not define is of no interest to it."""
+    """The base of a recorder's part in one step of a model."""
+
+    inside_compiled = False
+    """True if it needs of a module only what it receives and returns, so that it can look inside compiled parts."""
+
+    digest = ""
+    """The `weights` of the step in the record, by which its ranks are compared; only one part may have it."""
 
     def attach(self, session: HookSession) -> None:
         """Ask for hooks, as the step's first forward begins."""
@@ -32,16 +62,65 @@ class StepPart:
     def optimizer_takes(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step by the gradients; after its step, if a closure makes them."""
 
+    def report(self, meta: Meta, group: Sequence[int]) -> Report | None:
+        """The report of this step, which is over. `group`: the ranks that a wrapper keeps alike, if any does."""
+        return None
+
     def lines(self, step: RecordedStep, *, scaled: bool) -> Sequence[PartLine]:
         """The lines to write before this step, which is over; `scaled`: a GradScaler handles overflows."""
         return ()
 
+    def found(self, fqn: str, value: NonFinite) -> str:
+        """A search has found the run's first non-finite value, in this step and at this place of the session.
 
-class RecorderPart(Protocol):
-    """The part of a capability in a program that is recorded; made anew for each run."""
+        Returns how to reproduce it, or why that can't be told; "" to say nothing.
+        """
+        return ""
 
-    def begin_step(self) -> StepPart:
-        """A step of a model begins whose gradients are measured."""
+
+class RecorderPart:
+    """The base of a part in a program that is recorded; made anew for each run.
+
+    It is told of those events alone for which it has a method of its own. A run with a part that hears of steps or
+    their losses follows each step.
+    """
+
+    def begin_step(self, step: BegunStep) -> StepPart | None:
+        """A step of a model begins that is observed; None to have no part in it."""
+        return None
+
+    def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
+        """A backward pass that leaves gradients in parameters begins in this thread; its loss was scaled by `scale`."""
+
+    def backward_over(self, models: Iterable[ObservedModel]) -> None:
+        """Such a pass is over, and all gradients of these models are as it has left them."""
+
+    def optimizer_stepped(self, models: Mapping[ObservedModel, int], optimizer: Optimizer) -> None:
+        """An optimizer has made this step of each of its models, recorded or not."""
+
+    def loss_read(self, model: str, step: int, loss: float | None) -> None:
+        """The loss of a step is read, recorded or not; on an accelerator some steps later."""
+
+    def step_recorded(self, step: RecordedStep) -> None:
+        """A step has gone into the record."""
+
+    def run_ends(self) -> None:
+        """The program ends, or hookcli stops to observe it."""
+
+    def notes(self) -> Sequence[str]:
+        """Notes on the whole run, for its end."""
+        return ()
+
+
+def make_recorders(plan: RecordingPlan) -> dict[str, RecorderPart]:
+    """The parts of capabilities in a recording with this plan, each named as messages name it."""
+    made = {}
+    for one in capabilities():
+        given = {option.name: plan.of_parts.get(option.name, option.default) for option in one.options}
+        asked = any(given[option.name] != option.default for option in one.options)
+        if one.recorder and (asked or not one.recorded_if_asked):
+            made[one.name.replace("_", "-")] = load_text(one.recorder)(**given)
+    return made
 
 
 class Parts:
@@ -53,11 +132,28 @@ class Parts:
     def __init__(self, tell: Callable[[str, str, Exception], None], recorders: Mapping[str, RecorderPart]) -> None:
         self._tell = tell
         self.recorders = recorders
-        """The parts of capabilities, by name."""
+        """The parts of recorders, by name."""
         self._off: set[tuple[str, str]] = set()
+        self._listeners = {
+            event: [(name, part) for name, part in recorders.items() if getattr(type(part), event) is not nothing]
+            for event, nothing in vars(RecorderPart).items()
+            if not event.startswith("_")
+        }
+
+    def hear(self, *events: str) -> bool:
+        """True if a recorder's part hears of one of these events."""
+        return any(self._listeners[event] for event in events)
+
+    def tell(self, event: str, model: str, *told: object) -> list[Any]:
+        """Tell those who hear of an event, of this model or of none (""). Returns what they say."""
+        said = (
+            self.run(model, name, partial(getattr(part, event), *told), None) for name, part in self._listeners[event]
+        )
+        return [one for one in said if one is not None]
 
     def works(self, model: str, part: str) -> bool:
-        return (model, part) not in self._off
+        """True unless the part has failed, for this model or for no model in particular."""
+        return self._off.isdisjoint([(model, part), ("", part)])
 
     def run(self, model: str, part: str, do: Callable[[], T], otherwise: T) -> T:
         """What `do` returns; `otherwise` if the part fails now, or has failed before."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from pathlib import Path
 from threading import Event
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.record.observe.rules.actions import parse_then
 from hookcli.record.observe.rules.language import parse_rules
+from hookcli.registry.capability import load_text, recorder_options
 from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
@@ -38,13 +39,13 @@ class RecordingPlan:
     `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
     narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
-    "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
-    training steps. `hist`: statistics have histograms. `ops`: "functions" measures what operators return, too: the
-    calls of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards
-    without gradients are recorded in each `every` training steps; 0 leaves out those of all models. `timed`: modules
-    are timed with and without their parts, and in backward by autograd's nodes. `inside_compiled`: recorded steps run
-    programs with looks in place of those that torch.compile has made. `rules` are conditions on the figures of each
-    training step, and `then` says what to do when one holds. Raises UsageError for values out of range.
+    "stop" ends the program. `check` judges the recorded training steps. `hist`: statistics have histograms. `ops`:
+    "functions" measures what operators return, too: the calls of PyTorch's functions while a model's forward runs. Of a
+    model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training steps; 0
+    leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
+    autograd's nodes. `inside_compiled`: recorded steps run programs with looks in place of those that torch.compile has
+    made. `rules` are conditions on the figures of each training step, and `then` says what to do when one holds.
+    `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out of range.
     """
 
     every: int | None = None
@@ -56,13 +57,13 @@ class RecordingPlan:
     first_bad: str | None = None
     check: bool = False
     hist: bool = False
-    keep_bad: str | None = None
     no_grad: int = NO_GRAD
     timed: bool = False
     ops: str | None = None
     inside_compiled: bool = False
     rules: Sequence[str] = ()
     then: str = ""
+    of_parts: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
@@ -81,10 +82,12 @@ class RecordingPlan:
         parse_rules(self.rules)
         if parse_then(self.then) and self.then and not self.rules:
             raise UsageError("--then: is for rules; add one, as in --rule 'grad_norm > 5 * median(50)'")
-        if self.keep_bad is not None and self.first_bad is None:
-            raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
-        if self.keep_bad is not None and find_spec("safetensors") is None:
-            raise UsageError("--keep-bad: needs safetensors: pip install 'hookcli[safetensors]'")
+        for name, value in self.of_parts.items():
+            option = recorder_options()[name]
+            if option.words and value not in option.words:
+                raise UsageError(unknown(name.replace("_", "-"), str(value), option.words))
+            if option.check:
+                load_text(option.check)(value, self)
 
     def covers(self, step: int) -> bool:
         in_range = step >= self.start and (self.stop is None or step < self.stop)
@@ -98,6 +101,18 @@ class RecordingPlan:
         if 0 < steps <= self.start:
             return f"no step was recorded: --steps begins at step {self.start}, but the last step was {steps - 1}"
         return f"no step was recorded in the {self.max_seconds:g} s of --max-seconds" if self._time_is_up() else ""
+
+
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of parts that have not their defaults; of folders the full path, of several texts a list."""
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        option = recorder_options()[name]
+        if option.default == ():
+            given[name] = [value] if isinstance(value, str) else [*value]
+        elif value is not None:
+            given[name] = str(Path(value).absolute()) if option.folder else value
+    return {name: value for name, value in given.items() if value not in ([], recorder_options()[name].default)}
 
 
 def parse_steps(text: str | None) -> tuple[int, int | None]:

@@ -40,8 +40,6 @@ UPDATES = columns_named(
     *("fqn", "type", "shape", "dtype", "weight", "update", "ratio"), fqn="Parameter", weight="|w|", update="|dw|"
 )
 """The changes that an optimizer's step made to parameters."""
-REPLICAS = columns_named("fqn", "shape", "dtype", "checksum", fqn="Parameter")
-"""The parameters that a rank holds whole, after a step; of several ranks that differ there is no checksum."""
 SETTINGS = columns_named("lr", "weight_decay", "momentum", "betas")
 """Settings of optimizers."""
 NORMS_OF_GROUP = columns_named("unclipped_grad", "param_grad", "weight", "update", param_grad="Grad")

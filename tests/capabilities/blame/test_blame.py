@@ -1,27 +1,19 @@
-"""Ranks whose weights have come apart, and the rank, micro-batch and row that made a gradient large or NaN."""
+"""The rank, micro-batch and row that made a gradient large or NaN."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 
-import forks
 import pytest
-from capabilities.blame import blame_jobs
 from ranks import run_ranks, stop_ranks
-from record.launching.support import ENV
+from record import odd_rank_jobs
 from records import HEADER, end, recorded_step, save
 
 from hookcli.capabilities.blame.headline import headline
 from hookcli.capabilities.blame.lines import Blame
 from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
-from hookcli.record.file.ranks.replicas import apart
-from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.ranks_view import rank_remarks
 
@@ -37,52 +29,8 @@ def ranks() -> Iterator[None]:
 
 def record_of(folder: Path, how: str, size: int = 2, **settings: object) -> RankedRecord:
     folder.mkdir(exist_ok=True)
-    run_ranks(size, blame_jobs.in_ranks, str(folder / "train.run"), how, **settings)
+    run_ranks(size, odd_rank_jobs.in_ranks, str(folder / "train.run"), how, **settings)
     return read_ranks(folder / "train.run")
-
-
-SINCE = "Sequential: the replicas' weights differ from step"
-BIAS = "in 1 of 4 parameters, the first is 2.bias"
-PLANTED = {
-    "seed by hand": f"{SINCE} 0 on: ranks 0, 1 differ, in 4 of 4 parameters, the first is 0.weight",
-    "changed": f"{SINCE} 5 on (they agreed at step 4): ranks 0, 1 differ, {BIAS}",
-    "changed by hand": f"{SINCE} 5 on (they agreed at step 4): ranks 0, 1 differ, {BIAS}",
-    "seed": "",  # DistributedDataParallel broadcasts rank 0's weights
-    "buffers": "",
-    "models": "",
-    "own": "",
-    "own seed": "",
-}
-
-
-@pytest.mark.parametrize("how", PLANTED)
-def test_weights_that_differ_are_found_where_they_should_not(how: str, tmp_path: Path) -> None:
-    record = record_of(tmp_path, how)
-    assert apart(record) == PLANTED[how] and wrong_lines(record) == [PLANTED[how]] * bool(PLANTED[how])
-    own = "Sequential: ranks 0, 1 train weights of their own: nothing makes their gradients alike"
-    assert (own in rank_remarks(record)) is how.startswith("own")
-
-
-def test_the_rank_that_is_alone_and_its_parameter(tmp_path: Path) -> None:
-    record = record_of(tmp_path, "changed", size=3, every=2)
-    said = "6 on (they agreed at step 4): rank 1 differs from ranks 0, 2"
-    assert apart(record) == f"{SINCE} {said}, {BIAS}"
-    steps = {step.step: step for step in record.steps(record.entries)}
-    for number, differing in ((4, []), (6, ["2.bias"])):
-        rows = steps[number].rows("replicas")
-        assert [row.fqn for row in rows if row["checksum"] is None] == differing and len(rows) == 4
-
-
-def test_older_records_and_those_of_one_process_have_no_digests(tmp_path: Path) -> None:
-    for rank in range(2):
-        header = replace(HEADER, rank=rank, ranks=2)
-        save(tmp_path / f"rank{rank}.jsonl", (header, *map(recorded_step, range(2)), end()))
-        lines = [json.loads(line) for line in (tmp_path / f"rank{rank}.jsonl").read_text().splitlines()]
-        old = [{key: value for key, value in line.items() if key != "weights"} for line in lines]
-        (tmp_path / f"rank{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
-    record = read_ranks(tmp_path)
-    assert [entry.step for entry in record.entries] == [0, 1] and not record.damaged and wrong_lines(record) == []
-    assert wrong_lines(read_record(tmp_path / "rank0.jsonl")) == []
 
 
 def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None:
@@ -132,31 +80,3 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
     assert spread == f"Net: the gradient was not finite at step 25: {where}"
     unknown = lines_of(tmp_path, [replace(jump, passes=[1e9], size=0)], [replace(jump, passes=[1.0])])
     assert "rank 0 (100% of the rows' squared gradients), there its rows are unknown" in unknown
-
-
-TRAIN = """
-    import torch
-    from capabilities.blame import blame_jobs
-    torch.distributed.init_process_group("gloo")
-    blame_jobs.CHANGED = 13
-    blame_jobs.train("far changed", 16, 2)
-    torch.distributed.destroy_process_group()
-"""
-
-
-def test_a_script_under_torchrun(tmp_path: Path) -> None:
-    """Both come first in the summary and in show; --check finds the one, which is an error."""
-    (tmp_path / "train.py").write_text(dedent(TRAIN))
-    (tmp_path / "torchrun").write_text(f'#!/bin/sh\nexec {forks.python()} -m torch.distributed.run "$@"\n')
-    (tmp_path / "torchrun").chmod(0o755)
-    env = ENV | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
-    hookcli = (sys.executable, "-m", "hookcli")
-    command = (*hookcli, "run", "--check", "--every", "1", "torchrun", "--nproc-per-node", "2", "train.py")
-    ran = forks.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
-    told = [line.removeprefix("hookcli: ") for line in ran.stderr.splitlines() if line.startswith("hookcli: Seq")]
-    assert ran.returncode == 1, ran.stderr
-    assert told[0] == f"{SINCE} 14 on (they agreed at step 13): ranks 0, 1 differ, {BIAS}"
-    assert " at step 12, " in told[1] and ": micro-batch 1 of 2 on rank 1 (100% of the rows'" in told[1]
-    assert "HK052  error" in ran.stderr
-    shown = forks.run((*hookcli, "show", "train.run"), cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert [line.removeprefix("hookcli: ") for line in shown.stderr.splitlines()[:2]] == told[:2]

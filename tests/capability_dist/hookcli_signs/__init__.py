@@ -1,6 +1,6 @@
 """How many values are positive in what each layer returns."""
 
-from hookcli.registry.capability import Capability
+from hookcli.registry.capability import Capability, RecorderOption
 
 CAPABILITY = Capability(
     name="signs",
@@ -12,6 +12,15 @@ CAPABILITY = Capability(
     checks={"SIGNS": "hookcli_signs.checks:OneSided"},
     columns="hookcli_signs.columns:DECLARED",
     recorder="hookcli_signs.recorder:Recorder",
+    options=(
+        RecorderOption(
+            name="signs_above",
+            help="Count values above X in the lines of signs [0].",
+            metavar="X",
+            after="match",
+            check="hookcli_signs.option:require_number",
+        ),
+    ),
     lines="hookcli_signs.lines:LINES",
     headline="hookcli_signs.headline:headline",
     flag="Also the signs of what layers return (hookcli signs).",

@@ -5,25 +5,38 @@ from __future__ import annotations
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.observe.parts import StepPart
+from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli_signs.lines import SignsOfStep
 
 
-class Recorder:
-    def begin_step(self) -> StepOfSigns:
-        return StepOfSigns()
+class Recorder(RecorderPart):
+    def __init__(self, signs_above: str | None) -> None:
+        self.limit = float(signs_above or 0)
+        self.steps = self.recorded = 0
+
+    def begin_step(self, step: BegunStep) -> StepOfSigns | None:
+        return StepOfSigns(self.limit) if step.gradients else None
+
+    def optimizer_stepped(self, models, optimizer) -> None:
+        self.steps += len(models)
+
+    def step_recorded(self, step: RecordedStep) -> None:
+        self.recorded += step.phase == "train"
+
+    def notes(self) -> list[str]:
+        return [f"signs were counted in {self.recorded} of {self.steps} steps"]
 
 
 class StepOfSigns(StepPart):
-    def __init__(self) -> None:
-        self.positive, self.passes = 0, 0
+    def __init__(self, limit: float) -> None:
+        self.limit, self.positive, self.passes = limit, 0, 0
 
     def attach(self, session: HookSession) -> None:
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:
         if not event.fqn:
-            self.positive += int((event.output > 0).sum())
+            self.positive += int((event.output > self.limit).sum())
 
     def backward_over(self) -> None:
         self.passes += 1

@@ -21,13 +21,13 @@ from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot
 from hookcli.record.observe.optimizers.parameters import ParameterRows
+from hookcli.record.observe.parts import BegunStep, make_recorders
 from hookcli.record.observe.passes import BackwardPasses, Forwards
-from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.recording_plan import PROBES, RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep
-from hookcli.registry.capability import capabilities, load_text
 
 
 class Broken(StatsProbe):
@@ -80,7 +80,10 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-OF_CAPABILITIES = [(one.name, type(load_text(one.recorder)().begin_step())) for one in capabilities() if one.recorder]
+OF_CAPABILITIES = {
+    name: type(part.begin_step(BegunStep("Net", nn.Identity(), str, True, PROBES, gradients=True, operators=False)))
+    for name, part in make_recorders(RecordingPlan()).items()
+}
 PARTS: tuple[tuple[type, str, str], ...] = (
     (ParameterRows, "take_groups", "optimizer"),
     (ParameterRows, "take_unclipped", "optimizer"),
@@ -90,9 +93,13 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (GradsProbe, "report", "grads"),
     (TimeProbe, "attach", "time"),
     (TimeProbe, "rows", "time"),
-    *((kind, method, name) for name, kind in OF_CAPABILITIES for method in ("attach", "backward_over", "lines")),
+    *(
+        (kind, method, name)
+        for name, kind in OF_CAPABILITIES.items()
+        for method in ("attach", "backward_over", "lines")
+    ),
     (Search, "look", "first-bad"),
-    (RunningRules, "recorded", "rules"),
+    *((RunningRules, event, "rules") for event in ("step_recorded", "loss_read")),
 )
 
 
@@ -105,8 +112,8 @@ def test_a_part_that_fails_ends_no_other(owner: type, method: str, part: str, mo
 
     alone, seen = _run(training), Seen()
     monkeypatch.setattr(owner, method, fail)
-    first_bad = "report" if part == "first-bad" else None
-    observer = Observer(RecordingPlan(every=1, first_bad=first_bad), seen).start()
+    first_bad, rules = "report" if part == "first-bad" else None, ["loss > 1e9"] if part == "rules" else []
+    observer = Observer(RecordingPlan(every=1, first_bad=first_bad, rules=rules), seen).start()
     try:
         assert equal(alone, _run(training))
     finally:
@@ -117,6 +124,23 @@ def test_a_part_that_fails_ends_no_other(owner: type, method: str, part: str, mo
     assert left <= {report.probe for report in seen.recorded[-1].reports}
     (note,) = observer.models.counts["Sequential"].notes
     assert note.startswith(f"{part}: left out from here on, since hookcli failed (ZeroDivisionError: ours)")
+
+
+@pytest.mark.parametrize("event", ["backward_begins", "backward_over", "optimizer_stepped", "run_ends"])
+def test_a_part_that_fails_in_what_is_of_no_model_is_left_out(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    alone, seen = _run(training), Seen()
+    monkeypatch.setattr(RunningRules, event, fail)
+    observer = Observer(RecordingPlan(every=1, rules=["grad_norm > 1e9"]), seen).start()
+    try:
+        assert equal(alone, _run(training))
+    finally:
+        observer.stop()
+    assert [str(error) for error in seen.errors] == ["ours"] and seen.steps() == [0, 1, 2, 3]
+    (note,) = observer.notes()
+    assert note.startswith("rules: left out from here on, since hookcli failed (ZeroDivisionError: ours)")
 
 
 def test_a_module_that_pytorch_cant_list_is_left_out_alone() -> None:

@@ -17,6 +17,7 @@ from hookcli.record.file.comparison.run_settings import Settings, nothing_in_com
 from hookcli.record.file.comparison.runs import namesakes
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
+from hookcli.registry.capability import capabilities
 from hookcli.table import Finding, Merge, Report, Row
 from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
@@ -28,7 +29,11 @@ Wanted = Callable[[Row], bool]
 Narrowing = Callable[[Iterable[Report], Iterable[Report]], Wanted]
 """Makes the test of rows that are compared, for the reports of both sides."""
 _ORDER = ("inputs", "activations", "loss", "grads", "updates")
-_NOT_COMPARED = ("time", "optimizer", "check", "replicas")
+_NOT_COMPARED = (
+    *("time", "optimizer", "check"),
+    *(one.name for one in capabilities() if one.recorder and not (one.probe or one.compares)),
+)
+"""Reports of recorded steps, of parts of capabilities among them."""
 _FOLLOWED = 24  # steps after the first one beyond tolerance
 _FOR_PEOPLE = 6  # of these steps have rows for people
 _NAMED = 3

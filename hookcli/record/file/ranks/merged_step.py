@@ -93,7 +93,7 @@ def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_fa
 
 def _of_whole_loss(report: Report) -> Report:
     """The gradients of outputs, of the loss that is the mean over replicas; as recorded, they are of the rank's own."""
-    replicas = report.meta.get("replicas", 1)
+    replicas = report.meta.get("replicas", 1)  # another word
     if replicas == 1 or report.probe != "grads":
         return report
     rows = [

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.registry.capability import capabilities, load_text
 
 
 def wrong_lines(record: Record) -> list[str]:
-    """The lines on replicas whose weights differ, and those of capabilities."""
-    of_parts = (load_text(one.headline)(record) for one in capabilities() if one.headline)
-    return [*filter(None, (apart(record), *of_parts))]
+    """The lines of capabilities."""
+    with_lines = sorted((one for one in capabilities() if one.headline), key=lambda one: not one.headline_first)
+    return [*filter(None, (load_text(one.headline)(record) for one in with_lines))]

@@ -11,7 +11,6 @@ from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled,
 from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.replicas import ReplicasDiffer
 from hookcli.checks.selection import reading
 from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
@@ -20,6 +19,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
 from hookcli.record.file.views.whole_run import whole_run
 from hookcli.registry import load
+from hookcli.registry.capability import capabilities
 from hookcli.table import INFO, SEVERITIES, Finding, Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
@@ -176,13 +176,14 @@ def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
     return replace(finding, cause=cause) if cause else finding
 
 
-def verdict_on(end: End | None, name: str, replicas: str = "") -> list[Report]:
-    """The verdict of the checks on the work of torch.compile in the program of this name, and on how the `replicas`'
-    weights differ, if they found anything.
+def verdict_on(end: End | None, name: str, record: Record | None = None) -> list[Report]:
+    """The verdict of the checks on the work of torch.compile in the program of this name, if they found anything.
+
+    With the `record` of the run, also that of the checks of capabilities which judge whole records.
     """
-    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), ReplicasDiffer())
-    compilation = end.compilation if end else None
-    judged = judge(checks, Measurements(compilation=compilation, replicas=replicas or None))
+    of_records = [load("checks", check)() for one in capabilities() if record for check in one.checks_of_records]
+    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)
+    judged = judge(checks, Measurements(compilation=end.compilation if end else None, record=record))
     return [replace(judged, skipped=()).report(name, {})] if judged.findings else []
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from hookcli.checks.base import ERROR, WARNING
 from hookcli.checks.judgement import fails, with_advice
 from hookcli.record.file.ranks.ranked_record import RankedRecord
-from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
 from hookcli.record.file.rule_lines import RuleFired, rule_summaries
@@ -147,8 +146,7 @@ class _Summary:
         verdicts = [report for reports in shown for report in reports]
         others = (findings(step, ran=ran.get(step.model, {})) for step in self._others)
         verdicts += [report for reports in others for report in reports if fails([report], ERROR)]
-        replicas = apart(self.record) if self.checked and self.record else ""
-        verdicts += verdict_on(self.end, self.header.name, replicas) if self.checked else []
+        verdicts += verdict_on(self.end, self.header.name, self.record) if self.checked else []
         verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
         verdicts = [with_advice(r, lambda text: text.replace("SCRIPT", self._script or "SCRIPT")) for r in verdicts]
         return [self._rendered(verdicts)] if verdicts else []
@@ -199,7 +197,7 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
     judged = (report for step in record.last() for report in findings(step, courses.get(step.model), record=record))
     if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
         return f"{formatting.counted(errors, 'error')} in the recorded steps"
-    found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)
+    found = (one for report in verdict_on(record.end, "", record) for one in report.findings)
     return next((one.message for one in found if one.fails(ERROR)), "")
 
 

@@ -1,1 +1,1 @@
-"""Measurements of one observed step: reports of probes, times, checks, and the first bad module."""
+"""Measurements of one observed step: reports of probes, times and checks."""

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -19,21 +18,18 @@ from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compil
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
 from hookcli.record.observe.measurements.evidence import Evidence
-from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.made_from import MadeFrom
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
-from hookcli.record.observe.measurements.weights_digest import weights_digest
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
-from hookcli.record.observe.parts import Parts, StepPart
+from hookcli.record.observe.parts import BegunStep, Parts, StepPart
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
@@ -79,10 +75,7 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: Meta = {}
         self._ranks, self._group = Meta(), list[int]()
-        self._step_parts: dict[str, StepPart] = {}
-        self.weights = ""
         self._searched: dict[tuple[str, str], int] = {}
-        self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
         self.watched_operators = model.operators_to_watch(plan)
         session = partial(HookSession, observed, guard=guard, callers_run=True, ops=self.watched_operators)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
@@ -93,6 +86,7 @@ class StepMeasurements:
         probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
         self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
         self.parameters.watchers = self._probes
+        self._step_parts = self._begun_parts()
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
         self.made_from = MadeFrom()
@@ -105,7 +99,7 @@ class StepMeasurements:
     def start(self, called: nn.Module) -> None:
         """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
         if (replicas := replicas_of(called)) > 1:
-            self._ranks, self._group = {"replicas": replicas}, replica_group(called)
+            self._ranks, self._group = {"replicas": replicas}, replica_group(called)  # another word
         if spread := tensor_parallel_ranks(self._module):
             self._ranks |= {"tensor_parallel": spread}
         for session in self.sessions:
@@ -125,11 +119,19 @@ class StepMeasurements:
             if self._plan.ops:
                 self._attach("first-bad", self.session, self.made_from.attach)
         self.session.operators_too = False
-        for part, recorder in self._parts.recorders.items() if gradients else ():
-            self._step_parts[part] = recorder.begin_step()
-            self._attach(part, self.session, self._step_parts[part].attach)
-        if self.keep_bad:
-            self._attach("keep-bad", self.sessions[-1], self.keep_bad.attach)
+        for part, of_step in self._step_parts.items():
+            self._attach(part, self.sessions[0 if of_step.inside_compiled else -1], of_step.attach)
+
+    def _begun_parts(self) -> dict[str, StepPart]:
+        """The parts of capabilities in this step."""
+        gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
+        of_model = self._model.name, self._module, self.name, self._training
+        step = BegunStep(*of_model, self._plan.probes, gradients, operators=bool(self._plan.ops))
+        begun = {
+            part: self._parts.run(self._model.name, part, partial(recorder.begin_step, step), None)
+            for part, recorder in self._parts.recorders.items()
+        }
+        return {part: of_step for part, of_step in begun.items() if of_step is not None}
 
     def _attach(self, part: str, session: HookSession, attach: Callable[[HookSession], object]) -> None:
         """Attach the hooks of a part, which is left out from then on if it fails."""
@@ -261,6 +263,13 @@ class StepMeasurements:
             largest = max((max(abs(s.min), abs(s.max)) for s in stats if s.numel), default=0.0)
             yield f"the model's output was finite, up to {number(largest)}: it begins in the loss function"
 
+    def told(self, fqn: str, value: NonFinite) -> NonFinite:
+        """The first value that is not finite, with what the parts of capabilities say of it."""
+        said = []
+        for part, of_step in self._step_parts.items():
+            said.append(self._parts.run(self._model.name, part, partial(of_step.found, fqn, value), ""))
+        return replace(value, kept="; ".join(filter(None, said)))
+
     # When the step is over.
 
     def part_lines(self, recorded: RecordedStep) -> list[PartLine]:
@@ -284,8 +293,7 @@ class StepMeasurements:
             parts["updates"] = partial(self._update_report, meta)
         if "optimizer" in self._plan.probes:
             parts["optimizer"] = partial(self._group_report, meta, losses)
-        if "updates" in self._plan.probes and self._training and meta["complete"] and joined_world().size > 1:
-            parts["replicas"] = partial(self._replica_report, meta)
+        parts |= {part: partial(of_step.report, meta, self._group) for part, of_step in self._step_parts.items()}
         if self._times:  # the last one, so that hookcli's own time has all of this in it
             parts["time"] = partial(self._times.report, name, meta)
         further = [self._parts.run(name, part, report, None) for part, report in parts.items()]
@@ -301,9 +309,9 @@ class StepMeasurements:
         columns = (*PARAMETER_GROUPS, *(columns_named("loss") if losses else ()))
         return Report("optimizer", self._model.name, columns, rows, meta, grouping="list") if rows else None
 
-    def _replica_report(self, meta: Meta) -> Report:
-        report, self.weights = weights_digest(self._model.name, self._module, self.name, meta, self._group)
-        return report
+    def digest(self) -> str:
+        """The digest that a part of a capability has made of the step, if one has."""
+        return next((of_step.digest for of_step in self._step_parts.values() if of_step.digest), "")
 
     def _judged(self, by_probe: Mapping[str, Report], meta: Meta) -> Report:
         """The verdict of the checks on the recorded steps up to this one."""

@@ -112,7 +112,7 @@ class EveryLoss:
         self._write = write
         self._found = found
         self._jumped = jumped
-        self.tell_read: Callable[[str, int, float | None], None] = lambda model, number, loss: None
+        self.tell_read: Callable[[str, int, float | None], object] = lambda model, number, loss: None
         self.at_once = _AT_ONCE
         self._courses: dict[str, LossCourse] = {}
         self._found_by: set[str] = set()  # causes

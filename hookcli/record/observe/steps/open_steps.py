@@ -18,17 +18,16 @@ from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.parts import Parts
+from hookcli.record.observe.parts import Parts, make_recorders
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
-from hookcli.registry.capability import capabilities, load_text
 
 # Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
 _MOST_OPEN = 8
-_READ = 10  # steps whose figures rules read at once, on an accelerator
+_READ = 10  # steps whose losses are read at once for parts, on an accelerator
 T = TypeVar("T")
 
 
@@ -88,17 +87,17 @@ class OpenSteps:
         self._sink = sink
         self._guard = guard
         self._search = Search(plan)
-        self.rules = RunningRules(plan, clock, lambda: sink.path, self._rule_fired)
         self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
-        if plan.rules:
-            self.losses.tell_read, self.losses.at_once = self.rules.loss_read, _READ
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
-        recorders = {one.name: load_text(one.recorder)() for one in capabilities() if one.recorder}
-        self.parts = Parts(self._part_failed, recorders)
+        self._rules = RunningRules(plan, clock, lambda: sink.path, self._rule_fired) if plan.rules else None
+        self.parts = Parts(self._part_failed, make_recorders(plan) | ({"rules": self._rules} if self._rules else {}))
+        if self.parts.hear("loss_read"):
+            self.losses.tell_read = lambda model, *read: self.parts.tell("loss_read", model, model, *read)
+            self.losses.at_once = _READ
         self._described: set[str] = set()
         self.failed: list[tuple[str, str]] = []
-        """Parts of the observation that have failed: the model's name, and a line on it."""
+        """Parts of the observation that have failed: the model's name, or "", and a line on it."""
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -178,14 +177,14 @@ class OpenSteps:
         for line in step.measured.part_lines(recorded):
             self._hand_on(self._sink.of_part, line)
         self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
-        self.parts.run(name, "rules", lambda: self.rules.recorded(recorded), None)
+        self.parts.tell("step_recorded", name, recorded)
         if not self.plan.ended.is_set():
             step.model.counts.count_recorded(step.phase)
 
     def _part_failed(self, model: str, line: str, error: Exception) -> None:
         """Note a part of the observation that is left out from now on."""
         self.failed.append((model, line))
-        self._sink.part_failed(f"{model}: {line}", error)
+        self._sink.part_failed(f"{model}: {line}" if model else line, error)
 
     def discard(self) -> None:
         while self._open:
@@ -214,7 +213,7 @@ class OpenSteps:
 
     def _rule_fired(self, fired: RuleFired) -> None:
         self.schedule.look_after(fired.step)
-        if fired.times == 1 and self.rules.then.stop:
+        if fired.times == 1 and self._rules and self._rules.then.stop:
             self._search.end_program()
         self._hand_on(self._sink.fired, fired)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hookcli.record.file.views.over_time import figures
 from hookcli.record.file.views.overview import overview
 from hookcli.record.observe.measurements.step_times import memory
 from hookcli.record.observe.models.model import ObservedModel, why_unobservable
+from hookcli.record.observe.parts import RecorderPart
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.rules.actions import act, parse_then
 from hookcli.record.observe.rules.language import GRAD_NORM, MEMORY, Figure, Term, parse_rules
@@ -32,7 +33,7 @@ _WIDE = 4  # bytes
 Values = dict[Figure, Any]
 
 
-class RunningRules:
+class RunningRules(RecorderPart):
     """Rules over the figures of each step: those of every step as its loss is read, others as a step is recorded.
 
     Nothing is changed: the norm of gradients is a pass over them as backward leaves them, and stays on its device until
@@ -70,9 +71,9 @@ class RunningRules:
                 norm = _norm(grads)
                 self._norms[model.name] = norm if scale is None else norm / scale.to(norm.device)
 
-    def stepped(self, models: Mapping[ObservedModel, int], optimizer: Optimizer) -> None:
+    def optimizer_stepped(self, models: Mapping[ObservedModel, int], optimizer: Optimizer) -> None:
         """Take the figures of a step that an optimizer has made, but for its loss, which is read later."""
-        for model, number in models.items() if self.rules else ():
+        for model, number in models.items():
             lr = optimizer.param_groups[0].get("lr")
             values: dict[str, object] = {"step": number, GRAD_NORM: self._norms.pop(model.name, None)}
             values["lr"] = lr.detach().clone() if isinstance(lr, Tensor) else lr
@@ -87,12 +88,12 @@ class RunningRules:
 
     def loss_read(self, model: str, step: int, loss: float | None) -> None:
         """Judge a step whose loss, and all else that every step has, is known by now."""
-        values = self._steps[model].setdefault(step, {Figure("step"): step}) if self.rules else {}
-        if values and Figure("loss") not in values:
+        values = self._steps[model].setdefault(step, {Figure("step"): step})
+        if Figure("loss") not in values:
             values[Figure("loss")] = loss
             self._judge(model, step, values, waits=False)
 
-    def recorded(self, step: RecordedStep) -> None:
+    def step_recorded(self, step: RecordedStep) -> None:
         """Judge the rules that ask for more than every step has."""
         if step.phase != "train" or not step.complete or not any(rule.waits for rule in self.rules):
             return
@@ -133,18 +134,20 @@ class RunningRules:
         if _is_line(fired):
             self._tell(fired)
 
-    def end(self) -> None:
+    def run_ends(self) -> None:
         """Hand on how often each rule has fired, where no line says so yet."""
         for fired in self._last.values():
             if not _is_line(fired):
                 self._tell(fired)
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> list[str]:
         """Say which figures were never known, so that their rules were not judged."""
+        notes = []
         for rule in self.rules:
             if never := dict.fromkeys(term for term in rule.nodes.values() if term not in self._seen):
                 whys = (t.label + f" (needs {t.steps:,} steps before)" * bool(t.steps) for t in never)
-                yield f"--rule {rule.name}: never known: {', '.join(whys)}"
+                notes.append(f"--rule {rule.name}: never known: {', '.join(whys)}")
+        return notes
 
 
 def _is_line(fired: RuleFired) -> bool:

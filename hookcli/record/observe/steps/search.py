@@ -13,14 +13,11 @@ from hookcli.hooks.operators.calls import LOSS
 from hookcli.probes.base import StatsProbe
 from hookcli.probes.shared.masked_scores import with_remarks
 from hookcli.record.file.record_lines import BACKWARD, NonFinite
-from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe.measurements.evidence import ReceivedKind
 from hookcli.record.observe.measurements.made_from import Maker
 from hookcli.record.observe.measurements.step_measurements import Seen
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
-from hookcli.system.escaping import shell_path
-from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import with_operators
 from hookcli.table.losses import LARGE, LargeUpdate
@@ -151,7 +148,7 @@ class Search:
             number = step.observed_forwards if what == "output" else step.measured.passes
             causes += self._micro_batch(step, number)
         value = replace(value, cause="; ".join(causes))
-        return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
+        return step.measured.told(row.fqn, value)
 
     def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
         """A row's value and causes; of an output what was received, but for infinities if a parameter is not finite."""
@@ -258,22 +255,3 @@ def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
                 place = ".".join(filter(None, (relative(fqn, within) if fqn != within else "", name)))
                 yield f"its {place} is not finite{where}"
                 return
-
-
-def _kept(step: ObservedStep, row: Row, value: NonFinite) -> str:
-    """Keep the module, and say how to reproduce the value; else why it was not kept."""
-    assert step.measured.keep_bad is not None
-    if value.fqn.startswith(LOSS):
-        return "not kept: only modules can be, and the loss function computes this value"
-    here = joined_world()  # all ranks may share the folder
-    rank = f"-rank{here.rank}" if here.size > 1 else ""
-    name = f"{step.model.name}-step{step.number}-{value.fqn or 'model'}{rank}"
-    fqn = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn  # the module that was given all that led there
-    try:
-        path, missing = step.measured.keep_bad.write(fqn, name, non_finite_line(value))
-    except Exception as error:  # a full disk, or a tensor that safetensors can't hold
-        return f"it could not be kept ({type(error).__name__}: {error})"
-    if not path:
-        what = "operator in a module that returned finite values" if is_operator(row.fqn) else value.what
-        return f"modules are kept for outputs, not for a{'n' * (what[0] in 'aeiou')} {what}"
-    return f"`python {shell_path(path)}` reproduces it" + (', once each "= ..." in it is filled in' if missing else "")

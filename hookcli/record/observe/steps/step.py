@@ -243,7 +243,7 @@ class ObservedStep:
             seconds=self.seconds,
             notes=(*self.notes, *self.measured.scaling.notes()),
             complete=self._complete,
-            weights=self.measured.weights,
+            weights=self.measured.digest(),
         )
 
 

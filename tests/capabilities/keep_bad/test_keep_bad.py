@@ -18,11 +18,10 @@ from record.observe.figures import Shrink
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hookcli.capabilities.keep_bad import checked, kept_call
 from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.views.run_lines import non_finite_line
-from hookcli.record.observe import recording_plan
-from hookcli.record.observe.measurements import keep_bad
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import World
 
@@ -101,7 +100,7 @@ def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
 def test_further_runs_and_ranks_have_files_of_their_own(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"Sequential-step1-{diverging(nn.Identity).non_finites[0].fqn}"
     diverging(nn.Identity)
-    monkeypatch.setattr("hookcli.record.observe.steps.search.joined_world", lambda: World(1, 2))
+    monkeypatch.setattr("hookcli.capabilities.keep_bad.recorder.joined_world", lambda: World(1, 2))
     diverging(nn.Identity)
     stems = [name, f"{name}-2", f"{name}-rank1"]
     found = {path.name for path in kept.iterdir()}
@@ -164,7 +163,7 @@ SCRIPT = """
 
     WIDE = 2.0
     if True:
-        from hookcli.record.observe.measurements.keep_bad import KeepBad
+        from hookcli.capabilities.keep_bad.kept_call import KeepBad
         from pathlib import Path
         from hookcli.hooks.session import HookSession
         keep = KeepBad(Path("bad"))
@@ -227,19 +226,19 @@ def test_a_folder_that_cannot_be(kept: Path) -> None:
 
 def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--keep-bad: needs a search; add --first-bad"):
-        RecordingPlan(keep_bad="bad")
-    monkeypatch.setattr(recording_plan, "find_spec", lambda name: None)
+        RecordingPlan(of_parts={"keep_bad": "bad"})
+    monkeypatch.setattr(checked, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=re.escape("pip install 'hookcli[safetensors]'")):
-        RecordingPlan(keep_bad="bad", first_bad="stop")
+        RecordingPlan(of_parts={"keep_bad": "bad"}, first_bad="stop")
 
 
 def test_random_states_are_kept_of_the_models_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a dropout on an accelerator can be run again; here one that is not there."""
     asked: list[object] = []
-    states = keep_bad.random_states
-    monkeypatch.setattr(keep_bad, "accelerators", lambda model, inputs: [torch.device("meta")])
-    monkeypatch.setattr(keep_bad, "random_states", lambda devices: (asked.append(devices), states(()))[1])
+    states = kept_call.random_states
+    monkeypatch.setattr(kept_call, "accelerators", lambda model, inputs: [torch.device("meta")])
+    monkeypatch.setattr(kept_call, "random_states", lambda devices: (asked.append(devices), states(()))[1])
     with HookSession(nn.Linear(2, 2)) as session:
-        keep_bad.KeepBad(Path("bad")).attach(session)
+        kept_call.KeepBad(Path("bad")).attach(session)
         session.model(torch.ones(1, 2))
     assert asked == [[torch.device("meta")]]

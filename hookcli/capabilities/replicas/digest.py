@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from torch import nn
 
-from hookcli.record.observe.naming import PlainNames
-from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns.recorded import REPLICAS
+from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksums
 
+_COLUMNS = columns_named("fqn", "shape", "dtype", "checksum", fqn="Parameter")
+"""The parameters that a rank holds whole, after a step; of several ranks that differ there is no checksum."""
+
 
 def weights_digest(
-    model: str, module: nn.Module, name: PlainNames, meta: Meta, group: Sequence[int]
+    model: str, module: nn.Module, name: Callable[[str], str], meta: Meta, group: Sequence[int]
 ) -> tuple[Report, str]:
     """A row for each parameter that this process holds whole, with a checksum of its bits; RecordedStep's `weights`.
 
@@ -29,7 +30,7 @@ def weights_digest(
         for (fqn, p), number in zip(whole.items(), checksums(list(whole.values())), strict=True)
     ]
     reasons = {fqn: _SHARDED if tree.is_sharded(p) else type(p).__name__ for fqn, p in held.items() if fqn not in whole}
-    report = Report("replicas", model, REPLICAS, rows, meta, {}, [Skipped(*item) for item in reasons.items()])
+    report = Report("replicas", model, _COLUMNS, rows, meta, {}, [Skipped(*item) for item in reasons.items()])
     kinds = [(row.fqn, row["shape"], row["dtype"]) for row in rows]
     texts = (repr((group, kinds)), repr([row["checksum"] for row in rows])) if rows else ()
     return report, "".join(blake2b(text.encode(), digest_size=8).hexdigest() for text in texts)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from hookcli.record.observe.measurements.module_source import _builds, definitions, module_source
+from hookcli.capabilities.keep_bad.module_source import _builds, definitions, module_source
 
 OMITTING = (nn.L1Loss(reduction="sum"), nn.CosineSimilarity(dim=0), nn.PairwiseDistance(p=1))
 TELLING = (nn.Linear(2, 3), nn.L1Loss(), nn.Conv2d(2, 4, (3, 5), padding=1), nn.BatchNorm1d(3), nn.GRU(2, 3, 2))

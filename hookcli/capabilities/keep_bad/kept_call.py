@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from hookcli.capabilities.keep_bad.module_source import PLAIN, module_source
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.record.observe.measurements.module_source import PLAIN, module_source
 from hookcli.system.escaping import visible
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.record.file.ranks.ranked_record import RankedRecord
-from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.table import agree
 from hookcli.table.formatting import counted
@@ -15,11 +14,18 @@ _SET = 16
 """The digits of a digest that tell which parameters it is of; ranks with others have nothing to compare."""
 
 
-def apart(record: Record, *, wrong: bool = True) -> str:
-    """How the replicas' weights differ; if not `wrong`, that ranks train weights of their own. "" if it is not so.
+def apart(record: object) -> str:
+    """How the replicas' weights differ; "" if they don't."""
+    return _first(record, wrong=True)
 
-    Loads the first step of each model in which weights differ, and no other.
-    """
+
+def on_their_own(record: object) -> str:
+    """That ranks train weights of their own; "" if they don't."""
+    return _first(record, wrong=False)
+
+
+def _first(record: object, *, wrong: bool) -> str:
+    """Loads the first step of each model in which weights differ, and no other."""
     if not isinstance(record, RankedRecord):
         return ""
     models = dict.fromkeys(entry.model for entry in record.entries if entry.phase == "train")

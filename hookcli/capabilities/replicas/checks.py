@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hookcli.capabilities.replicas.differing import apart
 from hookcli.checks.base import ERROR, Check
-from hookcli.checks.measurements import ReadsReplicas
+from hookcli.checks.measurements import ReadsRecord
 from hookcli.table import Finding
 
 
@@ -28,9 +29,9 @@ class ReplicasDiffer(Check):
     severity = ERROR
     means = "a broadcast that was forgotten, or weights, an optimizer's settings or a resumed state changed on one rank"
     advice = "show the record with --probe replicas --step N for the parameters"
-    needs = ("replicas",)
+    needs = ("record",)
     asked_by = "hookcli run --check"
 
-    def judge(self, measured: ReadsReplicas) -> Iterator[Finding]:
-        if measured.replicas:
-            yield self.finding("", measured.replicas)
+    def judge(self, measured: ReadsRecord) -> Iterator[Finding]:
+        if said := apart(measured.record):
+            yield self.finding("", said)

@@ -1,0 +1,81 @@
+"""Ranks whose weights have come apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks, stop_ranks
+from record import odd_rank_jobs
+from records import HEADER, end, recorded_step, save
+
+from hookcli.capabilities.replicas.differing import apart
+from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
+from hookcli.record.file.reading import read_record
+from hookcli.record.file.views.headlines import wrong_lines
+from hookcli.record.file.views.overview import verdict_on
+from hookcli.record.file.views.ranks_view import rank_remarks
+
+pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ranks() -> Iterator[None]:
+    yield
+    for size in (2, 3):
+        stop_ranks(size)
+
+
+def record_of(folder: Path, how: str, size: int = 2, **settings: object) -> RankedRecord:
+    folder.mkdir(exist_ok=True)
+    run_ranks(size, odd_rank_jobs.in_ranks, str(folder / "train.run"), how, **settings)
+    return read_ranks(folder / "train.run")
+
+
+SINCE = "Sequential: the replicas' weights differ from step"
+BIAS = "in 1 of 4 parameters, the first is 2.bias"
+PLANTED = {
+    "seed by hand": f"{SINCE} 0 on: ranks 0, 1 differ, in 4 of 4 parameters, the first is 0.weight",
+    "changed": f"{SINCE} 5 on (they agreed at step 4): ranks 0, 1 differ, {BIAS}",
+    "changed by hand": f"{SINCE} 5 on (they agreed at step 4): ranks 0, 1 differ, {BIAS}",
+    "seed": "",  # DistributedDataParallel broadcasts rank 0's weights
+    "buffers": "",
+    "models": "",
+    "own": "",
+    "own seed": "",
+}
+
+
+@pytest.mark.parametrize("how", PLANTED)
+def test_weights_that_differ_are_found_where_they_should_not(how: str, tmp_path: Path) -> None:
+    record = record_of(tmp_path, how)
+    assert apart(record) == PLANTED[how] and wrong_lines(record) == [PLANTED[how]] * bool(PLANTED[how])
+    own = "Sequential: ranks 0, 1 train weights of their own: nothing makes their gradients alike"
+    assert (own in rank_remarks(record)) is how.startswith("own")
+    found = [one.check for report in verdict_on(record.end, "", record) for one in report.findings]
+    assert found == ["HK052"] * bool(PLANTED[how])
+
+
+def test_the_rank_that_is_alone_and_its_parameter(tmp_path: Path) -> None:
+    record = record_of(tmp_path, "changed", size=3, every=2)
+    said = "6 on (they agreed at step 4): rank 1 differs from ranks 0, 2"
+    assert apart(record) == f"{SINCE} {said}, {BIAS}"
+    steps = {step.step: step for step in record.steps(record.entries)}
+    for number, differing in ((4, []), (6, ["2.bias"])):
+        rows = steps[number].rows("replicas")
+        assert [row.fqn for row in rows if row["checksum"] is None] == differing and len(rows) == 4
+
+
+def test_older_records_and_those_of_one_process_have_no_digests(tmp_path: Path) -> None:
+    for rank in range(2):
+        header = replace(HEADER, rank=rank, ranks=2)
+        save(tmp_path / f"rank{rank}.jsonl", (header, *map(recorded_step, range(2)), end()))
+        lines = [json.loads(line) for line in (tmp_path / f"rank{rank}.jsonl").read_text().splitlines()]
+        old = [{key: value for key, value in line.items() if key != "weights"} for line in lines]
+        (tmp_path / f"rank{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
+    record = read_ranks(tmp_path)
+    assert [entry.step for entry in record.entries] == [0, 1] and not record.damaged and wrong_lines(record) == []
+    assert wrong_lines(read_record(tmp_path / "rank0.jsonl")) == []
