@@ -155,7 +155,7 @@ def test_no_word_is_broken(command: str) -> None:
     lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
     rows = [line for line in lines if line.startswith(("reporter", "allreduce", "fp16"))]
     assert len(rows) >= 2 and max(map(len, lines)) <= 80
-    assert "plugins" not in command or any(line.endswith("tensorboard:TensorboardReporter") for line in rows)
+    assert "plugins" not in command or any(line.endswith("github:GithubReporter") for line in rows)
 
 
 def test_remarks_stand_below_their_rows_and_evict_nothing(cli: Cli) -> None:
