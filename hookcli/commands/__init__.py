@@ -9,7 +9,6 @@ _CORE = {
     "activations": "Show statistics of every module's outputs.",
     "inputs": "Show statistics of every module's inputs.",
     "grads": "Show statistics of gradients, in order of arrival.",
-    "flow": "Show how tensors flow forward; draw the architecture.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
@@ -21,7 +20,7 @@ _CORE = {
     "skill": "Print instructions for an agent that uses hookcli.",
 }
 _QUESTIONS = {
-    "What is in the model, and how big is it?": ("shapes", "flow", "hooks", "models"),
+    "What is in the model, and how big is it?": ("shapes", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "What causes its results, and did a change alter them?": ("diff",),

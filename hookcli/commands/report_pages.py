@@ -32,6 +32,7 @@ from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
 from hookcli.record.file.views.query import Query
+from hookcli.registry import load
 from hookcli.table import SCHEMA, Report, formatting
 from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 from hookcli.table.meta import with_notes
@@ -177,13 +178,13 @@ def _of_models(
 
 def _probes(backward: bool) -> Iterator[list[Probe]]:
     """The probes of a side's runs: operations are seen apart, since that changes the last bits of values."""
+    from hookcli.engine.examiner import LAYOUT
     from hookcli.probes.activations import ActivationsProbe
-    from hookcli.probes.flow import FlowProbe
     from hookcli.probes.grads import GradsProbe
     from hookcli.probes.parameters import ParametersProbe
     from hookcli.probes.shapes import ShapesProbe
 
-    yield [ShapesProbe(memory=False), FlowProbe()]
+    yield [ShapesProbe(memory=False), *(load("probes", name)() for name in LAYOUT if name != "shapes")]
     gradients = [GradsProbe(hist=True), GradsProbe("outputs", hist=True)] if backward else []
     yield [ActivationsProbe(hist=True), *gradients, ParametersProbe()]
 

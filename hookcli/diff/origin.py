@@ -13,7 +13,7 @@ from hookcli.table import Report, Row
 from hookcli.table.meta import Meta, made
 from hookcli.table.names import is_operator, is_within
 
-_UNFIT = ("diff", "check", "flow")
+_UNFIT = ("diff", "check")
 _LISTS = [one.name for one in capabilities() if one.compares]
 
 

@@ -17,7 +17,7 @@ from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
 from hookcli.checks.selection import SETTINGS, CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
-from hookcli.engine.examiner import Examiner, Layout, Subject
+from hookcli.engine.examiner import LAYOUT, Examiner, Layout, Subject
 from hookcli.engine.gradients import GRADIENTS
 from hookcli.engine.inputs import as_called
 from hookcli.engine.prepare import PreparedRun
@@ -36,7 +36,7 @@ from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
 from hookcli.tensors.torch_private import noted
 
-_SHOWN = ("shapes", "flow", "activations", "grads", "settings", "parameters")
+_SHOWN = (*LAYOUT, "activations", "grads", "settings", "parameters")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Examination:
     @property
     def shown(self) -> list[Report]:
         """The reports for people: the findings, then the figures of modules and parameters."""
-        probes = _SHOWN if self.report.meta.get("device") != "meta" else _SHOWN[:2]
+        probes = _SHOWN if self.report.meta.get("device") != "meta" else LAYOUT
         measured = [r for r in self.measured if not (self.further and r.probe == "shapes")]  # another run's
         reports = [r for r in (*measured, *self.further) if r.probe in probes and (r.rows or not self.error)]
         return [self.report, *sorted(reports, key=lambda report: _SHOWN.index(report.probe))]

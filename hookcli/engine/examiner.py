@@ -34,7 +34,7 @@ from hookcli.registry.capability import capabilities, load_text
 from hookcli.sources.base import Recipe
 from hookcli.table import Report
 
-LAYOUT = ("shapes", "flow")
+LAYOUT = ("shapes", *(one.name for one in capabilities() if one.view))
 """The probes that need no values, in a run of their own: on the meta device if the model can run there."""
 Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")

@@ -20,7 +20,6 @@ _CORE = {
         "inputs": "hookcli.probes.activations:InputsProbe",
         "activations": "hookcli.probes.activations:ActivationsProbe",
         "grads": "hookcli.probes.grads:GradsProbe",
-        "flow": "hookcli.probes.flow:FlowProbe",
     },
     "reporters": {
         name: f"hookcli.reporters.{'pictures' if name in ('svg', 'png') else name}:{name.title()}Reporter"

@@ -127,6 +127,11 @@ class Capability:
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)
     """What its command tells beyond notes of the core, by their subject: words in brackets behind such a note."""
+    view: str = ""
+    """The script of its part of a page, "package:file.js", beside its other scripts and styles: an ES module that calls
+    `addPart` of `parts.js`. Pages of a model measure the probe for it, in a run without values."""
+    library: str = ""
+    """A library that this part needs, of those in hookcli/reporters/html/assets/vendor."""
     drawing: str = ""
     """How --format dot, svg and png draw its reports: a function of a `graphviz.Digraph`, a report and its depth."""
     drawn: Sequence[str] = ()

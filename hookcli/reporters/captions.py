@@ -19,7 +19,7 @@ from hookcli.table.names import Levels
 _NAMED = 10  # hidden columns that are named
 _MOST = 2  # lines on a screen
 _SHORTENED = (
-    *("shapes", "inputs", "activations", "grads", "diff", "flow"),
+    *("shapes", "inputs", "activations", "grads", "diff"),
     *(name for one in capabilities() if one.shortens for name in (one.name, *one.reports)),
 )
 """Probes whose commands have --depth, which shows the lines in full."""

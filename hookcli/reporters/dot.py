@@ -1,31 +1,22 @@
-"""Graphs in Graphviz's language: the autograd graph, and the forward flow of tensors."""
+"""Graphs in Graphviz's language, which capabilities draw of their reports."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from graphviz import Digraph, escape
 
+from hookcli.errors import UsageError
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.drawings import DRAWINGS, drawing_of
-from hookcli.reporters.framed import draw_framed, safe
-from hookcli.table import Report, Row, formatting
+from hookcli.reporters.framed import safe
+from hookcli.table import Report
 from hookcli.table.grouping import View
-from hookcli.table.names import Levels
 from hookcli.table.printable import printable
 
 _NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
 _TITLE = {"labelloc": "t", "fontname": "Helvetica"}
-_OF_FLOW = {"fontname": "Helvetica", "fontsize": "8", "fontcolor": "gray40", "color": "gray40", "arrowsize": "0.6"}
-_LOOKS = {
-    "function": {"style": "filled,rounded", "fillcolor": "lightblue", "color": "lightblue4", "height": "0.3"},
-    "input": {"style": "dashed,rounded"},
-    "output": {"style": "dashed,rounded"},
-}
-_FITTING = 40  # nodes of a flow, where no depth is asked for
 
 
 class DotReporter(Reporter):
@@ -36,8 +27,8 @@ class DotReporter(Reporter):
 
     suffixes = (".dot", ".gv")
     then = "`dot -Tsvg -O {path}` draws it"
-    needs_one = (*(one.needs for one in DRAWINGS), ("id", "inputs"))
-    commands = (*(one.command for one in DRAWINGS), "hookcli flow")
+    needs_one = tuple(one.needs for one in DRAWINGS)
+    commands = tuple(one.command for one in DRAWINGS)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a graph per report."""
@@ -45,99 +36,12 @@ class DotReporter(Reporter):
 
 
 def drawn_graph(report: Report, depth: float | None) -> Digraph:
-    """Draw the graph of one report, or its flow of tensors."""
+    """Draw the graph of one report. Raises UsageError if no capability does."""
     report = printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
     graph = Digraph(safe(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
-    (drawing_of(report) or _draw_flow)(graph, report, depth)
+    if draw := drawing_of(report):
+        draw(graph, report, depth)
+    elif report.rows:
+        raise UsageError(f"--format dot: nothing that is installed draws a report of {report.probe}")
     return graph
-
-
-# The forward flow of tensors.
-
-
-@dataclass(slots=True)
-class _Box:
-    """A call, or all calls inside a module at the depth that is shown, as long as they follow each other."""
-
-    name: str
-    fqn: str
-    is_call: bool
-    rows: list[Row] = field(default_factory=list)
-
-
-def _draw_flow(graph: Digraph, report: Report, depth: float | None) -> None:
-    """Draw modules as boxes, functions between them, and shapes at the arrows.
-
-    `depth` counts as in tables; None is the depth that fits about 40 boxes.
-    """
-    levels = Levels.of(report.meta)
-    rows = _leading_to_results(report.rows)
-    boxes = _boxes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
-    graph.attr("edge", **_OF_FLOW)
-
-    def frame_of(box: _Box, at: int) -> str | None:
-        around, owner = levels.owner(box.fqn, at - 1) if at > 1 else "", levels.owner(box.fqn, at)
-        is_function = box.is_call and box.rows[0]["kind"] == "function"
-        return owner if owner != around and (owner != box.fqn or is_function) else None
-
-    draw_framed(graph, boxes, frame_of, _draw_box)
-    for (start, end), shapes in _arrows(boxes).items():
-        graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
-
-
-def _leading_to_results(rows: Sequence[Row]) -> list[Row]:
-    """Leave out functions whose result nothing uses."""
-    used: set[int] = set()
-    for row in reversed(rows):
-        if row["kind"] != "function" or row["id"] in used:
-            used.update((row["id"], *row["inputs"]))
-    return [row for row in rows if row["id"] in used]
-
-
-def _fitting_depth(rows: Sequence[Row], levels: Levels) -> float:
-    """The greatest depth with about 40 nodes, or the least one."""
-    deepest = max((levels.depth(row.fqn) for row in rows), default=1)
-    depths = (depth for depth in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, depth)) <= _FITTING)
-    return next(depths, 1)
-
-
-def _boxes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Box]:
-    boxes: list[_Box] = []
-    for row in rows:
-        owner = row.fqn if math.isinf(depth) else levels.owner(row.fqn, depth)
-        inside = owner != row.fqn or (row["kind"] == "function" and levels.depth(owner) >= depth)
-        if not (inside and boxes and boxes[-1].fqn == owner and not boxes[-1].is_call):
-            boxes.append(_Box(f"{'in' if inside else 'call'} {row['id']}", owner, not inside))
-        boxes[-1].rows.append(row)
-    return boxes
-
-
-def _draw_box(graph: Digraph, box: _Box, around: str) -> None:
-    look = _LOOKS.get(box.rows[0]["kind"], {}) if box.is_call else {"penwidth": "2"}
-    graph.node(box.name, escape("\n".join(_lines(box, around))), **look)
-
-
-def _lines(box: _Box, around: str) -> Iterator[str]:
-    first = box.rows[0]
-    if not box.is_call:
-        yield box.fqn.removeprefix(f"{around}.") or "(model)"
-        yield formatting.counted(len(box.rows), "call")
-        return
-    if first["kind"] == "module":
-        yield first.fqn.removeprefix(f"{around}.")
-    yield first["type"]
-    if shape := first["output_shape"]:
-        yield formatting.shape(shape)
-
-
-def _arrows(boxes: Sequence[_Box]) -> dict[tuple[str, str], list[str]]:
-    """The arrows between boxes, each with the shapes that flow there."""
-    of = {row["id"]: box.name for box in boxes for row in box.rows}
-    arrows: dict[tuple[str, str], dict[str, None]] = {}
-    for box in boxes:
-        for row in box.rows:
-            for start, shape in zip(row["inputs"], row["input_shape"] or (), strict=True):
-                if start in of and of[start] != box.name:
-                    arrows.setdefault((of[start], box.name), {})[formatting.shape(shape)] = None
-    return {ends: list(shapes) for ends, shapes in arrows.items()}

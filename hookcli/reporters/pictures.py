@@ -17,14 +17,13 @@ from hookcli.table.grouping import View
 Form = Literal["svg", "png"]
 _PICTURES: dict[str, tuple[tuple[str, ...], str]] = {
     **{one.command: (one.needs, one.command) for one in DRAWINGS},
-    "flow": (("id", "inputs"), "hookcli flow"),
     "steps": (step_figures.WHERE, "hookcli show --over-time"),
     "moments": (moments.NEEDS, ""),
     "histograms": (distributions.NEEDS, "hookcli activations --hist"),
 }
 """Kinds of pictures: the columns of the reports that each shows, and the command that makes such reports, if it is one
 of the core or a drawing's."""
-_GRAPHS = (*(one.command for one in DRAWINGS), "flow")
+_GRAPHS = [one.command for one in DRAWINGS]
 
 
 class _Drawn:

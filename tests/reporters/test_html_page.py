@@ -10,14 +10,15 @@ from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import paged
 import pytest
 
-from hookcli.reporters.html import HtmlReporter
+from hookcli.reporters.html import HtmlReporter, scripts
 from hookcli.reporters.html.page import page
-from hookcli.reporters.html.scripts import ASSETS, asset, imports, joined, reached
+from hookcli.reporters.html.scripts import ASSETS, VIEWS, asset, imports, program, reached
 from hookcli.reporters.json import JsonReporter
 from hookcli.table import Column, Finding, Report, Row, Skipped, TensorStats, columns_named, document
 from hookcli.table.grouping import View
@@ -39,7 +40,13 @@ REPORT = Report(
     skipped=[Skipped(HOSTILE[0], HOSTILE[1])],
     findings=[Finding("HK010", "warning", HOSTILE[0], HOSTILE[1], float("inf"), remedy=HOSTILE[2])],
 )
-SCRIPTS = sorted(item.name for item in ASSETS.iterdir() if item.name.endswith(".js"))
+PARTS = [view.rpartition(":")[0] for view in VIEWS]
+SCRIPTS = sorted(
+    f"{package}:{item.name}".lstrip(":")
+    for package, folder in {"": ASSETS, **{name: files(name) for name in PARTS}}.items()
+    for item in folder.iterdir()
+    if item.name.endswith(".js")
+)
 DECLARED = re.compile(
     r"^(?:export )?(?:async )?(?:function\*?|const|let|class) (\{[^}]*\}|\[[^\]]*\]|\w+)", re.MULTILINE
 )
@@ -67,6 +74,7 @@ class Parsed(HTMLParser):
 def test_a_module_imports_what_is_there_and_calls_nothing_that_makes_markup(name: str) -> None:
     source = asset(name)
     for file, names in imports(source):
+        file = next(one for one in (f"{name.rpartition(':')[0]}:{file}", file) if one in SCRIPTS)
         exported = {*re.findall(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", asset(file), re.MULTILINE)}
         assert set(names) <= exported, f"{name} imports {names} from {file}"
         for imported in names:
@@ -79,9 +87,10 @@ def test_a_module_imports_what_is_there_and_calls_nothing_that_makes_markup(name
 
 
 def test_the_joined_script_has_each_name_once_and_neither_import_nor_export() -> None:
-    order = reached("main.js")
+    order = reached(*VIEWS, "main.js")
     assert order[-1] == "main.js" and set(order) == set(SCRIPTS), "a script that nothing imports"
-    assert all(order.index(file) < order.index(name) for name in order for file, _ in imports(asset(name)))
+    files_only = [name.rpartition(":")[2] for name in order]
+    assert all(files_only.index(file) < order.index(name) for name in order for file, _ in imports(asset(name)))
     names = Counter(name for script in order for name in DECLARED.findall(asset(script)))
     assert [name for name, times in names.items() if times > 1] == []
     constants = re.compile(
@@ -93,7 +102,28 @@ def test_the_joined_script_has_each_name_once_and_neither_import_nor_export() ->
         )
         known = {*DECLARED.findall(source), *(name for _, taken in imports(source) for name in taken)}
         assert ({*constants.findall(source)} & {*names}) <= known, script
-    assert not re.search(r"^(import|export)\b", joined("main.js"), re.MULTILINE)
+    assert not re.search(r"^(import|export)\b", program(), re.MULTILINE)
+
+
+def test_a_part_of_another_distribution_is_a_block_of_its_own_files_and_shares_those_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign_part").mkdir()
+    (tmp_path / "foreign_part" / "__init__.py").touch()
+    texts = {
+        "part.js": 'import { addPart } from "./parts.js";\nimport { start } from "./near.js";\naddPart(start());\n',
+        "near.js": "export function start() {\n  return {};\n}\n",  # main.js has such a name, too
+        "part.css": ".of-the-part { margin: 0 }",
+    }
+    for name, text in texts.items():
+        (tmp_path / "foreign_part" / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(scripts, "VIEWS", (*VIEWS, "foreign_part:part.js"))
+    text = scripts.program.__wrapped__()
+    block = "\n{\nfunction start() {\n  return {};\n}\naddPart(start());\n}\n"
+    assert text.count(block) == 1 and text.count("function addPart(") == 1
+    assert text.index("function addPart(") < text.index(block) < text.index("async function start(")
+    assert ".of-the-part" in scripts.styles.__wrapped__()
 
 
 def test_only_the_scripts_and_the_style_of_the_page_are_allowed_to_run() -> None:

@@ -65,7 +65,7 @@ def test_no_other_file_lists_names_of_columns() -> None:
 def test_no_script_of_the_page_lists_names_of_columns() -> None:
     """A list, or an object of plain values, in one pair of brackets; comments aside."""
     names = set(DECLARED) - options()
-    for file in (ROOT / "reporters" / "html" / "assets").glob("*.js"):
+    for file in (*ROOT.glob("reporters/html/assets/*.js"), *ROOT.glob("capabilities/*/*/*.js")):
         source = re.sub(r"/\*\*.*?\*/|//[^\n]*", "", file.read_text(), flags=re.DOTALL)
         for literal in re.findall(r"\[[^\[\]()]*\]|\{[^{}();]*: [^{}();]*\}", source):
             texts = re.findall(r'"(\w+)"|(\w+): ', literal)

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from hookcli.registry.capability import capabilities
 from hookcli.reporters.bars import curve
 from hookcli.system.escaping import visible
 from hookcli.table import SEVERITIES, Column, Finding, Reason, Report, Row, Shown, formatting
@@ -21,6 +22,7 @@ from hookcli.table.names import around, in_words, relative
 _HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads output": "grad"}
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
 _OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}  # another word
+_DRAWN = [one.name for one in capabilities() if one.view]
 _OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
 _INNER = [c.name for c in DECLARED.values() if c.identity and c.shown == Shown.FILLED and not c.charted]  # head, expert
 _ELSEWHERE = {*IDENTITY, *names(_OWN), "attributes", "forward"}
@@ -85,7 +87,7 @@ class Joined:
     def _rows(self, reports: Sequence[Report]) -> dict[str, dict[str, list[Row]]]:
         """The rows of reports by the name of their module, and by their head."""
         found: dict[str, dict[str, list[Row]]] = {}
-        aside = ("check", "flow") if reports[1:] else ("check",)
+        aside = ("check", *_DRAWN) if reports[1:] else ("check",)
         for report in (one for one in reports if one.probe not in aside):
             for row in sorted(report.rows, key=lambda x: (report.grouping == "list" and x.get("index")) or 0):
                 key = f"{report.probe} {row.get('kind')}" if report.probe == "grads" else report.probe

@@ -12,9 +12,10 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
+from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.findings import rule
-from hookcli.reporters.html.scripts import asset, joined, styles
+from hookcli.reporters.html.scripts import asset, program, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.system.escaping import visible, visible_json, visible_lines
 from hookcli.table import Kind, Report
@@ -63,16 +64,16 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     reports = [Report.from_dict(item) for item in payload["reports"]]
     style = f"{styles()}\n{STYLE}" + (asset("vendor/uPlot.min.css") if _charts(payload) else "")
     scripts = [_enclosable(text) for text in _libraries(payload)]
-    program = _enclosable(joined("main.js"))
+    own = _enclosable(program())
     return _PAGE.format(
         compact=" data-compact" if compact else "",
-        policy=_policy(style, [*scripts, program], live=bool(payload.get("live"))),
+        policy=_policy(style, [*scripts, own], live=bool(payload.get("live"))),
         version=escape(version("hookcli")),
         title=escape(visible(str(payload["title"]))),
         style=style,
         static=_static(reports, view),
         data=_data(payload, reports, view),
-        scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{program}</script>']),
+        scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{own}</script>']),
     )
 
 
@@ -96,8 +97,10 @@ def _explained(reports: Sequence[Report]) -> dict[str, dict[str, str]]:
 
 def _libraries(payload: Mapping[str, Any]) -> list[str]:
     """The scripts of others that the page needs."""
-    flow = any(report["probe"] == "flow" for report in payload["reports"])
-    return [_library("uPlot", "uPlot.iife.min.js")] * _charts(payload) + [_library("dagre", "dagre.min.js")] * flow
+    probes = {report["probe"] for report in payload["reports"]}
+    needed = dict.fromkeys(one.library for one in capabilities() if one.library and one.name in probes)
+    charts = [_library("uPlot", "uPlot.iife.min.js")] * _charts(payload)
+    return charts + [_library(name, f"{name}.min.js") for name in needed]
 
 
 def _library(name: str, file: str) -> str:

@@ -36,13 +36,6 @@ def leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ..
     return tuple(replace(c, drop=first.index(c.name) - len(first)) if c.name in first else c for c in columns)
 
 
-FLOW = leaving(
-    columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype"),
-    ("number", "call", "input_shape", "kind"),
-)
-"""The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
-
-
 FILES = leaving(
     columns_named(
         *("fqn", "shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine", "change_rank", "rank_share", "times"),

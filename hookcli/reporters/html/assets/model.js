@@ -19,7 +19,7 @@ import { ancestors, inTree, operatorName, ownerOf, relativeName } from "./names.
  * @property {Row[]} outputGrads gradients of what it returned, a row per call, pass and tensor
  * @property {Row[]} inputGrads gradients of what it received
  * @property {Parameter[]} parameters its own, not those of its children
- * @property {Row[]} flow rows of the report "flow"
+ * @property {Row[]} callsInOrder rows of lists of calls
  * @property {Row[]} settings its attributes and the line of its code, in one row
  * @property {Map<Report, Row[]>} others rows of reports on modules that hookcli's own probes did not make
  * @property {Finding[]} findings at it or at its parameters
@@ -39,11 +39,11 @@ import { ancestors, inTree, operatorName, ownerOf, relativeName } from "./names.
  * @property {(fqn: string) => Module|null} owner the module of this name, or the nearest one around it
  */
 
-// The lists of a module in which rows of a probe go, in the order in which names and places are taken from them.
-const JOINED = { shapes: "shapes", activations: "activations", inputs: "inputs", flow: "flow", grads: "outputGrads", settings: "settings" };
+// The lists of a module in which rows of a probe, or of lists of calls, go, in the order in which names and places are taken from them.
+const JOINED = { shapes: "shapes", activations: "activations", inputs: "inputs", "(calls)": "callsInOrder", grads: "outputGrads", settings: "settings" };
 const NOT_OF_MODULES = ["parameters", "check", "diff"];
 const GRADIENTS = { output: "outputGrads", input: "inputGrads" };
-const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "parameters", "flow", "settings", "findings", "skipped"];
+const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "parameters", "callsInOrder", "settings", "findings", "skipped"];
 
 /** Join the reports by module. */
 export function joinReports(payload) {
@@ -51,7 +51,7 @@ export function joinReports(payload) {
   const byFqn = new Map();
   const gradientRows = byProbe("grads").filter(isOfModules).flatMap((report) => report.rows.filter((row) => row.kind === "parameter"));
   for (const [probe, list] of Object.entries(JOINED)) {
-    byProbe(probe).filter(isOfModules).forEach((report) => report.rows.forEach((row) => addRow(byFqn, row, list)));
+    (list === "callsInOrder" ? payload.reports.filter(isOfCalls) : byProbe(probe).filter(isOfModules)).forEach((report) => report.rows.forEach((row) => addRow(byFqn, row, list)));
   }
   const others = payload.reports.filter((report) => isOfModules(report) && !Object.hasOwn(JOINED, report.probe) && !NOT_OF_MODULES.includes(report.probe));
   for (const report of others) {
@@ -76,14 +76,19 @@ function distinct(items, key) {
 }
 
 function isOfModules(report) {
-  return (report.grouping ?? "nested") === "nested" || report.probe === "flow";
+  return (report.grouping ?? "nested") === "nested";
+}
+
+/** True for a list of calls, each with the ids of those that its inputs come from. */
+function isOfCalls(report) {
+  return report.grouping === "list" && Array.isArray(report.rows[0]?.inputs);
 }
 
 function addRow(byFqn, row, list) {
   if (row.kind === "parameter" && list === "outputGrads") return;
-  const operator = list === "flow" && row.kind === "function" ? byFqn.get(operatorName(row)) : null;
+  const operator = list === "callsInOrder" && row.kind === "function" ? byFqn.get(operatorName(row)) : null;
   const module = operator ?? moduleAt(byFqn, String(row.fqn ?? ""));
-  if (list !== "flow" || row.kind === "module") module.type ||= row.type ?? ""; // of a function's row it is the function's name
+  if (list !== "callsInOrder" || row.kind === "module") module.type ||= row.type ?? ""; // of a function's row it is the function's name
   module[list === "outputGrads" ? (GRADIENTS[row.kind] ?? list) : list].push(row);
 }
 

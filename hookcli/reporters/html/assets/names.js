@@ -25,7 +25,7 @@ export function relativeName(fqn, owner) {
   return isWithin(fqn, owner) ? fqn.slice(owner.length).replace(/^\./, "") : fqn;
 }
 
-/** The name of an operator, from its row in the report "flow". */
+/** The name of an operator, from its row in a list of calls. */
 export function operatorName(row) {
   return `${row.fqn}:${row.type}_${row.number}`;
 }

@@ -2,7 +2,7 @@
 
 import { hasDepth, hasDiffDepth, mountDepth, mountDiffDepth, mountTimeline } from "./depth.js";
 import { excessOfModules } from "./diff_model.js";
-import { mountPicture } from "./picture.js";
+import { parts } from "./parts.js";
 import { mountDiffPart, mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountHistory, mountRuns } from "./runs.js";
 import { mountSteps } from "./steps.js";
@@ -36,17 +36,12 @@ export function viewsOf({ payload, comparison, model }) {
   const before = comparison ? diffViews(comparison, payload.charted) : [
     timeline && { id: "memory", title: "Over the step", mount: (container) => mountTimeline(container, timeline) },
     isModel && { id: "modules", title: "Modules", mount: mountModules, total: modules.length },
-    flowOf(model).length && { id: "picture", title: "Picture", mount: mountPicture },
+    ...parts.map((part) => part.drawn(model).length && part),
     isModel && parameters.length && { id: "parameters", title: "Parameters", mount: mountParameters, total: parameters.length },
     ...(payload.kind === "reports" ? reportViews(payload) : []),
     hasDepth(model) && { id: "depth", title: "Through depth", mount: mountDepth },
   ];
   return [...before, skipped.length && { id: "skipped", title: "Not measured", mount: mountSkipped, total: skipped.length }].filter(Boolean);
-}
-
-/** The rows of the flow of tensors, of which the picture is drawn. */
-function flowOf(model) {
-  return model.reports("flow")[0]?.rows ?? [];
 }
 
 /** The views of a comparison: a tab for each kind of tensor, for what both sides' figures show, and for each side. */
@@ -56,7 +51,7 @@ function diffViews(comparison, charted) {
   return [
     curves && { id: "steps", title: "Curves", mount: (container) => mountHistory(container, history, charted) },
     ...parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, mount: (container) => mountDiffPart(container, part), total: part.rows.length })),
-    ...diffPictures(comparison),
+    ...parts.flatMap((part) => comparedParts(part, comparison)),
     hasDiffDepth(comparison) && { id: "depth", title: "Through depth", mount: mountDiffDepth },
     ...[a, b].map(({ label, model }) => model.modules.length && {
       id: `side-${label}`, title: `${label.toUpperCase()} alone`, total: model.modules.length,
@@ -65,13 +60,13 @@ function diffViews(comparison, charted) {
   ];
 }
 
-/** The picture of the architecture, coloured by excess: one, or one of each side where they are wired otherwise. */
-function diffPictures(comparison) {
-  const [wiredA, wiredB] = [comparison.a, comparison.b].map(({ model }) => JSON.stringify(flowOf(model).map(({ fqn, type, inputs }) => [fqn, type, inputs])));
-  const sides = wiredA === wiredB ? [comparison.b] : [comparison.a, comparison.b];
-  return sides.filter(({ model }) => flowOf(model).length).map(({ label, model }) => ({
-    id: `picture-${label}`, title: sides.length > 1 ? `Picture of ${label.toUpperCase()}` : "Picture",
-    mount: (container, context) => mountPicture(container, { ...context, model, excess: excessOfModules(comparison, label) }),
+/** A capability's part, with the excess of each module: one, or one of each side where what is drawn differs. */
+function comparedParts(part, comparison) {
+  const [drawnA, drawnB] = [comparison.a, comparison.b].map(({ model }) => JSON.stringify(part.drawn(model)));
+  const sides = drawnA === drawnB ? [comparison.b] : [comparison.a, comparison.b];
+  return sides.filter(({ model }) => part.drawn(model).length).map(({ label, model }) => ({
+    id: `${part.id}-${label}`, title: sides.length > 1 ? `${part.title} of ${label.toUpperCase()}` : part.title,
+    mount: (container, context) => part.mount(container, { ...context, model, excess: excessOfModules(comparison, label) }),
   }));
 }
 

@@ -5,6 +5,7 @@ import { count, counted } from "./format.js";
 import { boxesIn, flowTree, isOwnPlace, openedTo } from "./flow_tree.js";
 import { layOutFlow } from "./flow_layout.js";
 import { isWithin } from "./names.js";
+import { addPart } from "./parts.js";
 import { boxSize, drawFlow, markBoxes } from "./picture_boxes.js";
 import { colorChoice } from "./picture_color.js";
 import { Zoom } from "./picture_zoom.js";
@@ -14,11 +15,16 @@ const BOXES_AT_FIRST = 40; // boxes
 const MOST_BOXES = 1500; // more would take seconds to place, and nobody could read them
 const ZOOM_KEYS = { "+": 1.25, "=": 1.25, "-": 0.8, _: 0.8 };
 
+/** Without figures: pictures of two models that are wired alike are one. */
+const wiringOf = (model) => (model.reports("flow")[0]?.rows ?? []).map(({ fqn, type, inputs }) => [fqn, type, inputs]);
+
+addPart({ id: "picture", title: "Picture", drawn: wiringOf, mount: mountPicture });
+
 /**
  * Mount the picture of the report "flow".
  * @param {Context & {excess?: Map<string, number>}} context of a comparison, with the excess of each module's output
  */
-export function mountPicture(container, context) {
+function mountPicture(container, context) {
   const picture = new Picture(context);
   container.append(picture.element);
   onSelect((selection) => picture.follow(selection));

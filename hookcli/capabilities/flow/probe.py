@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from hookcli.capabilities.flow.layout import COLUMNS
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
 from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.parts import compiled_parts
@@ -12,7 +13,6 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Row, Skipped
-from hookcli.table.columns.layouts import FLOW
 from hookcli.tensors.tree import lone, type_text
 
 
@@ -31,7 +31,7 @@ class FlowProbe(Probe):
     values = False
     fastpath = False
     grouping = "list"
-    columns = FLOW
+    columns = COLUMNS
 
     def attach(self, session: HookSession) -> None:
         self.session = session

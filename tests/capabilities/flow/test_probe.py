@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from probes.flow_nets import CASES, Net
+from capabilities.flow.nets import CASES, Net
 from small_models import each
 from support import untouched
 from torch import Tensor, fx, nn

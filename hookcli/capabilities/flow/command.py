@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from hookcli.capabilities.flow.layout import COLUMNS as COLUMNS
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
-from hookcli.table.columns.layouts import FLOW
 
 EXAMPLES = (
     "hookcli flow resnet50 --output resnet50.svg",
     "hookcli flow net.py:Net --input 2x8 --depth all --output net.png",
     "hookcli flow vit_b_16 --format json",
 )
-COLUMNS = FLOW
 FIRST = "weights input batch_size train depth columns format output"
 _Options = Annotated[Options, all_but("match", "type", "sort", "batches", "ops", *SEVERAL)]
 

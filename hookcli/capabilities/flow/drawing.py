@@ -1,0 +1,108 @@
+"""The forward flow of tensors in Graphviz's language."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from graphviz import Digraph, escape
+
+from hookcli.reporters.framed import draw_framed
+from hookcli.table import Report, Row, formatting
+from hookcli.table.names import Levels
+
+_OF_FLOW = {"fontname": "Helvetica", "fontsize": "8", "fontcolor": "gray40", "color": "gray40", "arrowsize": "0.6"}
+_LOOKS = {
+    "function": {"style": "filled,rounded", "fillcolor": "lightblue", "color": "lightblue4", "height": "0.3"},
+    "input": {"style": "dashed,rounded"},
+    "output": {"style": "dashed,rounded"},
+}
+_FITTING = 40  # nodes of a flow, where no depth is asked for
+
+
+@dataclass(slots=True)
+class _Box:
+    """A call, or all calls inside a module at the depth that is shown, as long as they follow each other."""
+
+    name: str
+    fqn: str
+    is_call: bool
+    rows: list[Row] = field(default_factory=list)
+
+
+def draw(graph: Digraph, report: Report, depth: float | None) -> None:
+    """Draw modules as boxes, functions between them, and shapes at the arrows.
+
+    `depth` counts as in tables; None is the depth that fits about 40 boxes.
+    """
+    levels = Levels.of(report.meta)
+    rows = _leading_to_results(report.rows)
+    boxes = _boxes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
+    graph.attr("edge", **_OF_FLOW)
+
+    def frame_of(box: _Box, at: int) -> str | None:
+        around, owner = levels.owner(box.fqn, at - 1) if at > 1 else "", levels.owner(box.fqn, at)
+        is_function = box.is_call and box.rows[0]["kind"] == "function"
+        return owner if owner != around and (owner != box.fqn or is_function) else None
+
+    draw_framed(graph, boxes, frame_of, _draw_box)
+    for (start, end), shapes in _arrows(boxes).items():
+        graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
+
+
+def _leading_to_results(rows: Sequence[Row]) -> list[Row]:
+    """Leave out functions whose result nothing uses."""
+    used: set[int] = set()
+    for row in reversed(rows):
+        if row["kind"] != "function" or row["id"] in used:
+            used.update((row["id"], *row["inputs"]))
+    return [row for row in rows if row["id"] in used]
+
+
+def _fitting_depth(rows: Sequence[Row], levels: Levels) -> float:
+    """The greatest depth with about 40 nodes, or the least one."""
+    deepest = max((levels.depth(row.fqn) for row in rows), default=1)
+    depths = (depth for depth in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, depth)) <= _FITTING)
+    return next(depths, 1)
+
+
+def _boxes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Box]:
+    boxes: list[_Box] = []
+    for row in rows:
+        owner = row.fqn if math.isinf(depth) else levels.owner(row.fqn, depth)
+        inside = owner != row.fqn or (row["kind"] == "function" and levels.depth(owner) >= depth)
+        if not (inside and boxes and boxes[-1].fqn == owner and not boxes[-1].is_call):
+            boxes.append(_Box(f"{'in' if inside else 'call'} {row['id']}", owner, not inside))
+        boxes[-1].rows.append(row)
+    return boxes
+
+
+def _draw_box(graph: Digraph, box: _Box, around: str) -> None:
+    look = _LOOKS.get(box.rows[0]["kind"], {}) if box.is_call else {"penwidth": "2"}
+    graph.node(box.name, escape("\n".join(_lines(box, around))), **look)
+
+
+def _lines(box: _Box, around: str) -> Iterator[str]:
+    first = box.rows[0]
+    if not box.is_call:
+        yield box.fqn.removeprefix(f"{around}.") or "(model)"
+        yield formatting.counted(len(box.rows), "call")
+        return
+    if first["kind"] == "module":
+        yield first.fqn.removeprefix(f"{around}.")
+    yield first["type"]
+    if shape := first["output_shape"]:
+        yield formatting.shape(shape)
+
+
+def _arrows(boxes: Sequence[_Box]) -> dict[tuple[str, str], list[str]]:
+    """The arrows between boxes, each with the shapes that flow there."""
+    of = {row["id"]: box.name for box in boxes for row in box.rows}
+    arrows: dict[tuple[str, str], dict[str, None]] = {}
+    for box in boxes:
+        for row in box.rows:
+            for start, shape in zip(row["inputs"], row["input_shape"] or (), strict=True):
+                if start in of and of[start] != box.name:
+                    arrows.setdefault((of[start], box.name), {})[formatting.shape(shape)] = None
+    return {ends: list(shapes) for ends, shapes in arrows.items()}

@@ -1,0 +1,1 @@
+"""The picture of a page: its scripts, of which picture.js is the first, and its style."""
