@@ -14,13 +14,16 @@ from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted
 from hookcli.table.losses import KNOWN
-from hookcli.table.marks import WRITTEN, has_cause, is_lost
+from hookcli.table.marks import UNKNOWN, WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
 from hookcli.table.training import LEAST, TrainingCourse
 
 
 class _ReadsForwards(ReadsActivations, ReadsInventory, Protocol):
     eval_outputs: EvalOutputs | None
+    grads: Report | None
+    output_grads: Report | None
+    loss: float | None
 
 
 class _ReadsWhatFollows(ReadsInventory, Protocol):
@@ -101,7 +104,8 @@ class ActivationNotFinite(_NotFinite):
     then names the module that this code belongs to, and the two of its parts between which the values appear. With
     --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
     attention masks, are no fault. Nor is -inf that the program wrote into what a module returns, such as the scores of
-    actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it.
+    actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it. In a recorded
+    step that shows neither where they come from nor that they did harm, to the loss or a gradient, they are a warning.
 
     In eval mode the model's output is judged for every batch, with gradients and without, and in objects such as
     distributions their attributes. There PyTorch's attention takes a fused path: a query that sees no key gives NaN,
@@ -120,7 +124,8 @@ class ActivationNotFinite(_NotFinite):
 
     def judge(self, measured: _ReadsForwards) -> Iterator[Finding | Skipped]:
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
-        yield from findings
+        harmless = _may_be_meant(measured)
+        yield from map(_doubted, findings) if harmless else findings
         if measured.eval_outputs and not findings:
             yield from self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))
 
@@ -153,6 +158,27 @@ class ActivationNotFinite(_NotFinite):
             yield _blaming_the_code(finding, place, received) if place else finding
 
 
+def _may_be_meant(measured: _ReadsForwards) -> bool:
+    """True if all that is not finite in a recorded step are infinities of unknown origin that do no harm."""
+    lost = [row for row in measured.activations.rows if is_lost(row)]
+    if measured.step is None or any(row.get("scores") != UNKNOWN or (row.stats and row.stats.nan) for row in lost):
+        return False
+    if measured.loss is not None and not math.isfinite(measured.loss):
+        return False
+    course = measured.training
+    if course and course.scaled:  # whose gradients may overflow at any time
+        return True
+    reports = (measured.grads, measured.output_grads)
+    left_finite = not course or course.left is None or math.isfinite(course.left)
+    return left_finite and not any(is_lost(row) for report in reports if report for row in report.rows)
+
+
+def _doubted(finding: Finding) -> Finding:
+    message = f"{finding.message}; whether that is meant could not be seen"
+    return replace(finding, severity=WARNING, message=message, hint=_LOOK_AGAIN, remedy=_LOOK_AGAIN)
+
+
+_LOOK_AGAIN = "record another step of this model (--every), or give --ops: either shows which operator made them"
 _SEE_A_KEY = "let every query see a key, for example by unmasking one key of items that are all padding"
 
 

@@ -109,8 +109,8 @@ class Measurements:
     training mode does not. `crash` is the error of a model that failed; the reports then end where it failed.
     `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
     under torch.compile. `every_loss` has the losses of a recorded run by step, as far as they are known, and `lines`
-    those that parts of capabilities wrote of the model, by kind. `training` has the
-    recorded steps of a running program up to this one, whose number is `step`.
+    those that parts of capabilities wrote of the model, by kind. `training` has the recorded steps of a running program
+    up to this one, whose number is `step`, and whose loss is `loss`, if it is known.
     """
 
     inventory: Report | None = None
@@ -133,6 +133,7 @@ class Measurements:
     lines: Mapping[str, Sequence[object]] = field(default_factory=dict)
     training: TrainingCourse | None = None
     step: int | None = None
+    loss: float | None = None
     compilation: Compilation | None = None
     record: object | None = None
     tolerance: Tolerance = Tolerance()

@@ -53,6 +53,10 @@ class ActivationsProbe(_CallStatsProbe):
     def has_computed(self, row: Row) -> bool:
         return self._scores is not None and self._scores.has_computed(row)
 
+    def modules_that_computed(self) -> set[str]:
+        """The modules that made infinities themselves, as far as autograd's nodes tell."""
+        return {fqn for fqn, *_ in self._scores.computed} if self._scores else set()
+
     def watch_operators(self) -> None:
         """Let operators tell which infinities are meant, without a row for each of them."""
         if self._scores:

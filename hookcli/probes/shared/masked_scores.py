@@ -55,7 +55,8 @@ class MaskedScores:
         self._written: list[tuple[Place, str, Tensor]] = []
         self._remarks: dict[Place, str] = {}
         self._lost: set[Place] = set()
-        self._computed: set[Place] = set()
+        self.computed: set[Place] = set()
+        """Where a module itself made infinities, as by a logarithm, as far as nodes tell."""
 
     def see_module(self, event: HookEvent, surely_finite: Callable[[str], bool]) -> None:
         """Note the tensors with infinities that a module returned, where no operators are watched."""
@@ -63,7 +64,7 @@ class MaskedScores:
             node = tree.base(x).grad_fn  # to ask a view itself may make a node
             origin, place = _origin(node), (event.fqn, event.call, path)
             if origin == _COMPUTED:
-                self._computed.add(place)
+                self.computed.add(place)
             elif (origin == WRITTEN or node is None) and not surely_finite(path):
                 self._take_written(place, x, origin)
 
@@ -119,7 +120,7 @@ class MaskedScores:
 
     def has_computed(self, row: Row) -> bool:
         """True if a module itself made the infinities of its row, as by a logarithm, as far as nodes tell."""
-        return _place(row) in self._computed
+        return _place(row) in self.computed
 
     def batch_ended(self) -> None:
         """Forget where the tensors of the batch were."""
@@ -128,7 +129,7 @@ class MaskedScores:
         self._written.clear()
         self._memory.clear()
         self._places.clear()
-        self._computed.clear()
+        self.computed.clear()
         self._given.clear()
 
     def _take_softmax(self, event: HookEvent) -> None:

@@ -33,6 +33,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
+from hookcli.table.marks import UNKNOWN, is_unexplained
 from hookcli.table.meta import Meta
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -142,6 +143,11 @@ class StepMeasurements:
     def looks_closer(self) -> bool:
         """True if operators are watched for infinities alone."""
         return bool(self.watched_operators and not self._plan.ops)
+
+    @property
+    def sees_operators(self) -> bool:
+        """True if operators are watched, and no part of the model is compiled, whose operators none can see."""
+        return bool(self.watched_operators) and not self._compiled
 
     def _guarded(self, part: str, do: Callable[[], object]) -> None:
         """Do the work of a part, which is left out from then on if it fails."""
@@ -280,15 +286,17 @@ class StepMeasurements:
             lines += self._parts.run(self._model.name, part, write, ())
         return lines
 
-    def reports(self, meta: Meta, losses: Mapping[int, float]) -> list[Report]:
-        """A report per probe. `losses`: those of optimizers that step in turns. Waits for an accelerator."""
+    def reports(self, meta: Meta, loss: float | None, losses: Mapping[int, float]) -> list[Report]:
+        """A report per probe. `loss`: the step's; `losses`: those of optimizers that step in turns. Waits for an
+        accelerator.
+        """
         self._match_filter.step_over()
         name, meta = self._model.name, {**self._meta, **self._ranks, **meta}
         made = {p.name: self._parts.run(name, p.name, partial(self._report, p, meta), None) for p in self._probes}
         by_probe = {probe: report for probe, report in made.items() if report}
         parts: dict[str, Callable[[], Report | None]] = {}
         if "inventory" in by_probe:
-            parts["check"] = partial(self._judged, by_probe, meta)
+            parts["check"] = partial(self._judged, by_probe, meta, loss)
         if "updates" in self._plan.probes:
             parts["updates"] = partial(self._update_report, meta)
         if "optimizer" in self._plan.probes:
@@ -313,7 +321,7 @@ class StepMeasurements:
         """The digest that a part of a capability has made of the step, if one has."""
         return next((of_step.digest for of_step in self._step_parts.values() if of_step.digest), "")
 
-    def _judged(self, by_probe: Mapping[str, Report], meta: Meta) -> Report:
+    def _judged(self, by_probe: Mapping[str, Report], meta: Meta, loss: float | None) -> Report:
         """The verdict of the checks on the recorded steps up to this one."""
         course, step, unread = self._model.course, meta["step"], self._unread(meta)
         if self._training:
@@ -322,8 +330,8 @@ class StepMeasurements:
             course.unfinished = 0 if meta["complete"] else self.passes
             course.scaled = self.scaling.used and bool(meta["complete"])
         if activations := by_probe.get("activations"):
-            rows = self._model.with_masks(activations.rows, looked=bool(self.watched_operators))
-            by_probe = {**by_probe, "activations": replace(activations, rows=rows)}
+            rows = self._model.with_masks(activations.rows, looked=self.sees_operators)
+            by_probe = {**by_probe, "activations": replace(activations, rows=self._in_doubt(rows))}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
             course.skipped += self._training
@@ -338,7 +346,21 @@ class StepMeasurements:
             if unused and self.parameters.any_reached and not self.parameters.moved_since(by_probe["inventory"]):
                 course.note_unused(unused, self.passes)
                 course.has_optimizers = self._model.program_trains
-        return check_step(self._model.name, by_probe, meta, unread, self._model.judged[str(meta["phase"])], course)
+        judged = self._model.judged[str(meta["phase"])]
+        return check_step(self._model.name, by_probe, meta, unread, judged, course, loss)
+
+    def _in_doubt(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows of outputs; infinities whose origin this step could not see have the remark that says so."""
+        if self.sees_operators:
+            return rows
+        probes = (probe for probe in self._probes if isinstance(probe, ActivationsProbe))
+        computed = {self.name(fqn) for probe in probes for fqn in probe.modules_that_computed()}
+        return [
+            replace(row, values={**row.values, "scores": UNKNOWN})
+            if is_unexplained(row) and row.fqn not in computed
+            else row
+            for row in rows
+        ]
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)

@@ -55,11 +55,18 @@ def _checks(probes: frozenset[str]) -> Sequence[Check]:
 
 
 def check_step(
-    name: str, reports: Mapping[str, Report], meta: Meta, unread: str, steps: JudgedSteps, course: TrainingCourse
+    name: str,
+    reports: Mapping[str, Report],
+    meta: Meta,
+    unread: str,
+    steps: JudgedSteps,
+    course: TrainingCourse,
+    loss: float | None = None,
 ) -> Report:
     """The verdict on the `steps` up to this one; `reports` by the name of their probe, "inventory" among them.
 
-    `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone.
+    `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone;
+    `loss`, that of this step, if it is known.
     """
     steps.begin(meta["step"], complete=meta["complete"])
     if activations := reports.get("activations"):  # of the model: what a loss function computes is not judged
@@ -85,6 +92,7 @@ def check_step(
         output_grads=outputs,
         training=course if course.tells else None,
         step=meta["step"],
+        loss=loss,
         dtype=meta.get("dtype", "float32"),
         missing=missing | dict.fromkeys(("training", "output_grads"), missing["grads"]),
         probes=further,

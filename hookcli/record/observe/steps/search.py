@@ -56,7 +56,7 @@ class Search:
             return None
         value = self._in_losses(step) or self._in_rows(step)
         doubtful = self._doubtful
-        if over and doubtful and doubtful.model == step.model.name and step.measured.looks_closer:
+        if over and doubtful and doubtful.model == step.model.name and step.measured.sees_operators:
             value = value or doubtful
         if value is not None:
             value = doubtful or value
@@ -111,7 +111,7 @@ class Search:
             if number is None:
                 continue
             value = self._value_of(step, what, probe, rows[max(0, number - _BEFORE) : number + 1])
-            if what != "output" or step.measured.watched_operators:
+            if what != "output" or step.measured.sees_operators:
                 return value
             lost = filter(is_lost, rows)
             if not all(is_unexplained(row) and not probe.has_computed(row) for row in lost):
@@ -126,9 +126,9 @@ class Search:
         rows = [Row(values, s) for (values, _), s in zip(seen, stats, strict=True)]
         if what == "output" and any(map(is_lost, rows)):
             remarked = with_remarks(rows, probe.remarks())
-            rows = [*step.model.with_masks(remarked, looked=bool(step.measured.watched_operators))]
+            rows = [*step.model.with_masks(remarked, looked=step.measured.sees_operators)]
             doubtful = self._doubtful
-            if doubtful and doubtful.model == step.model.name and step.measured.watched_operators:
+            if doubtful and doubtful.model == step.model.name and step.measured.sees_operators:
                 there = [row for row in rows if step.measured.name(row.fqn) == doubtful.fqn]
                 meant = any(row.stats and row.stats.inf for row in there) and not any(map(is_lost, there))
                 self._doubtful = None if meant else doubtful

@@ -228,7 +228,8 @@ class ObservedStep:
         meta: Meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
         if self._inside and (said := self._inside.said(self.model.name)):
             meta["compiled"] = said
-        reports = self.measured.reports(meta, self.losses.by_optimizer())
+        losses = self.losses.since_cleared()
+        reports = self.measured.reports(meta, sum(losses) if losses else None, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None
         return RecordedStep(
@@ -239,7 +240,7 @@ class ObservedStep:
             forward=self.forward,
             forwards=self.forwards,
             observed_forwards=self.observed_forwards,
-            losses=self.losses.since_cleared(),
+            losses=losses,
             seconds=self.seconds,
             notes=(*self.notes, *self.measured.scaling.notes()),
             complete=self._complete,
