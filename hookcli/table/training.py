@@ -14,6 +14,8 @@ from hookcli.table.stats import TensorStats
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
 LEAST_UNHELD = 3
+LEAST_RESTING = 3
+_END = 0.1  # of all steps: a schedule may well end at a learning rate of 0
 _KEPT = 512  # steps of a parameter that has not moved
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
 
@@ -129,6 +131,10 @@ class TrainingCourse:
     """The number of steps in which every gradient was zero."""
     resting: int = 0
     """The number of steps that optimizers made with a learning rate of 0 alone."""
+    fallen: int = 0
+    """The number of the last steps in which the learning rate was 0, though gradients arrived; 0 if it always was."""
+    fell_at: int = 0
+    """The first of these steps."""
     cleared: int = 0
     """The number of steps that optimizers made after the program had cleared every gradient."""
     stepped: int = 0
@@ -222,18 +228,24 @@ class TrainingCourse:
             if fact.fqn in material and fact.rate != 0:
                 course.push(step, fact.rate, grads[fact.fqn]["l2"])
         if rates:
-            self._note_rates(step, rates)
+            self._note_rates(step, rates, trains=not arrived or any(changes.values()))
         if self._first is not None:
             self.span = step + 1 - self._first
         self.cleared += arrived and not grads and not any(changes.values())
 
-    def _note_rates(self, step: int, rates: Sequence[float | None]) -> None:
-        """Count a step that optimizers made, each parameter at one of these learning rates."""
+    def _note_rates(self, step: int, rates: Sequence[float | None], *, trains: bool) -> None:
+        """Count a step that optimizers made, each parameter at one of these learning rates. `trains`: some moved, or
+        none got a gradient.
+        """
         self.stepped += 1
         if self._first is None:
             self._first = step
-        if all(rate == 0 for rate in rates):
-            self.resting += 1
+        rests = all(rate == 0 for rate in rates)
+        self.resting += rests
+        fallen = rests and self.resting < self.stepped and not trains
+        if fallen and not self.fallen:
+            self.fell_at = step
+        self.fallen = self.fallen + 1 if fallen else 0
 
     def still(self) -> dict[str, ParameterCourse]:
         """The parameters that optimizers never moved, though they were to."""
@@ -303,6 +315,13 @@ class TrainingCourse:
     def has_moved(self) -> bool:
         """True if some parameter has moved."""
         return any(course.moved for course in self.parameters.values())
+
+    @property
+    def has_fallen(self) -> bool:
+        """True if the learning rate has fallen to 0 and stayed there, for more than the end of a schedule."""
+        steps = self._row[0] + 1
+        since = steps - self.fell_at
+        return self.fallen >= LEAST_RESTING and since >= SPAN and since > _END * steps
 
     @property
     def rests(self) -> bool:

@@ -1,0 +1,104 @@
+"""A learning rate that falls to 0 while the training goes on, and schedules that are meant to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from observing import observed
+from torch import Tensor, nn
+from torch.optim import lr_scheduler as schedules
+from torch.optim.optimizer import Optimizer
+
+from hookcli.table import Finding
+
+Schedule = Callable[[Optimizer], Any]
+
+
+def follow(rate: Callable[[int], float]) -> Schedule:
+    return lambda optimizer: schedules.LambdaLR(optimizer, rate)
+
+
+def found(
+    schedule: Schedule, number: int = 40, kind: Callable[..., Optimizer] = torch.optim.SGD, **plan: Any
+) -> list[Finding]:
+    """The findings of the last recorded step of a training with this schedule."""
+
+    def program() -> nn.Module:
+        model = nn.Linear(8, 3)
+        optimizer = kind(model.parameters(), lr=0.1)
+        scheduler = schedule(optimizer)
+        for _ in range(number):
+            optimizer.zero_grad()
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            scheduler.step()
+        return model
+
+    reports = observed(program, check=True, **plan).of()[-1].reports
+    return [one for report in reports for one in report.findings]
+
+
+class OwnRate(torch.optim.Optimizer):
+    """Takes a step of its own size beside the learning rate."""
+
+    def __init__(self, parameters: Iterator[Tensor], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(parameter.grad, alpha=group["lr"] + 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kind", "since"),
+    [
+        (follow(lambda step: float(step < 12)), torch.optim.SGD, 12),
+        (follow(lambda step: max(0.0, 1 - step / 20)), torch.optim.AdamW, 20),
+        (follow(lambda step: min(step / 4, 1.0) * (step < 30)), torch.optim.Adam, 30),
+        (lambda optimizer: schedules.StepLR(optimizer, 10, gamma=0.0), torch.optim.SGD, 10),
+        (lambda optimizer: schedules.PolynomialLR(optimizer, total_iters=15), torch.optim.SGD, 15),
+    ],
+)
+def test_a_rate_that_falls_to_zero_and_stays_there_is_a_warning(
+    schedule: Schedule, kind: Callable[..., Optimizer], since: int
+) -> None:
+    (finding,) = found(schedule, kind=kind)
+    assert (finding.check, finding.severity, finding.value) == ("HK054", "warning", 40 - since)
+    said = f"the learning rate is 0 since step {since}: the last {40 - since} recorded steps trained nothing"
+    assert finding.message == said and "scheduler" in str(finding.remedy)
+
+
+def test_steps_that_are_not_recorded_are_not_spoken_of() -> None:
+    (finding,) = found(follow(lambda step: float(step < 10)), 60, every=10)
+    assert "the last 5 recorded steps" in finding.message
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        follow(lambda step: float(step >= 12)),
+        follow(lambda step: float(step < 36)),
+        follow(lambda step: max(0.0, 1 - step / 39)),
+        follow(lambda step: float(step < 10 or step > 25)),
+        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 39),
+        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 10),
+        lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 8),
+        lambda optimizer: schedules.OneCycleLR(optimizer, 0.1, 41),
+    ],
+)
+def test_schedules_that_begin_or_end_at_zero_or_rise_again_are_none(schedule: Schedule) -> None:
+    assert not found(schedule)
+
+
+def test_the_last_tenth_of_a_long_training_may_rest() -> None:
+    assert not found(follow(lambda step: float(step < 108)), 120)
+    assert found(follow(lambda step: float(step < 106)), 120)
+
+
+def test_an_optimizer_that_moves_weights_at_a_rate_of_zero_is_not_accused() -> None:
+    assert not found(follow(lambda step: float(step < 12)), kind=OwnRate)
