@@ -9,21 +9,19 @@ from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check
-from hookcli.checks.measurements import EvalOutputs, ReadsActivations, ReadsInventory, ReadsLosses
+from hookcli.checks.doubt import ReadsHarm, may_be_meant
+from hookcli.checks.measurements import EvalOutputs, ReadsInventory, ReadsLosses
 from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted
 from hookcli.table.losses import KNOWN
-from hookcli.table.marks import UNKNOWN, WRITTEN, has_cause, is_lost
+from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
 from hookcli.table.training import LEAST, TrainingCourse
 
 
-class _ReadsForwards(ReadsActivations, ReadsInventory, Protocol):
+class _ReadsForwards(ReadsHarm, ReadsInventory, Protocol):
     eval_outputs: EvalOutputs | None
-    grads: Report | None
-    output_grads: Report | None
-    loss: float | None
 
 
 class _ReadsWhatFollows(ReadsInventory, Protocol):
@@ -124,8 +122,11 @@ class ActivationNotFinite(_NotFinite):
 
     def judge(self, measured: _ReadsForwards) -> Iterator[Finding | Skipped]:
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
-        harmless = _may_be_meant(measured)
-        yield from map(_doubted, findings) if harmless else findings
+        if may_be_meant(measured):
+            messages = (f"{one.message}; whether that is meant could not be seen" for one in findings)
+            doubt = {"severity": WARNING, "hint": _LOOK_AGAIN, "remedy": _LOOK_AGAIN}
+            findings = [replace(one, message=said, **doubt) for one, said in zip(findings, messages, strict=True)]
+        yield from findings
         if measured.eval_outputs and not findings:
             yield from self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))
 
@@ -156,26 +157,6 @@ class ActivationNotFinite(_NotFinite):
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
             yield _blaming_the_code(finding, place, received) if place else finding
-
-
-def _may_be_meant(measured: _ReadsForwards) -> bool:
-    """True if all that is not finite in a recorded step are infinities of unknown origin that do no harm."""
-    lost = [row for row in measured.activations.rows if is_lost(row)]
-    if measured.step is None or any(row.get("scores") != UNKNOWN or (row.stats and row.stats.nan) for row in lost):
-        return False
-    if measured.loss is not None and not math.isfinite(measured.loss):
-        return False
-    course = measured.training
-    if course and course.scaled:  # whose gradients may overflow at any time
-        return True
-    reports = (measured.grads, measured.output_grads)
-    left_finite = not course or course.left is None or math.isfinite(course.left)
-    return left_finite and not any(is_lost(row) for report in reports if report for row in report.rows)
-
-
-def _doubted(finding: Finding) -> Finding:
-    message = f"{finding.message}; whether that is meant could not be seen"
-    return replace(finding, severity=WARNING, message=message, hint=_LOOK_AGAIN, remedy=_LOOK_AGAIN)
 
 
 _LOOK_AGAIN = "record another step of this model (--every), or give --ops: either shows which operator made them"

@@ -71,9 +71,9 @@ class StillWeights(Check):
     all of these steps is reported, too; as a warning, one that fell to 0 and stayed there for nine steps or more, and
     for more than a tenth of all. One of 0 for some parameters alone is taken for a way to freeze them. Also reported
     are gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
-    optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer of the program
-    steps, that is a warning: this one may be meant to begin later. A GradScaler that has skipped each of nine recorded
-    steps or more is reported, too: as a warning if the model was trained before.
+    optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer
+    of the program steps, that is a warning: this one may be meant to begin later. A GradScaler that has skipped each of
+    nine recorded steps or more is reported, too: as a warning if the model was trained before.
     """
 
     id = "HK054"

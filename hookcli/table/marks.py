@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
 
@@ -60,6 +60,13 @@ def is_lost(row: Row) -> bool:
 def is_unexplained(row: Row) -> bool:
     """True if values of a row are infinite, none is NaN, and nothing says why."""
     return bool(row.stats and not row.stats.nan and is_lost(row)) and not has_cause(row)
+
+
+def of_unknown_origin(rows: Sequence[Row], computed: Container[str]) -> list[Row]:
+    """The rows, with this remark on infinities that nothing explains, and that their module has not `computed`."""
+    unknown = {number for number, row in enumerate(rows) if is_unexplained(row) and row.fqn not in computed}
+    remarked = (replace(row, values={**row.values, "scores": UNKNOWN}) for row in rows)
+    return [new if number in unknown else old for number, (old, new) in enumerate(zip(rows, remarked, strict=True))]
 
 
 def remark_of(rows: Sequence[Row]) -> str | None:

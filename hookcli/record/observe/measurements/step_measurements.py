@@ -33,7 +33,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
-from hookcli.table.marks import UNKNOWN, is_unexplained
+from hookcli.table.marks import of_unknown_origin
 from hookcli.table.meta import Meta
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -148,6 +148,14 @@ class StepMeasurements:
     def sees_operators(self) -> bool:
         """True if operators are watched, and no part of the model is compiled, whose operators none can see."""
         return bool(self.watched_operators) and not self._compiled
+
+    def with_origins(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows of outputs, with remarks on infinities that are meant, or may be as far as this step can see."""
+        rows = self._model.with_masks(rows, looked=self.sees_operators)
+        if self.sees_operators:
+            return rows
+        probes = (probe for probe in self._probes if isinstance(probe, ActivationsProbe))
+        return of_unknown_origin(rows, {self.name(fqn) for each in probes for fqn in each.modules_that_computed()})
 
     def _guarded(self, part: str, do: Callable[[], object]) -> None:
         """Do the work of a part, which is left out from then on if it fails."""
@@ -330,8 +338,7 @@ class StepMeasurements:
             course.unfinished = 0 if meta["complete"] else self.passes
             course.scaled = self.scaling.used and bool(meta["complete"])
         if activations := by_probe.get("activations"):
-            rows = self._model.with_masks(activations.rows, looked=self.sees_operators)
-            by_probe = {**by_probe, "activations": replace(activations, rows=self._in_doubt(rows))}
+            by_probe = {**by_probe, "activations": replace(activations, rows=self.with_origins(activations.rows))}
         if self.scaling.skipped:
             unread = unread or "the GradScaler skipped the optimizer's step"
             course.skipped += self._training
@@ -348,19 +355,6 @@ class StepMeasurements:
                 course.has_optimizers = self._model.program_trains
         judged = self._model.judged[str(meta["phase"])]
         return check_step(self._model.name, by_probe, meta, unread, judged, course, loss)
-
-    def _in_doubt(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The rows of outputs; infinities whose origin this step could not see have the remark that says so."""
-        if self.sees_operators:
-            return rows
-        probes = (probe for probe in self._probes if isinstance(probe, ActivationsProbe))
-        computed = {self.name(fqn) for probe in probes for fqn in probe.modules_that_computed()}
-        return [
-            replace(row, values={**row.values, "scores": UNKNOWN})
-            if is_unexplained(row) and row.fqn not in computed
-            else row
-            for row in rows
-        ]
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
