@@ -123,9 +123,8 @@ class ActivationNotFinite(_NotFinite):
     def judge(self, measured: _ReadsForwards) -> Iterator[Finding | Skipped]:
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
         if may_be_meant(measured):
-            messages = (f"{one.message}; whether that is meant could not be seen" for one in findings)
-            doubt = {"severity": WARNING, "hint": _LOOK_AGAIN, "remedy": _LOOK_AGAIN}
-            findings = [replace(one, message=said, **doubt) for one, said in zip(findings, messages, strict=True)]
+            doubted = [replace(one, severity=WARNING, hint=_LOOK_AGAIN, remedy=_LOOK_AGAIN) for one in findings]
+            findings = [replace(one, message=f"{one.message}; {_UNSEEN}") for one in doubted]
         yield from findings
         if measured.eval_outputs and not findings:
             yield from self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))
@@ -159,6 +158,7 @@ class ActivationNotFinite(_NotFinite):
             yield _blaming_the_code(finding, place, received) if place else finding
 
 
+_UNSEEN = "whether that is meant could not be seen"
 _LOOK_AGAIN = "record another step of this model (--every), or give --ops: either shows which operator made them"
 _SEE_A_KEY = "let every query see a key, for example by unmasking one key of items that are all padding"
 
