@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from observing import observed
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch.nn import functional
 
 from hookcli.table import Finding
@@ -101,6 +102,15 @@ def test_infinities_that_do_harm_or_are_computed_are_errors_in_one_step_too(
     assert finding and finding.severity == "error" and "could not be seen" not in finding.message
 
 
+@pytest.fixture
+def _fresh_compiler() -> Iterator[None]:
+    """Operators of loss functions are not watched in a process that has compiled something."""
+    yield
+    torch._dynamo.reset()
+    counters.clear()
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize(
     ("function", "loss", "severity"),
