@@ -10,9 +10,9 @@
  */
 
 /** @type {Part[]} */
-export const parts = [];
+export const addedParts = [];
 
 /** Have pages show this part. A module of a capability calls it as it is read, before a page is built. */
 export function addPart(part) {
-  parts.push(part);
+  addedParts.push(part);
 }

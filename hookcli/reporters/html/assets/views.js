@@ -2,7 +2,7 @@
 
 import { hasDepth, hasDiffDepth, mountDepth, mountDiffDepth, mountTimeline } from "./depth.js";
 import { excessOfModules } from "./diff_model.js";
-import { parts } from "./parts.js";
+import { addedParts } from "./parts.js";
 import { mountDiffPart, mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountHistory, mountRuns } from "./runs.js";
 import { mountSteps } from "./steps.js";
@@ -36,7 +36,7 @@ export function viewsOf({ payload, comparison, model }) {
   const before = comparison ? diffViews(comparison, payload.charted) : [
     timeline && { id: "memory", title: "Over the step", mount: (container) => mountTimeline(container, timeline) },
     isModel && { id: "modules", title: "Modules", mount: mountModules, total: modules.length },
-    ...parts.map((part) => part.drawn(model).length && part),
+    ...addedParts.map((part) => part.drawn(model).length && part),
     isModel && parameters.length && { id: "parameters", title: "Parameters", mount: mountParameters, total: parameters.length },
     ...(payload.kind === "reports" ? reportViews(payload) : []),
     hasDepth(model) && { id: "depth", title: "Through depth", mount: mountDepth },
@@ -51,7 +51,7 @@ function diffViews(comparison, charted) {
   return [
     curves && { id: "steps", title: "Curves", mount: (container) => mountHistory(container, history, charted) },
     ...parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, mount: (container) => mountDiffPart(container, part), total: part.rows.length })),
-    ...parts.flatMap((part) => comparedParts(part, comparison)),
+    ...addedParts.flatMap((part) => comparedParts(part, comparison)),
     hasDiffDepth(comparison) && { id: "depth", title: "Through depth", mount: mountDiffDepth },
     ...[a, b].map(({ label, model }) => model.modules.length && {
       id: `side-${label}`, title: `${label.toUpperCase()} alone`, total: model.modules.length,
