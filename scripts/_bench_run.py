@@ -79,7 +79,9 @@ class ObservedStep:
 
     def _observe(self, writer: RecordWriter, probes: Sequence[str], rules: Sequence[str] = ()) -> None:
         sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
-        plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0, rules=rules)
+        plan = RecordingPlan(
+            every=1, start=0 if probes else 1, probes=probes, no_grad=0, of_parts={"rules": [*rules]} if rules else {}
+        )
         self._observer = Observer(plan, sink).start()
         with torch.no_grad():
             self.model(self.x[:2])

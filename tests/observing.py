@@ -19,7 +19,6 @@ from torch.optim import optimizer as torch_optimizer
 from hookcli.hooks.torch_private.exchange import DataLoaderIterator
 from hookcli.record.file.parsing import parsed
 from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
-from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan, given_options
 from hookcli.registry.capability import recorder_options
@@ -52,7 +51,6 @@ class Seen:
     notes: list[str] = field(default_factory=list)
     skipped: list[tuple[str, int]] = field(default_factory=list)
     short: list[int] = field(default_factory=list)
-    rules: list[RuleFired] = field(default_factory=list)
     path: Path = HERE
 
     def step(self, step: RecordedStep) -> None:
@@ -68,9 +66,6 @@ class Seen:
 
     def non_finite(self, found: NonFinite) -> None:
         self.non_finites.append(cast(NonFinite, parsed(found.to_dict(), HERE)))
-
-    def fired(self, fired: RuleFired) -> None:
-        self.rules.append(cast(RuleFired, parsed(fired.to_dict(), HERE)))
 
     def of_part(self, line: PartLine) -> None:
         self.of_parts.append(cast(PartLine, parsed(line.to_dict(), HERE)))

@@ -83,7 +83,7 @@ commands/plugins.py: load
 capabilities/package/rules.py: import_module(name)
 system/importing.py: spec.loader.exec_module
 system/importing.py: import_module
-record/observe/rules/actions.py: subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, \
+capabilities/rules/actions.py: subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, \
 start_new_session=True)
 record/launching/bootstrap/sitecustomize.py: exec_module
 record/launching/bootstrap/sitecustomize.py: exec_module

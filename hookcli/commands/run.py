@@ -26,10 +26,10 @@ from hookcli.record.observe.recording_plan import (
     RecordingPlan,
     check_probes,
     given_options,
+    judging,
     parse_no_grad,
     parse_steps,
 )
-from hookcli.record.observe.rules.actions import located
 from hookcli.registry.capability import recorder_options
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
@@ -63,8 +63,6 @@ class RunOptions(FurtherProbes, PartOptions):
         "what a recorded one costs (docs/performance.md).",
         FIRST_BAD,
     )
-    rule: list[str] = option(list, "A condition on steps, as in 'spike: grad_norm > 5 * median(50)'.", metavar="RULE")
-    then: str | None = option(None, "Where a rule fires: report, dump, stop, exec:CMD [report].", metavar="A,B,...")
     check: bool = option(False, "Check losses and recorded steps; exit code 1 for an error.")
     no_grad: str | None = option(
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
@@ -91,7 +89,7 @@ class RunOptions(FurtherProbes, PartOptions):
     def plan(self) -> RecordingPlan:
         """Return what to record and when. Raises UsageError."""
         start, stop = parse_steps(self.steps)
-        of_parts = {name: getattr(self, name) for name in recorder_options()}
+        of_parts = {name: getattr(self, one.typed or name) for name, one in recorder_options().items()}
         for name, value in of_parts.items():
             if recorder_options()[name].folder and value is not None:
                 check_target(Path(value), flag(name), "folder")
@@ -112,8 +110,6 @@ class RunOptions(FurtherProbes, PartOptions):
             ops=OPS[0] if self.ops else None,
             timed=self.time,
             inside_compiled=self.inside_compiled,
-            rules=self.rule,
-            then=located(self.then or ""),
             of_parts=given_options(of_parts),
         )
 
@@ -153,11 +149,11 @@ def run(
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
         files = None
     else:
-        files = _reserved(own, program)
+        files = _reserved(own, plan, program)
     starts = _beside(own, files, remarks) if files and (own.live or own.serve) else []
     for remark in remarks if not own.quiet else []:
         say(remark)
-    process, code = attended() if (own.check or own.rule) and files else (0, 0)
+    process, code = attended() if (own.check or judging(plan)) and files else (0, 0)
     if not process:
         for start in starts:
             start()
@@ -182,7 +178,7 @@ def _failure(files: RecordFiles, process: int, checked: bool) -> str:
     return found if path == files.record else f"{path.name}: {found}"
 
 
-def _reserved(own: RunOptions, program: Program) -> RecordFiles | None:
+def _reserved(own: RunOptions, plan: RecordingPlan, program: Program) -> RecordFiles | None:
     """Reserve the record of a script; of a command, which may run no Python to delete it, only look for a free name.
 
     With --live the process that exports the record deletes it in the end, and no other run may take the name before. A
@@ -197,8 +193,9 @@ def _reserved(own: RunOptions, program: Program) -> RecordFiles | None:
         if own.output:
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         why = f"can't write a record in this folder: {error.strerror}"
-        asked = {"--check": own.check, "--rule": own.rule, "--first-bad": own.first_bad, "--live": own.live}
-        if needing := [name for name, value in (asked | {"--serve": own.serve}).items() if value]:
+        asked = {"--check": own.check, **dict.fromkeys(map(flag, judging(plan)), True)}
+        others = {"--first-bad": own.first_bad, "--live": own.live, "--serve": own.serve}
+        if needing := [name for name, value in (*asked.items(), *others.items()) if value]:
             raise UsageError(f"{needing[0]}: {why} (--output names a file elsewhere)") from error
         say(f"warning: {why}; the script runs without being recorded")  # also with --quiet
         return None

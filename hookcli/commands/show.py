@@ -21,7 +21,6 @@ from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
-from hookcli.record.file.rule_lines import rule_summaries
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
@@ -192,7 +191,7 @@ def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
     if not reports or reports[0].probe != "run":
         return reports
     lost = faults(courses := record.courses())
-    wrong = [*rule_summaries(record.rules), *wrong_lines(record), lost or jumps(courses), *_first_bad(record, lost)]
+    wrong = [*wrong_lines(record), lost or jumps(courses), *_first_bad(record, lost)]
     ran = ran_line(record.header, record.end, record.path) if record.header else ""
     verdict = "; ".join(filter(None, wrong)) or ran
     return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
@@ -236,7 +235,7 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
     lost = faults(courses := record.courses())
-    lines = [*rule_summaries(record.rules), *wrong_lines(record), *filter(None, [lost or jumps(courses)])]
+    lines = [*wrong_lines(record), *filter(None, [lost or jumps(courses)])]
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:

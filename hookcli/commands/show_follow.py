@@ -11,8 +11,7 @@ from pathlib import Path
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.rule_lines import RuleFired, rule_line
+from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.file.tail import Tail, tail_of
 from hookcli.record.file.views.over_time import every_step
 from hookcli.record.file.views.overview import overview
@@ -125,17 +124,17 @@ def _print_lines(tail: Tail, query: Query, output: Output) -> None:
     """Print each step, and the first non-finite value, as they come."""
     latest: Record | None = None
     steps = values = 0
-    rules: list[RuleFired] = []
+    said: list[PartLine] = []
     for record in _changes(tail, output):
         if record is not latest:  # a new run has replaced the file
-            latest, steps, values, rules = record, 0, 0, []
+            latest, steps, values, said = record, 0, 0, []
         lines = [_line(step) for step in record.steps(query.of(record.entries[steps:]))]
         lines += map(non_finite_line, record.non_finite[values:])
-        lines += (rule_line(one) for one in record.rules if one not in rules)
+        lines += (one.said for one in record.of_parts if one.said and one not in said)
         for line in lines:
             if not write_report(f"{visible(line)}\n"):
                 raise BrokenPipeError
-        steps, values, rules = len(record.entries), len(record.non_finite), [*record.rules]
+        steps, values, said = len(record.entries), len(record.non_finite), [*record.of_parts]
 
 
 def _line(step: RecordedStep) -> str:
@@ -165,12 +164,12 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
         Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
         remarks_on(sys.stderr),
     ):
-        rules: list[RuleFired] = []
+        said: list[PartLine] = []
         for record in _changes(tail, output):
-            for one in record.rules:
-                if one.times == 1 and one not in rules:
-                    remark(rule_line(one), output.options)
-            rules = [*record.rules]
+            for one in record.of_parts:
+                if one.said and one.is_news and one not in said:
+                    remark(one.said, output.options)
+            said = [*record.of_parts]
             if query.of(record.entries):
                 with suppress(NothingToShowError):  # the next step may be complete
                     live.update(Text.from_ansi(output.rendered(query.reports(record))), refresh=True)

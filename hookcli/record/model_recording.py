@@ -29,7 +29,6 @@ from hookcli.record.observe.recording_plan import (
     given_options,
     parse_steps,
 )
-from hookcli.record.observe.rules.actions import located
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.reporters.report_page import ReportList
 from hookcli.system.escaping import shell_path
@@ -68,8 +67,6 @@ class ModelRecording:
         ops: str | None = None,
         time: bool = False,
         inside_compiled: bool = False,
-        rules: str | Sequence[str] = (),
-        then: str = "",
         **of_parts: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__", "of_parts")}
@@ -91,8 +88,6 @@ class ModelRecording:
             time,
             ops=ops,
             inside_compiled=inside_compiled,
-            rules=[rules] if isinstance(rules, str) else rules,
-            then=located(then),
             of_parts=given_options(of_parts),
         )
         name = plain_type(model)

@@ -23,7 +23,6 @@ from hookcli.record.file.record_lines import End, Header, RecordedStep
 from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
-from hookcli.record.observe.rules.actions import parse_then
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
@@ -167,8 +166,7 @@ class ProcessSink(RecordSink):
             self.note(parts)
             if not trained and self._run.meant and error is None:  # perhaps the program did not know the option
                 self.note(f"options meant for hookcli go before the program: {self._run.meant}")
-            rule = self._rules and parse_then(self._run.plan["then"]).stop
-            if error is None and (rule or (self._non_finite and self._run.plan["first_bad"] == "stop")):
+            if error is None and (self._ended_by_part or (self._non_finite and self._run.plan["first_bad"] == "stop")):
                 code = 1
             keep = trained or self._run.named
             end = self.finish(code, error, counts, keep=keep)
@@ -202,7 +200,7 @@ class ProcessSink(RecordSink):
             asks = self._world.size > 1 or self._has_part_lines or jumps(self._courses)
             written = open_record(record) if self.kept and asks else None
             checked = self._run.plan["check"]
-            text = summary(*seen, path, width, color, self._courses, checked, height, self._rules, written)
+            text = summary(*seen, path, width, color, self._courses, checked, height, written)
             aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

@@ -23,7 +23,6 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
-from hookcli.record.file.rule_lines import RuleFired, rule_line
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.file.writer import RecordWriter
 from hookcli.system.torchrun import joined_world
@@ -71,8 +70,7 @@ class RecordSink:
         self._unwritten: list[StepLosses | ModelSettings] = []
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
-        self._rules: list[RuleFired] = []
-        self._has_part_lines = False
+        self._has_part_lines = self._ended_by_part = False
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
 
@@ -148,18 +146,13 @@ class RecordSink:
         self._say(non_finite_line(value))
         self.open().write(value)
 
-    def fired(self, fired: RuleFired) -> None:
-        """Append a rule that fired, and say so at its first time. Raises OSError if the file can take no more."""
-        self._rules.append(fired)
-        if fired.times == 1:
-            world = joined_world()
-            rank = f", rank {world.rank}" if world.size > 1 else ""
-            self._say(rule_line(replace(fired, model=fired.model + rank)))
-        self.open().write(fired)
-
     def of_part(self, line: PartLine) -> None:
-        """Append the line of a part. Raises OSError if the file can take no more."""
+        """Append the line of a part, and say its news at once. Raises OSError if the file can take no more."""
         self._has_part_lines = True
+        self._ended_by_part = self._ended_by_part or line.ends_program
+        if line.said and line.is_news:
+            world = joined_world()
+            self._say((line.of_rank(world.rank) if world.size > 1 else line).said)
         self.open().write(line)
 
     def gave_up(self, error: Exception) -> None:

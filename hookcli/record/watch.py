@@ -67,8 +67,6 @@ def watch(
     ops: str | None = None,
     time: bool = ...,
     inside_compiled: bool = ...,
-    rules: str | Sequence[str] = ...,
-    then: str = ...,
     **of_parts: Any,
 ) -> ModelRecording: ...
 

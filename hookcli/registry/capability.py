@@ -29,6 +29,8 @@ class RecorderOption:
     name: str
     """As an argument: "keep_bad" is --keep-bad."""
     help: str
+    typed: str = ""
+    """Its name on the command line, as an argument, if that is another."""
     metavar: str = ""
     default: str | bool | tuple[str, ...] | None = None
     words: Sequence[str] = ()
@@ -39,6 +41,8 @@ class RecorderOption:
     """The option of `run` after which it stands in the help; "" for the end of its section."""
     often: bool = False
     """True if `run -h` shows it."""
+    read: str = ""
+    """A function from the value as it is given to that which the part gets; raises UsageError."""
     check: str = ""
     """A function of a value that is not the default, and the RecordingPlan; raises UsageError where it does not fit."""
 
@@ -95,9 +99,12 @@ class Capability:
     lines: str = ""
     """The kinds of lines that this part writes into a record, each a `PartLine`."""
     headline: str = ""
-    """A function from a record to the line that is said of it first, or "" if nothing is to be said."""
-    headline_first: bool = False
-    """True if this line, on the whole run, comes before those of others."""
+    """A function from a record to the line that is said of it first, or "" if nothing is to be said; or to several."""
+    headline_place: int = 0
+    """Where this stands among those of others: the lowest first."""
+    fault: str = ""
+    """A function from a record to why `run` ends with exit code 1, given this part's options, or ""; whether the
+    summary has said more is its second argument."""
     remark_on_ranks: str = ""
     """A function from a record of several ranks to a remark below them, or ""."""
     checks_of_records: Sequence[str] = ()
@@ -152,8 +159,10 @@ class Capability:
 
 def recorder_options() -> dict[str, RecorderOption]:
     """The options of all parts of a recorder, by name; of two with one name the first."""
-    every = [option for one in capabilities() for option in one.options]
-    return {option.name: option for option in reversed(every)}
+    by_name: dict[str, RecorderOption] = {}
+    for option in (option for one in capabilities() for option in one.options):
+        by_name.setdefault(option.name, option)
+    return by_name
 
 
 def load_text(target: str) -> Any:

@@ -35,7 +35,11 @@ class SarifReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write one run with the findings of all reports."""
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})
-        driver = {"name": "hookcli", "version": version("hookcli"), "rules": [_rule(name) for name in ids]}
+        driver = {
+            "name": "hookcli",
+            "version": version("hookcli"),
+            "rules": [_rule(name) for name in ids],  # another word
+        }
         run = {
             "tool": {"driver": driver},
             "automationDetails": {"id": "hookcli/check/"},

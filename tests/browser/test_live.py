@@ -14,7 +14,7 @@ import forks
 import pytest
 from records import HEADER, recorded_step
 
-from hookcli.record.file.rule_lines import RuleFired
+from hookcli.capabilities.rules.lines import RuleFired
 from hookcli.record.file.writer import RecordWriter
 
 
@@ -44,7 +44,7 @@ def test_charts_follow_the_record(chromium: Any, address: str, path: Path) -> No
     page.locator(".step-name", has_text="step 100 · 2 of 2").wait_for()
     writer.write(recorded_step(200))
     page.locator(".step-name", has_text="step 200 · 3 of 3").wait_for()
-    writer.write(RuleFired("spike", "Net", 150, ["loss"], [54.2]))
+    writer.write(RuleFired("Net", 150, "spike", ["loss"], [54.2]))
     said = "rule spike fired at step 150 (Net): loss 54.2"
     page.locator(".record-notes", has_text=said).wait_for()  # and at the recorded step after it, in the charts
     assert said in str(page.locator(".step-charts .chart-plot").first.get_attribute("aria-valuetext"))

@@ -22,7 +22,6 @@ from hookcli.record.file.record_lines import (
     StepEntry,
     StepLosses,
 )
-from hookcli.record.file.rule_lines import RuleFired
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
@@ -83,7 +82,7 @@ _BY_TYPE: Mapping[str, Fits] = {
     "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
 """A test for the value of a field, by the field's type."""
-_CORE = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, RuleFired, End)
+_CORE = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, End)
 _OF_PARTS = [kind for one in capabilities() if one.lines for kind in load_text(one.lines)]
 PART_KINDS = [kind.kind for kind in _OF_PARTS]
 """The kinds of lines that parts of capabilities write."""

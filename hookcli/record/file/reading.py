@@ -28,7 +28,6 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
-from hookcli.record.file.rule_lines import RuleFired
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
 from hookcli.table.formatting import counted
@@ -56,7 +55,6 @@ class Record:
     of_parts: list[PartLine] = field(default_factory=list)
     losses: list[StepLosses] = field(default_factory=list)
     settings: list[ModelSettings] = field(default_factory=list)
-    rules: list[RuleFired] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
@@ -245,7 +243,7 @@ class Record:
         return "; ".join(texts) or None
 
 
-_LISTS = {NonFinite: "non_finite", StepLosses: "losses", ModelSettings: "settings", RuleFired: "rules"}
+_LISTS = {NonFinite: "non_finite", StepLosses: "losses", ModelSettings: "settings"}
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')

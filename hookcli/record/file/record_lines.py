@@ -1,5 +1,5 @@
 """The lines of a record: a header, each recorded step, the losses of all steps, the settings of modules, the
-first non-finite value, rules that fired, the end; and those of the parts of capabilities.
+first non-finite value, the end; and those of the parts of capabilities.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from hookcli.table import Report, Row, strict
 from hookcli.table.compilation import Compilation
@@ -245,6 +245,25 @@ class PartLine(Line):
     def place(self) -> str:
         """The module that it is about; "" for the whole model."""
         return ""
+
+    @property
+    def said(self) -> str:
+        """What is said of it while the program runs; "" for nothing. The steps after it are recorded."""
+        return ""
+
+    @property
+    def is_news(self) -> bool:
+        """True if that is said at once, and not only where someone follows the record."""
+        return True
+
+    @property
+    def ends_program(self) -> bool:
+        """True if the program is to end after it, with exit code 1."""
+        return False
+
+    def of_rank(self, rank: int) -> Self:
+        """The line in the record of all ranks."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.errors import in_brief
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
@@ -78,6 +80,15 @@ class StepPart:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What a part gets of the run: it may `write` lines at any time into the record, whose path `record` gives."""
+
+    write: Callable[[PartLine], None]
+    record: Callable[[], Path]
+    clock: ProgramClock
+
+
 class RecorderPart:
     """The base of a part in a program that is recorded; made anew for each run.
 
@@ -88,6 +99,9 @@ class RecorderPart:
     def begin_step(self, step: BegunStep) -> StepPart | None:
         """A step of a model begins that is observed; None to have no part in it."""
         return None
+
+    def begin_run(self, run: RecordedRun) -> None:
+        """The recording begins."""
 
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         """A backward pass that leaves gradients in parameters begins in this thread; its loss was scaled by `scale`."""

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
-from hookcli.record.observe.rules.actions import parse_then
-from hookcli.record.observe.rules.language import parse_rules
-from hookcli.registry.capability import load_text, recorder_options
+from hookcli.registry.capability import capabilities, load_text, recorder_options
 from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
@@ -44,7 +42,7 @@ class RecordingPlan:
     model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training steps; 0
     leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
     autograd's nodes. `inside_compiled`: recorded steps run programs with looks in place of those that torch.compile has
-    made. `rules` are conditions on the figures of each training step, and `then` says what to do when one holds.
+    made.
     `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out of range.
     """
 
@@ -61,8 +59,6 @@ class RecordingPlan:
     timed: bool = False
     ops: str | None = None
     inside_compiled: bool = False
-    rules: Sequence[str] = ()
-    then: str = ""
     of_parts: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
@@ -79,9 +75,6 @@ class RecordingPlan:
             )
         if self.ops and self.inside_compiled:
             raise UsageError("--ops and --inside-compiled: compiled programs have no such operators; give one of them")
-        parse_rules(self.rules)
-        if parse_then(self.then) and self.then and not self.rules:
-            raise UsageError("--then: is for rules; add one, as in --rule 'grad_norm > 5 * median(50)'")
         for name, value in self.of_parts.items():
             option = recorder_options()[name]
             if option.words and value not in option.words:
@@ -111,8 +104,15 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
         if option.default == ():
             given[name] = [value] if isinstance(value, str) else [*value]
         elif value is not None:
+            value = load_text(option.read)(value) if option.read else value
             given[name] = str(Path(value).absolute()) if option.folder else value
     return {name: value for name, value in given.items() if value not in ([], recorder_options()[name].default)}
+
+
+def judging(plan: RecordingPlan) -> list[str]:
+    """The options given for parts that may let `run` end with exit code 1, by their names on the command line."""
+    options = (option for one in capabilities() if one.fault for option in one.options)
+    return [option.typed or option.name for option in options if option.name in plan.of_parts]
 
 
 def parse_steps(text: str | None) -> tuple[int, int | None]:

@@ -16,9 +16,9 @@ from hookcli.capabilities.blame.lines import Blame
 from hookcli.capabilities.explore.app import Explorer
 from hookcli.capabilities.explore.command import of_record, of_reports
 from hookcli.capabilities.explore.places import Subject, told
+from hookcli.capabilities.rules.lines import RuleFired
 from hookcli.commands.show import remarks
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.rule_lines import RuleFired
 from hookcli.table import STATS_COLUMNS, Report, TensorStats, columns_named
 
 COLUMNS = (*columns_named("fqn", "type", "shape"), *STATS_COLUMNS)
@@ -116,7 +116,7 @@ def test_a_record_goes_from_step_to_step_with_the_figures_over_time(tmp_path: Pa
 
 def test_a_record_opens_at_the_step_of_the_first_line_of_show_and_n_goes_there(tmp_path: Path) -> None:
     blame = Blame("Net", 23, 754.0, 1.0, [9e9], rows=[5], size=32, share=1.0, fqn="head")
-    rule = RuleFired("spike", "Net", 21, ["loss"], [3.0])
+    rule = RuleFired("Net", 21, "spike", ["loss"], [3.0])
     steps = [*map(recorded_step, (20, 21, 22, 23, 1024)), recorded_step(23, phase="no_grad")]
     for lines, at in (([blame], [3]), ([blame, rule], [1, 3]), ([replace(rule, step=7)], [None]), ([], [])):
         record = read_record(save(tmp_path / "a.run.jsonl", [HEADER, *steps, *lines, end()]))

@@ -13,7 +13,6 @@ from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry, is_spoiled
-from hookcli.record.file.rule_lines import rule_line, rule_summaries
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
@@ -107,7 +106,6 @@ class RecordPage:
         steps: dict[str, Any] = {
             "run": strict(self._run()),
             "remarks": [
-                *rule_summaries(self.record.rules),
                 *wrong_lines(self.record),
                 *compiled_lines(self.record.end),
                 *remarks,
@@ -121,7 +119,7 @@ class RecordPage:
                 for track, number in zip(tracks, have, strict=True)
             ],
             "ranks": self._ranks.payload() if self._ranks else None,
-            "rules": [{"model": one.model, "step": one.step, "line": rule_line(one)} for one in self.record.rules],
+            "said": [{"model": x.model, "step": x.step, "line": x.said} for x in self.record.of_parts if x.said],
             "non_finite": [
                 {name: getattr(one, name) for name in _OF_NON_FINITE} | {"line": non_finite_line(one), "reports": at}
                 for one, at in zip(self.record.non_finite, places, strict=True)

@@ -117,9 +117,8 @@ class RankedRecord(Record):
         self.header = replace(headers[0], name=f"{headers[0].name} on {self.ranks:,} ranks") if headers else None
         self.lines = sum(part.lines for part in self.parts.values())
         self.non_finite = [value for _, value in self.non_finite_by_rank()]
-        self.of_parts = [line for part in self.parts.values() for line in part.of_parts]
+        self.of_parts = [line.of_rank(rank) for rank, part in self.parts.items() for line in part.of_parts]
         self.losses = [line for part in self.parts.values() for line in part.losses]
-        self.rules = [replace(x, model=f"{x.model}, rank {r}") for r, part in self.parts.items() for x in part.rules]
         self.settings = [*{x.model: x for part in self.parts.values() for x in part.settings}.values()]
         self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())

@@ -8,5 +8,11 @@ from hookcli.registry.capability import capabilities, load_text
 
 def wrong_lines(record: Record) -> list[str]:
     """The lines of capabilities."""
-    with_lines = sorted((one for one in capabilities() if one.headline), key=lambda one: not one.headline_first)
-    return [*filter(None, (load_text(one.headline)(record) for one in with_lines))]
+    with_lines = sorted((one for one in capabilities() if one.headline), key=lambda one: one.headline_place)
+    said = (load_text(one.headline)(record) for one in with_lines)
+    return [line for lines in said for line in ([lines] if isinstance(lines, str) else lines) if line]
+
+
+def part_fault(record: Record, said: bool = False) -> str:
+    """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `said` more."""
+    return next(filter(None, (load_text(one.fault)(record, said) for one in capabilities() if one.fault)), "")

@@ -16,8 +16,7 @@ from hookcli.checks.judgement import fails, with_advice
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
-from hookcli.record.file.rule_lines import RuleFired, rule_summaries
-from hookcli.record.file.views.headlines import wrong_lines
+from hookcli.record.file.views.headlines import part_fault, wrong_lines
 from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.registry import load
@@ -48,7 +47,6 @@ def summary(
     courses: Mapping[str, LossCourse] = MappingProxyType({}),
     checked: bool = False,
     height: int | None = None,
-    rules: Sequence[RuleFired] = (),
     record: Record | None = None,
 ) -> str:
     """The text that ends a run, for a terminal of this `width` and `height` (None: no terminal).
@@ -60,11 +58,12 @@ def summary(
     """
     if isinstance(record, RankedRecord):
         latest, courses = _of_all_ranks(record, latest), record.courses()
-    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, rules, record)
+    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, record)
+    fails = checked or bool(record and part_fault(record))
     text = ""
     for rows, facts in _SIZES:
         text = made.text(rows, facts=facts)
-        if height is None or text.count("\n") + _TYPED + bool(non_finite) + (checked or bool(rules)) <= height:
+        if height is None or text.count("\n") + _TYPED + bool(non_finite) + fails <= height:
             break
     return text
 
@@ -82,7 +81,6 @@ class _Summary:
     color: bool
     courses: Mapping[str, LossCourse]
     checked: bool
-    rules: Sequence[RuleFired]
     record: Record | None
 
     def text(self, size: int, *, facts: bool) -> str:
@@ -123,7 +121,7 @@ class _Summary:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
         goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
         wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self._whole_courses)
-        found = [*rule_summaries(self.rules), *(wrong_lines(self.record) if self.record else ())]
+        found = wrong_lines(self.record) if self.record else []
         lines = self._told(f"hookcli: {text}" for text in (*found, wrong) if text)
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
         run = [f"hookcli: {ran_line(header, end, self.path)}", *compiled_lines(end, places=not self.checked)]
@@ -188,17 +186,17 @@ class _Summary:
 
 
 def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
-    """A rule that fired; if `checked`, a loss that was not finite, else errors of the last steps; "" without any."""
-    if record.rules or not checked:
-        return "a rule fired" if record.rules and said else "".join(rule_summaries(record.rules)[:1])
+    """What a part found (a rule that fired); if `checked`, a loss that was not finite, or errors of the last steps."""
+    if (found := part_fault(record, said)) or not checked:
+        return found
     courses = record.courses()
     if lost := faults(courses) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if said else lost
     judged = (report for step in record.last() for report in findings(step, courses.get(step.model), record=record))
     if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
         return f"{formatting.counted(errors, 'error')} in the recorded steps"
-    found = (one for report in verdict_on(record.end, "", record) for one in report.findings)
-    return next((one.message for one in found if one.fails(ERROR)), "")
+    of_run = (one for report in verdict_on(record.end, "", record) for one in report.findings)
+    return next((one.message for one in of_run if one.fails(ERROR)), "")
 
 
 def _of_all_ranks(

@@ -14,14 +14,12 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
-from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.parts import Parts, make_recorders
+from hookcli.record.observe.parts import Parts, RecordedRun, make_recorders
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
-from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 
@@ -55,11 +53,8 @@ class StepSink(Protocol):
     def non_finite(self, value: NonFinite) -> None:
         """The first non-finite value was found."""
 
-    def fired(self, fired: RuleFired) -> None:
-        """A rule fired, or has fired so often by now."""
-
     def of_part(self, line: PartLine) -> None:
-        """A part of a capability has something to say of the step that comes next."""
+        """A part of a capability has something to say of a step, mostly of that which comes next."""
 
     def part_failed(self, line: str, error: Exception) -> None:
         """A part of the observation failed, and is left out from now on. Must not raise."""
@@ -90,14 +85,14 @@ class OpenSteps:
         self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
-        self._rules = RunningRules(plan, clock, lambda: sink.path, self._rule_fired) if plan.rules else None
-        self.parts = Parts(self._part_failed, make_recorders(plan) | ({"rules": self._rules} if self._rules else {}))
+        self.parts = Parts(self._part_failed, make_recorders(plan))
         if self.parts.hear("loss_read"):
             self.losses.tell_read = lambda model, *read: self.parts.tell("loss_read", model, model, *read)
             self.losses.at_once = _READ
         self._described: set[str] = set()
         self.failed: list[tuple[str, str]] = []
         """Parts of the observation that have failed: the model's name, or "", and a line on it."""
+        self.parts.tell("begin_run", "", RecordedRun(self._write, lambda: sink.path, clock))
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -175,7 +170,7 @@ class OpenSteps:
             if settings := self.parts.run(name, "settings", lambda: recorded_settings(step.module, name), None):
                 self._hand_on(self._sink.settings, ModelSettings(name, [settings]))
         for line in step.measured.part_lines(recorded):
-            self._hand_on(self._sink.of_part, line)
+            self._write(line)
         self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
         self.parts.tell("step_recorded", name, recorded)
         if not self.plan.ended.is_set():
@@ -211,11 +206,13 @@ class OpenSteps:
         if not self.plan.first_bad:
             self._hand_on(self._sink.non_finite, value)
 
-    def _rule_fired(self, fired: RuleFired) -> None:
-        self.schedule.look_after(fired.step)
-        if fired.times == 1 and self._rules and self._rules.then.stop:
+    def _write(self, line: PartLine) -> None:
+        """Hand on the line of a part."""
+        if line.said:
+            self.schedule.look_after(line.step)
+        if line.ends_program:
             self._search.end_program()
-        self._hand_on(self._sink.fired, fired)
+        self._hand_on(self._sink.of_part, line)
 
     def _hand_on(self, receive: Callable[[T], None], value: T) -> None:
         """Hand a value to the sink, unless it can take no more."""

@@ -112,7 +112,7 @@ class StepsView {
     const { track } = this;
     this.index = Math.min(this.index, track.steps.length - 1);
     this.firstBad = await firstBadStep(track);
-    track.marks = [...marksOf(track, this.firstBad), ...rulesOf(track, this.data.rules)];
+    track.marks = [...marksOf(track, this.firstBad), ...saidOf(track, this.data.said)];
     this.listStatistics();
     this.drawCharts();
     await this.drawHeat();
@@ -207,9 +207,9 @@ function marksOf(track, firstBad) {
   return firstBad < 0 ? found : [{ index: firstBad, severity: "error", text: "first NaN or Inf", isFirst: true }, ...found];
 }
 
-/** The rules that fired: the step of one may not be recorded, then the next one is marked. */
-function rulesOf(track, rules) {
-  const own = rules.filter(({ model }) => track.phase === "train" && (model === track.model || model.startsWith(`${track.model}, rank `)));
+/** What was said of steps: one may not be recorded, then the next one is marked. */
+function saidOf(track, said) {
+  const own = said.filter(({ model }) => track.phase === "train" && (model === track.model || model.startsWith(`${track.model}, rank `)));
   const place = (step) => track.steps.findIndex((each) => each >= step);
   return own.map(({ step, line }) => ({ index: place(step) < 0 ? track.steps.length - 1 : place(step), step, severity: "warning", text: line }));
 }

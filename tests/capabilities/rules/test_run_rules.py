@@ -25,10 +25,10 @@ from records import HEADER, recorded_step, save
 from torch import nn
 
 import hookcli
+from hookcli.capabilities.rules.lines import RuleFired
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.rule_lines import RuleFired
 
 SCRIPT = """
 import hashlib, os, sys, torch
@@ -66,7 +66,7 @@ def test_a_spike_is_said_kept_and_told_to_a_command_and_changes_nothing(folder: 
     ran = run(folder, "run", "--rule", SPIKE, "--then", f"dump,exec:{command}", "train.py")
     assert ran.returncode == 1 and ran.stdout == plain.stdout and plain.stdout.endswith("no child\n")
     record = read_record(folder / "train.run.jsonl")
-    first, second = record.rules
+    first, second = record.of(RuleFired)
     assert (first.step, second.step, second.times, first.terms) == (60, 70, 2, ["grad_norm", "median(50)"])
     said = f"grad_norm {first.values[0]:.4g}, median(50) {first.values[1]:.4g}; weights and gradients are in "
     said = f"first at step 60 (Sequential): {said}train.rules/spike-step60; last at step 70"
@@ -106,7 +106,7 @@ def test_stop_ends_the_program_after_that_step_with_exit_code_1(folder: Path) ->
     )
     assert summary[0] == at_once and "train.py: 61 steps of 1 model" in ran.stderr
     record = read_record(folder / "train.run.jsonl")
-    assert record.end is not None and record.end.exit_code == 1 and len(record.rules) == 1
+    assert record.end is not None and record.end.exit_code == 1 and len(record.of(RuleFired)) == 1
     assert len(record.losses_of("Sequential")) == 61
 
 
@@ -138,7 +138,7 @@ def test_follow_shows_rules_as_they_come(tmp_path: Path) -> None:
     assert process.stdout is not None and process.stdout.readline().startswith("Net  step 0")
     for step in (3, 5):
         with path.open("ab") as file:
-            line = RuleFired("spike", "Net", step, ["grad_norm", "median(50)"], [54.2, 2.25], times=1 + (step == 5))
+            line = RuleFired("Net", step, "spike", ["grad_norm", "median(50)"], [54.2, 2.25], times=1 + (step == 5))
             file.write((json.dumps(line.to_dict()) + "\n").encode())
         assert process.stdout.readline() == f"rule spike fired at step {step} (Net): grad_norm 54.2, median(50) 2.25\n"
 
@@ -172,7 +172,9 @@ def test_each_rank_checks_its_own_and_the_record_says_which(tmp_path: Path) -> N
     )
     assert ran.returncode == 1 and f"hookcli: exit code 1: {said}loss_50-step2\n" in ran.stderr, ran.stderr
     assert (tmp_path / "train.run/rank1.rules/loss_50-step2/weights.pt").is_file()
-    assert [(one.model, one.step) for one in open_record(tmp_path / "train.run").rules] == [("Linear, rank 1", 2)]
+    assert [(one.model, one.step) for one in open_record(tmp_path / "train.run").of(RuleFired)] == [
+        ("Linear, rank 1", 2)
+    ]
     assert run(tmp_path, "show", "train.run").stderr.startswith(f"hookcli: {said}")
 
 
@@ -196,9 +198,9 @@ def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: 
     def payload() -> dict[str, Any]:
         return paged.payload(served("/"))
 
-    until(lambda: len(payload()["steps"]["rules"]) == 2)
+    until(lambda: len(payload()["steps"]["said"]) == 2)
     found = payload()
-    assert [(one["model"], one["step"]) for one in found["steps"]["rules"]] == [("Sequential", 60), ("Sequential", 70)]
+    assert [(one["model"], one["step"]) for one in found["steps"]["said"]] == [("Sequential", 60), ("Sequential", 70)]
     assert found["live"]["path"] == "steps" and found["steps"]["remarks"][0].startswith(
         "rule spike fired 2 times, first"
     )
@@ -206,7 +208,7 @@ def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: 
     process.wait()
     page = RecordPage(read_record(folder / "train.run.jsonl"))
     page.take()
-    assert page.payload()["steps"]["rules"] == found["steps"]["rules"]
+    assert page.payload()["steps"]["said"] == found["steps"]["said"]
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:  # a last look later, nothing listens any more
         try:

@@ -12,7 +12,8 @@ import torch
 from observing import Seen, observing
 from torch import nn
 
-from hookcli.record.file.rule_lines import RuleFired, rule_line, rule_summaries
+from hookcli.capabilities.rules.lines import RuleFired, rule_line, rule_summaries
+from hookcli.capabilities.rules.recorder import Recorder
 
 
 def norm_of(net: nn.Module) -> float:
@@ -42,9 +43,13 @@ def train(steps: int, spikes: Sequence[int] = (), scale: float | None = None) ->
     return {"losses": losses, "norms": norms, "weights": [p.detach().clone() for p in net.parameters()]}
 
 
+def fired_in(seen: Seen) -> list[RuleFired]:
+    return [line for line in seen.of_parts if isinstance(line, RuleFired)]
+
+
 def fired(seen: Seen, name: str) -> dict[int, RuleFired]:
     assert not seen.errors
-    return {one.step: one for one in seen.rules if one.rule == name}
+    return {one.step: one for one in fired_in(seen) if one.rule == name}
 
 
 @pytest.mark.parametrize("scale", [None, 1024.0])
@@ -104,10 +109,10 @@ def test_nan_fires_only_what_asks_for_it_and_stays_out_of_windows() -> None:
 def test_a_rule_that_keeps_firing_is_counted_and_no_flood() -> None:
     with observing(every=1000, rules=["loss > -1"]) as seen:
         train(150)
-    assert [one.times for one in seen.rules] == [*range(1, 65), 128, 150] and seen.rules[-1].step == 149
-    (line,) = rule_summaries(seen.rules)
+    assert [one.times for one in fired_in(seen)] == [*range(1, 65), 128, 150] and fired_in(seen)[-1].step == 149
+    (line,) = rule_summaries(fired_in(seen))
     assert line.startswith("rule loss > -1 fired 150 times, first at step 0 (Sequential): loss ")
-    assert line.endswith("; last at step 149") and rule_line(seen.rules[3]).startswith(
+    assert line.endswith("; last at step 149") and rule_line(fired_in(seen)[3]).startswith(
         "rule loss > -1 fired at step 3 ("
     )
 
@@ -115,7 +120,7 @@ def test_a_rule_that_keeps_firing_is_counted_and_no_flood() -> None:
 def test_what_was_never_judged_is_said() -> None:
     with observing(every=4, rules=["std(layers.9) > 1", "loss > median(99)", "ok: loss > 1e9"]) as seen:
         train(8)
-    assert not seen.rules and [note for note in seen.notes if "--rule" in note] == [
+    assert not fired_in(seen) and [note for note in seen.notes if "--rule" in note] == [
         "--rule std(layers.9) > 1: never known: std(layers.9)",
         "--rule loss > median(99): never known: median(99) (needs 99 steps before)",
     ]
@@ -131,7 +136,7 @@ def test_two_models_have_windows_of_their_own() -> None:
                 factor = (1 + 99 * number) * (5 if step == 6 and number else 1)
                 (net(torch.zeros(1, 2)).sum() * 0 + factor).backward()
                 optimizer.step()
-    (one,) = seen.rules
+    (one,) = fired_in(seen)
     assert (one.model, one.step, tuple(one.values)) == ("Sequential", 6, (500.0, 100.0))
 
 
@@ -153,7 +158,7 @@ def test_accumulated_gradients_count_as_the_optimizer_gets_them() -> None:
                 net(torch.randn(5, 3)).square().mean().backward()
             norms.append(norm_of(net))
             optimizer.step()
-    assert [one.values[0] for one in seen.rules] == pytest.approx(norms, rel=1e-5)
+    assert [one.values[0] for one in fired_in(seen)] == pytest.approx(norms, rel=1e-5)
 
 
 def test_gradients_in_16_bits_have_a_norm_that_these_can_not_hold() -> None:
@@ -163,4 +168,21 @@ def test_gradients_in_16_bits_have_a_norm_that_these_can_not_hold() -> None:
         (net(torch.full((1, 64), 60.0, dtype=torch.float16)) * 300).float().sum().backward()
         expected = norm_of(net)
         optimizer.step()
-    assert expected > 1e6 and [one.values[0] for one in seen.rules] == pytest.approx([expected], rel=1e-5)
+    assert expected > 1e6 and [one.values[0] for one in fired_in(seen)] == pytest.approx([expected], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "event", ["backward_begins", "backward_over", "optimizer_stepped", "loss_read", "step_recorded", "run_ends"]
+)
+def test_one_that_fails_is_left_out(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    alone = train(4)
+    monkeypatch.setattr(Recorder, event, fail)
+    with observing(rules=["grad_norm > 1e9"]) as seen:
+        ours = train(4)
+    assert all(map(torch.equal, ours["weights"], alone["weights"])) and len(seen.recorded) == 4
+    assert [str(error) for error in seen.errors] == ["ours"]
+    (note,) = (note for note in (*seen.notes, *seen.ran["Sequential"].notes) if "never known" not in note)
+    assert note.startswith("rules: left out from here on, since hookcli failed (ZeroDivisionError: ours)")

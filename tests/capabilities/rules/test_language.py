@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from hookcli.capabilities.rules.language import Rule, parse_rules
 from hookcli.errors import UsageError
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.rules.language import Rule, parse_rules
 
 
 def rule(text: str) -> Rule:
@@ -127,10 +127,10 @@ def test_python_warns_of_no_rule(text: str) -> None:
 
 def test_the_plan_refuses_what_can_not_be_done() -> None:
     with pytest.raises(UsageError, match="two rules have one name"):
-        RecordingPlan(rules=["a: loss > 1", "a: loss > 2"])
+        RecordingPlan(of_parts={"rules": ["a: loss > 1", "a: loss > 2"]})
     with pytest.raises(UsageError, match="unknown --then 'dmp'; did you mean dump"):
-        RecordingPlan(rules=["loss > 1"], then="dmp")
+        RecordingPlan(of_parts={"rules": ["loss > 1"], "then": "dmp"})
     with pytest.raises(UsageError, match="--then: is for rules; add one"):
-        RecordingPlan(then="stop")
+        RecordingPlan(of_parts={"then": "stop"})
     with pytest.raises(UsageError, match="give a command, with its quotes closed"):
-        RecordingPlan(rules=["loss > 1"], then="stop,exec:echo 'x")
+        RecordingPlan(of_parts={"rules": ["loss > 1"], "then": "stop,exec:echo 'x"})

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.record.file.rule_lines import RuleFired
-from hookcli.record.observe.rules.actions import act, parse_then
+from hookcli.capabilities.rules.actions import act, parse_then
+from hookcli.capabilities.rules.lines import RuleFired
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_no_dump_is_written_over(tmp_path: Path, rules: list[str], folders: list
     for number, rule in enumerate(rules):
         model = nn.Linear(2, 2)
         nn.init.constant_(model.weight, number)
-        fired = RuleFired(rule, f"model{number}", 3, [], [], 1)
+        fired = RuleFired(f"model{number}", 3, rule, [], [], 1)
         said.append(act(parse_then("dump"), fired, model, tmp_path / "a.run.jsonl"))
     found = sorted((tmp_path / "a.rules").iterdir())
     assert [folder.name for folder in found] == folders

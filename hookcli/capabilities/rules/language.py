@@ -191,3 +191,8 @@ def _subjects(node: ast.AST) -> Iterator[Figure]:
         case ast.Compare() | ast.UnaryOp() | ast.BinOp():
             for part in ast.iter_child_nodes(node):
                 yield from _subjects(part)
+
+
+def check_rules(texts: Sequence[str], plan: object) -> None:
+    """Raises UsageError for a rule that can't be read."""
+    parse_rules(texts)

@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hookcli.capabilities.rules.lines import ENDS, RuleFired
 from hookcli.errors import UsageError, unknown
-from hookcli.record.file.rule_lines import RuleFired
+from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.files import relative
 from hookcli.system.torchrun import joined_world
 
@@ -48,6 +49,13 @@ def parse_then(text: str) -> Then:
     return Then("dump" in words, "stop" in words, typed)
 
 
+def check_then(text: str, plan: RecordingPlan) -> None:
+    """Raises UsageError for actions without a rule, or unknown ones."""
+    parse_then(text)
+    if text and not plan.of_parts.get("rules"):
+        raise UsageError("--then: is for rules; add one, as in --rule 'grad_norm > 5 * median(50)'")
+
+
 def located(text: str) -> str:
     """The text of `--then` with the full path of its command: the program may change its folder. Raises UsageError."""
     if not (words := parse_then(text).command):
@@ -72,7 +80,7 @@ def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> 
             subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, start_new_session=True)
     except Exception as error:  # a full disk, a tensor of a kind that can't be saved
         did.append(f"--then failed ({type(error).__name__}: {error})")
-    return "; ".join([*did, *["it ends the program"] * then.stop])
+    return "; ".join([*did, *[ENDS] * then.stop])
 
 
 def _dump(model: nn.Module, fired: RuleFired, record: Path) -> Path:

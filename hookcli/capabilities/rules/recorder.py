@@ -1,4 +1,4 @@
-"""Checks rules in the process that trains, at each training step of each model."""
+"""The part of rules in a recorded run: checks them at each training step of each model."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.clock import ProgramClock
+from hookcli.capabilities.rules.actions import act, parse_then
+from hookcli.capabilities.rules.language import GRAD_NORM, MEMORY, Figure, Term, parse_rules
+from hookcli.capabilities.rules.lines import RuleFired
 from hookcli.hooks.torch_private.overrides import stored_values
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.file.views.over_time import figures
 from hookcli.record.file.views.overview import overview
 from hookcli.record.observe.measurements.step_times import memory
 from hookcli.record.observe.models.model import ObservedModel, why_unobservable
-from hookcli.record.observe.parts import RecorderPart
-from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.rules.actions import act, parse_then
-from hookcli.record.observe.rules.language import GRAD_NORM, MEMORY, Figure, Term, parse_rules
+from hookcli.record.observe.parts import RecordedRun, RecorderPart
 from hookcli.tensors import tree
 
 _WRITTEN = _KEPT = 64  # firings of a rule that are lines of the record each; steps whose figures stay
@@ -33,18 +30,15 @@ _WIDE = 4  # bytes
 Values = dict[Figure, Any]
 
 
-class RunningRules(RecorderPart):
+class Recorder(RecorderPart):
     """Rules over the figures of each step: those of every step as its loss is read, others as a step is recorded.
 
     Nothing is changed: the norm of gradients is a pass over them as backward leaves them, and stays on its device until
-    the loss is read. `tell` receives the lines on rules that fired, `record` gives the path of the record.
+    the loss is read.
     """
 
-    def __init__(
-        self, plan: RecordingPlan, clock: ProgramClock, record: Callable[[], Path], tell: Callable[[RuleFired], None]
-    ) -> None:
-        self.rules, self.then = parse_rules(plan.rules), parse_then(plan.then)
-        self._clock, self._record, self._tell = clock, record, tell
+    def __init__(self, rules: Sequence[str], then: str | None) -> None:
+        self.rules, self.then = parse_rules(rules), parse_then(then or "")
         terms = [term for rule in self.rules for term in rule.nodes.values()]
         self._longest = {one.figure: max(t.steps for t in terms if t.figure == one.figure) for one in terms}
         self._wants_norms = Figure(GRAD_NORM) in self._longest
@@ -55,6 +49,9 @@ class RunningRules(RecorderPart):
         self._scales: dict[int, Tensor | None] = {}  # by thread
         self._last: dict[tuple[str, str], RuleFired] = {}
         self._seen: set[Term] = set()
+
+    def begin_run(self, run: RecordedRun) -> None:
+        self._run = run
 
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         """Note the scale of a pass that begins in this thread, if a GradScaler has scaled its loss."""
@@ -77,7 +74,7 @@ class RunningRules(RecorderPart):
             lr = optimizer.param_groups[0].get("lr")
             values: dict[str, object] = {"step": number, GRAD_NORM: self._norms.pop(model.name, None)}
             values["lr"] = lr.detach().clone() if isinstance(lr, Tensor) else lr
-            values["seconds"] = self._clock.now() - model.ended.program if model.ended else None
+            values["seconds"] = self._run.clock.now() - model.ended.program if model.ended else None
             if any(figure.name in MEMORY for figure in self._longest):
                 values |= memory(next(p.device for group in optimizer.param_groups for p in group["params"]))
             own = self._steps[model.name]
@@ -126,19 +123,19 @@ class RunningRules(RecorderPart):
 
     def _fire(self, rule: str, model: str, step: int, seen: Mapping[str, float]) -> None:
         before = self._last.get((rule, model))
-        fired = RuleFired(rule, model, step, [*seen], [*seen.values()], before.times + 1 if before else 1)
+        fired = RuleFired(model, step, rule, [*seen], [*seen.values()], before.times + 1 if before else 1)
         if not before:
             known = self._models.get(model)
-            fired = replace(fired, did=act(self.then, fired, known.module if known else None, self._record()))
+            fired = replace(fired, did=act(self.then, fired, known.module if known else None, self._run.record()))
         self._last[rule, model] = fired
         if _is_line(fired):
-            self._tell(fired)
+            self._run.write(fired)
 
     def run_ends(self) -> None:
         """Hand on how often each rule has fired, where no line says so yet."""
         for fired in self._last.values():
             if not _is_line(fired):
-                self._tell(fired)
+                self._run.write(fired)
 
     def notes(self) -> list[str]:
         """Say which figures were never known, so that their rules were not judged."""
