@@ -10,6 +10,7 @@ from hookcli import registry
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import known_checks
+from hookcli.registry.capability import capabilities
 
 FIELDS = get_type_hints(Measurements)
 OPTIONAL = {name for name, kind in FIELDS.items() if type(None) in get_args(kind)}
@@ -20,7 +21,8 @@ def test_what_a_check_reads_without_asking_is_what_it_needs(kind: type[Check]) -
     read = get_type_hints(kind.judge)["measured"]
     if read is Measurements:  # mypy makes it ask
         return
-    assert set(kind.needs) <= OPTIONAL | ({*registry.names("probes")} if "probes" in get_type_hints(read) else set())
+    reports = {*registry.names("probes"), *(one.name for one in capabilities() if one.measures)}
+    assert set(kind.needs) <= OPTIONAL | (reports if "probes" in get_type_hints(read) else set())
     for name, type_ in get_type_hints(read).items():
         assert FIELDS[name] in (type_, type_ | None), name
         assert name not in OPTIONAL or FIELDS[name] == type_ or name in kind.needs, name

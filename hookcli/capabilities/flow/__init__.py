@@ -6,6 +6,7 @@ CAPABILITY = Capability(
     name="flow",
     page="commands.md",
     after="shapes",
+    order=1,
     summary="Show how tensors flow forward; draw the architecture.",
     command="hookcli.capabilities.flow.command",
     probe="hookcli.capabilities.flow.probe:FlowProbe",

@@ -5,7 +5,8 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="memory",
     page="memory.md",
-    after="flow",
+    after="shapes",
+    order=2,
     summary="Show the memory that training takes: its peak, and what holds it.",
     command="hookcli.capabilities.memory.command",
     checks={"HK033": "hookcli.capabilities.memory.checks:PeakTooHigh"},

@@ -5,7 +5,8 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="weights",
     page="weights.md",
-    after="flow",
+    after="shapes",
+    order=3,
     summary="Show the tensors of files, or parameters and buffers of models.",
     command="hookcli.capabilities.weights.command",
     layout="hookcli.capabilities.weights.layout:WEIGHTS",
