@@ -23,6 +23,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.tail import tail_of
 from hookcli.reporters.html.page import page
+from hookcli.system import interrupts
 from hookcli.system.escaping import visible
 from hookcli.system.files import exists, is_pipe
 from hookcli.system.streams import say
@@ -138,8 +139,8 @@ class PageServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: object) -> None:
-        # An OSError is that of a browser that has closed the connection.
-        if not isinstance(sys.exception(), OSError):
+        # An OSError is that of a browser that has closed the connection; Ctrl-C may break off the start of a thread.
+        if not (isinstance(sys.exception(), OSError) or interrupts.came()):
             super().handle_error(request, client_address)
 
 

@@ -31,7 +31,7 @@ class GradientsNotCleared(Check):
     name = "gradients-not-cleared"
     severity = ERROR
     means = "a training loop without optimizer.zero_grad()"
-    advice = "call optimizer.zero_grad() before each backward pass whose gradients the optimizer is to take alone"
+    advice = "call optimizer.zero_grad() between one step and the next"
     needs = ("losses",)
     reads = (Learning.kind,)
     asked_by = "hookcli run --check"
@@ -58,7 +58,7 @@ class NoBetterThanGuessing(Check):
     id = "HK057"
     name = "no-better-than-guessing"
     means = "a learning rate that is too low or too high, or labels that do not belong to the inputs"
-    advice = "train on one batch again and again: if its loss falls, look at the labels, else at the learning rate"
+    advice = "overfit one batch: if that works, check labels, else learning rate"
     follows = ("HK056",)
     needs = ("losses",)
     reads = (Learning.kind,)

@@ -7,13 +7,11 @@ from hashlib import blake2b
 
 from torch import nn
 
-from hookcli.table import Report, Row, Skipped, columns_named
+from hookcli.capabilities.replicas.layout import CHECKSUMS
+from hookcli.table import Report, Row, Skipped
 from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksums
-
-_COLUMNS = columns_named("fqn", "shape", "dtype", "checksum", fqn="Parameter")
-"""The parameters that a rank holds whole, after a step; of several ranks that differ there is no checksum."""
 
 
 def weights_digest(
@@ -30,7 +28,7 @@ def weights_digest(
         for (fqn, p), number in zip(whole.items(), checksums(list(whole.values())), strict=True)
     ]
     reasons = {fqn: _SHARDED if tree.is_sharded(p) else type(p).__name__ for fqn, p in held.items() if fqn not in whole}
-    report = Report("replicas", model, _COLUMNS, rows, meta, {}, [Skipped(*item) for item in reasons.items()])
+    report = Report("replicas", model, CHECKSUMS, rows, meta, {}, [Skipped(*item) for item in reasons.items()])
     kinds = [(row.fqn, row["shape"], row["dtype"]) for row in rows]
     texts = (repr((group, kinds)), repr([row["checksum"] for row in rows])) if rows else ()
     return report, "".join(blake2b(text.encode(), digest_size=8).hexdigest() for text in texts)
