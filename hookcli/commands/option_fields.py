@@ -159,16 +159,6 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     return command
 
 
-def _in_order(kind: Any) -> list[Field[Any]]:
-    """The fields of a dataclass of options, each that stands `after` another behind it."""
-    ordered = [one for one in fields(kind) if not one.metadata.get("after")]
-    for one in fields(kind):
-        if before := one.metadata.get("after"):
-            places = [place for place, other in enumerate(ordered, 1) if other.name == before]
-            ordered.insert(places[0] if places else len(ordered), one)
-    return ordered
-
-
 def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:
     """A parameter for each field of a dataclass; a list is Typer's own for each call."""
     hints = get_type_hints(kind, include_extras=True)
