@@ -170,6 +170,7 @@ class ReadsLines(Protocol):
 
     lines: Mapping[str, Sequence[object]]
     every_loss: Mapping[int, float]
+    losses: LossCourse
 
 
 class ReadsTraining(Protocol):

@@ -70,6 +70,8 @@ class NoBetterThanGuessing(Check):
         last = losses[-(len(losses) // 4) :]
         if not known or len(losses) < _LOSSES or not all(map(math.isfinite, last)):
             return
+        if measured.losses.first_jump is not None:  # which has a finding of its own, and is the cause
+            return
         classes, items = known[0].classes, known[0].items
         guessed, mean = math.log(classes), fmean(last)
         if 1 < classes < items and len(losses) * items >= _PER_CLASS * classes and mean >= _NEAR * guessed:

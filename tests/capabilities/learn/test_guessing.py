@@ -43,6 +43,7 @@ def test_a_loss_that_stays_where_guessing_is() -> None:
         (flat(math.log(128)), 128, 128),  # each item of a batch is a class
         (flat(0.1), 1, 64),
         ({step: 2.4 if step < 50 else math.nan for step in range(60)}, 10, 64),  # which HK038 says
+        ({step: 2.4 if step < 20 else 105.0 for step in range(60)}, 10, 64),  # it jumped, which HK044 says
         ({step: 2.4 - 0.02 * step for step in range(60)}, 10, 64),  # it learns
     ],
 )
