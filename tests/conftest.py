@@ -145,6 +145,15 @@ class Ran:
     err: str
 
 
+@pytest.fixture(scope="module")
+def rank_pools() -> Iterator[None]:
+    """End the processes of ranks after the file, whose tests share them."""
+    yield
+    import ranks
+
+    ranks.stop_all_ranks()
+
+
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Run a command line in this process, or `run` in a fork. Ranks that it starts are forks."""

@@ -98,6 +98,12 @@ def _start(size: int) -> list[tuple[Any, connection.Connection]]:
     return pool
 
 
+def stop_all_ranks() -> None:
+    """End the processes of every size."""
+    for size in [*_pools]:
+        stop_ranks(size)
+
+
 def stop_ranks(size: int) -> None:
     """End the processes, whatever they are doing."""
     for process, pipe in _pools.pop(size, []):

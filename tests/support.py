@@ -244,6 +244,13 @@ class Later:
         return getattr(import_module(self._name), name)
 
 
+def require_clear_error(ran: Any, said: str) -> None:
+    """Fails unless the command line has ended with an error that says so, in at most two lines, and no traceback."""
+    lines = ran.err.splitlines()
+    assert ran.code == 2 and lines[0].startswith("hookcli: error: ") and said in lines[0], ran.err
+    assert len(lines) <= 2 and "Traceback" not in ran.err
+
+
 def swept(*values: Any) -> Any:
     """A costly sibling of a case that every `pytest` runs: one for `scripts/sweep tests`."""
     return pytest.param(*values, marks=pytest.mark.sweep)

@@ -14,6 +14,7 @@ import forks
 import numpy as np
 import pytest
 import torch
+from support import require_clear_error
 
 from hookcli.cli import main
 from hookcli.commands.app import COMMANDS, _LazyCommands
@@ -156,9 +157,7 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_clear_line(cli: Cli, mistakes: Path, line: str) -> None:
     ran = cli(*shlex.split(line))
     assert (ran.code, ran.out) == (2, ""), ran.out
-    lines = ran.err.splitlines()
-    assert lines[0].startswith("hookcli: error: ") and MISTAKES[line] in lines[0], ran.err
-    assert len(lines) <= 2 and "Traceback" not in ran.err
+    require_clear_error(ran, MISTAKES[line])
 
 
 def test_every_number_has_bounds_where_it_is_declared() -> None:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from ranks import run_ranks
 from record.rank_jobs import recorded
 from torch import nn
+
+from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
 
 CHANGED = 4
 """The step after which rank 1 changes a weight."""
@@ -49,3 +52,10 @@ def in_ranks(folder: str, how: str, steps: int = 8, parts: int = 1, **plan: obje
     rank = dist.get_rank()
     path = Path(folder) / f"rank{rank}.jsonl"
     recorded(path, rank, dist.get_world_size(), lambda: train(how, steps, parts), **plan)
+
+
+def record_of(folder: Path, how: str, size: int = 2, **settings: object) -> RankedRecord:
+    """The record of so many ranks that train in this way."""
+    folder.mkdir(exist_ok=True)
+    run_ranks(size, in_ranks, str(folder / "train.run"), how, **settings)
+    return read_ranks(folder / "train.run")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from ranks import RanksError, run_ranks, stop_ranks
+from ranks import RanksError, run_ranks
 from record import rank_jobs
 from records import HEADER, bad, end, recorded_step, save
 from support import equal
@@ -25,14 +24,7 @@ from hookcli.table import STATS_KEYS, Reason, Report, Row
 from hookcli.table.merged_ranks import SUMMED
 from hookcli.table.rank_table import DIVIDED
 
-pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ranks() -> Iterator[None]:
-    yield
-    for size in (2, 4):
-        stop_ranks(size)
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
 
 
 @pytest.fixture(scope="module")

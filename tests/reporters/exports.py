@@ -14,7 +14,7 @@ from commands.growing import until
 from records import HEADER, activation, gradient, recorded_step, save
 from support import Later
 
-from hookcli.table import TensorStats
+from hookcli.table import Report, TensorStats
 
 wandb = Later("wandb.proto.wandb_internal_pb2")
 Cli = Callable[..., Any]
@@ -116,6 +116,12 @@ def wandb_runs(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, An
                     (line.setdefault(outer[0], {}) if outer else line)[name] = relaxed(json.loads(item.value_json))
                 history.append(line)
         yield config, history, run
+
+
+def with_histogram(hist: Mapping[str, Any], stats: TensorStats) -> Report:
+    """A report of one module whose output has this histogram."""
+    row = activation("body", "Linear", stats)
+    return Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
 
 
 def killed_record(folder: Path) -> Path:

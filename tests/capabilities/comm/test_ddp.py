@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
 from capabilities.comm import comm_jobs
 from capabilities.comm.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
-from ranks import run_ranks, stop_ranks
+from ranks import run_ranks
 from support import assert_stats, float64_stats
 from torch import Tensor
 
 from hookcli.capabilities.comm.buckets import merge_ranks
 from hookcli.table import STATS_KEYS, Row, TensorStats
 
-pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
 
 needs_bytes = pytest.mark.skipif(not COUNTS_BYTES, reason="PyTorch has this hook since 2.14")
 
 QUANTIZED = ("quantize-per-tensor", "quantize-per-channel")
 HOOKS = ["allreduce", "fp16", "bf16", "powersgd", "noop", "fp16+powersgd"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ranks() -> Iterator[None]:
-    yield
-    for size in (2, 4):
-        stop_ranks(size)
 
 
 def flat(gradients: dict[str, Tensor], row: Row) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,14 +10,7 @@ from capabilities.comm import comm_jobs
 from capabilities.comm.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
 from ranks import Raised, RanksError, run_ranks, stop_ranks
 
-pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ranks() -> Iterator[None]:
-    yield
-    for size in (2, 4):
-        stop_ranks(size)
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
 
 
 FAILURES = {

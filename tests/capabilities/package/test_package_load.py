@@ -11,7 +11,7 @@ import forks
 import pytest
 import torch
 from capabilities.package.packages import Cli, printed, report
-from support import swept
+from support import require_clear_error, swept
 from torch.package import PackageExporter
 
 from hookcli.capabilities.package.source import noted_input
@@ -156,9 +156,7 @@ def test_one_clear_line(cli: Cli, mine: Path, argv: tuple[str, ...]) -> None:
     (mine / "half.pt2pkg").write_bytes((mine / "m.pt2pkg").read_bytes()[:900])
     ran = cli("package", *argv)
     assert (ran.code, ran.out) == (2, ""), ran.out
-    lines = ran.err.splitlines()
-    assert lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0], ran.err
-    assert len(lines) <= 2 and "Traceback" not in ran.err
+    require_clear_error(ran, MISTAKES[argv])
     assert not list(mine.glob(".*pt2pkg*"))
 
 

@@ -14,7 +14,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from reporters.exports import (
-    killed_record,
     one_shot,
     relaxed,
     reports,
@@ -24,12 +23,6 @@ from reporters.exports import (
 )
 
 Cli = Callable[..., Any]
-
-
-@pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return killed_record(tmp_path)
 
 
 def test_parquet_holds_what_json_and_csv_hold(cli: Cli, record: Path) -> None:

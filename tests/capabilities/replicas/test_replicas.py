@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks, stop_ranks
-from record import odd_rank_jobs
+from record.odd_rank_jobs import record_of
 from records import HEADER, end, recorded_step, save
 
 from hookcli.capabilities.replicas.differing import apart
-from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
+from hookcli.record.file.ranks.ranked_record import read_ranks
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.overview import verdict_on
 from hookcli.record.file.views.ranks_view import rank_remarks
 
-pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ranks() -> Iterator[None]:
-    yield
-    for size in (2, 3):
-        stop_ranks(size)
-
-
-def record_of(folder: Path, how: str, size: int = 2, **settings: object) -> RankedRecord:
-    folder.mkdir(exist_ok=True)
-    run_ranks(size, odd_rank_jobs.in_ranks, str(folder / "train.run"), how, **settings)
-    return read_ranks(folder / "train.run")
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
 
 
 SINCE = "Sequential: the replicas' weights differ from step"

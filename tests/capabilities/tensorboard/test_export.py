@@ -5,37 +5,29 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records import activation
 from reporters.exports import (
     INF,
     figures,
     float32,
-    killed_record,
     one_shot,
     reports,
     require_library,
     require_refused,
     same,
     tag,
+    with_histogram,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hookcli import registry
-from hookcli.table import Report, TensorStats
+from hookcli.table import TensorStats
 from hookcli.table.grouping import View
 
 Cli = Callable[..., Any]
-
-
-@pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return killed_record(tmp_path)
 
 
 def test_tensorboard_has_every_figure_of_every_step(cli: Cli, record: Path) -> None:
@@ -106,8 +98,7 @@ def test_one_shot_commands_and_saved_reports(cli: Cli, net: Path) -> None:
 
 def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
-    row = activation("body", "Linear", TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2))
-    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    report = with_histogram(hist, TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2))
     registry.load("reporters", "tensorboard")().export([report], View(), tmp_path)
     events = EventAccumulator(str(tmp_path / "Net")).Reload()
     found = events.Histograms("activations.hist/body")[0].histogram_value
@@ -118,8 +109,7 @@ def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
 
 def test_a_histogram_whose_sum_of_squares_is_beyond_the_largest_float(tmp_path: Path) -> None:
     hist = {"low": 514, "negative": [0, 0], "positive": [0, 1], "overflows": [1, 1, 1, 1]}
-    row = activation("body", "Linear", TensorStats(1, 1e155, math.nan, 1e155, 1e155, 1e155))
-    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    report = with_histogram(hist, TensorStats(1, 1e155, math.nan, 1e155, 1e155, 1e155))
     registry.load("reporters", "tensorboard")().export([report], View(), tmp_path)
     events = EventAccumulator(str(tmp_path / "Net")).Reload()
     assert events.Histograms("activations.hist/body")[0].histogram_value.sum_squares == math.inf

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands.graph_nets import NET, OWN, Cli, global_hooks, read
+from support import require_clear_error
 from torch.autograd import graph
 
 
@@ -159,8 +160,5 @@ MISTAKES: dict[tuple[str, ...], str] = {
 @pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
 def test_mistakes_get_a_clear_line(cli: Cli, own: Path, argv: tuple[str, ...]) -> None:
     before = global_hooks()
-    ran = cli(*argv)
-    lines = ran.err.splitlines()
-    assert ran.code == 2 and lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0]
-    assert len(lines) <= 2 and "Traceback" not in ran.err
+    require_clear_error(cli(*argv), MISTAKES[argv])
     assert global_hooks() == before

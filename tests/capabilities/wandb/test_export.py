@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records import activation
 from reporters.exports import (
     figures,
-    killed_record,
     one_shot,
     reports,
     require_library,
@@ -20,20 +17,15 @@ from reporters.exports import (
     same,
     tag,
     wandb_runs,
+    with_histogram,
 )
 
 from hookcli import registry
-from hookcli.table import Report, TensorStats
+from hookcli.table import TensorStats
 from hookcli.table.grouping import View
 
 pytestmark = pytest.mark.xdist_group("wandb")  # which is imported once
 Cli = Callable[..., Any]
-
-
-@pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return killed_record(tmp_path)
 
 
 def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
@@ -80,8 +72,7 @@ def test_one_shot_commands(cli: Cli, net: Path) -> None:
 
 def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
-    row = activation("body", "Linear", TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2))
-    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    report = with_histogram(hist, TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2))
     registry.load("reporters", "wandb")().export([report], View(), tmp_path)
     [(_, [line], _)] = wandb_runs(tmp_path)
     value = line["activations.hist/body"]
@@ -94,8 +85,7 @@ def test_a_histogram_with_more_powers_of_two_than_wandb_takes(tmp_path: Path) ->
     negative, positive = [1, *[0] * 254, 7], [*[0] * 255, 5]
     hist = {"low": -255, "negative": negative, "positive": positive, "overflows": [0, 0, 0, 0]}
     stats = TensorStats(16, 0.5, 1, -1.5, 1.5, 4, zeros=3)
-    row = activation("body", "Linear", stats)
-    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    report = with_histogram(hist, stats)
     registry.load("reporters", "wandb")().export([report], View(), tmp_path)
     [(_, [line], _)] = wandb_runs(tmp_path)
     value = line["activations.hist/body"]
