@@ -102,15 +102,15 @@ class Measurements:
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
     are there. Any other name that it needs is that of a probe, or of a capability that measures for its checks, whose
-    report is `probes[name]`. `again` holds one more
-    `inventory` per repetition. `used_by_loss`: for each parameter without a gradient, how the loss is computed from it:
-    by "tensors" alone, with "numbers" of Python or NumPy on the way, or "" if it is not. `output_grads`: gradients of
-    modules' outputs, if a parameter's is zero everywhere. `called_in_eval`: the modules that eval mode calls, and
-    training mode does not. `crash` is the error of a model that failed; the reports then end where it failed.
-    `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
-    under torch.compile. `every_loss` has the losses of a recorded run by step, as far as they are known, and `lines`
-    those that parts of capabilities wrote of the model, by kind. `training` has the recorded steps of a running program
-    up to this one, whose number is `step`, and whose loss is `loss`, if it is known.
+    report is `probes[name]`. `again` holds one more `inventory` per repetition. `used_by_loss`: for each parameter
+    without a gradient, how the loss is computed from it: by "tensors" alone, with "numbers" of Python or NumPy on the
+    way, or "" if it is not. `output_grads`: gradients of modules' outputs, if a parameter's is zero everywhere.
+    `called_in_eval`: the modules that eval mode calls, and training mode does not. `crash` is the error of a model that
+    failed; the reports then end where it failed. `eval_crash` is the error of a model that passed its run and failed in
+    eval mode, `compile_crash` of one that failed under torch.compile. `every_loss` has the losses of a recorded run by
+    step, as far as they are known, and `lines` those that parts of capabilities wrote of the model, by kind. `training`
+    has the recorded steps of a running program up to this one, whose number is `step`, and whose loss is `loss`, if it
+    is known.
     """
 
     inventory: Report | None = None

@@ -16,6 +16,7 @@ from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import PluginError, UsageError, unknown
 from hookcli.hooks.option_values import COMPILE, FURTHER_PROBES, OPS
+from hookcli.registry.capability import capabilities
 
 _COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -59,9 +60,10 @@ def asked_with(probe: str) -> list[str]:
 
 
 @cache
-def reading(*kinds: str) -> Sequence[Check]:
-    """The checks that read such lines of a recorded run, at their default thresholds."""
-    return [check() for check in known_checks() if check.reads and {*kinds}.issuperset(check.reads)]
+def of_whole_runs() -> Sequence[Check]:
+    """The checks of capabilities that read the lines of their parts in a recorded run, at their default thresholds."""
+    own = (registry.load("checks", name) for one in capabilities() if one.lines for name in one.checks)
+    return [check() for check in own if check.reads]
 
 
 def choose(

@@ -31,9 +31,8 @@ _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told 
 _COMMAND = re.compile(r"`hookcli (\w+) MODEL([^`]*)`")
 _JUDGED = ("activations", "inputs", "grads")
 _ALIKE = 0.5  # relative error of weights; that of other random ones is about 1.4
-
-
 _AS_CHECKED = {one.name: one.as_checked for one in capabilities() if one.as_checked}
+"""The functions that name the options with which a capability's command shows what its checks judged, by command."""
 
 
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:

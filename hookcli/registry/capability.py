@@ -39,8 +39,6 @@ class RecorderOption:
     """True if the value is a folder, whose full path the part gets."""
     after: str = ""
     """The option of `run` after which it stands in the help; "" for the end of its section."""
-    often: bool = False
-    """True if `run -h` shows it."""
     read: str = ""
     """A function from the value as it is given to that which the part gets; raises UsageError."""
     check: str = ""
@@ -99,12 +97,12 @@ class Capability:
     lines: str = ""
     """The kinds of lines that this part writes into a record, each a `PartLine`."""
     headline: str = ""
-    """A function from a record to the line that is said of it first, or "" if nothing is to be said; or to several."""
+    """A function from a record to the line, or the lines, that stand first in what is said of it; "" for none."""
     headline_place: int = 0
     """Where this stands among those of others: the lowest first."""
     fault: str = ""
-    """A function from a record to why `run` ends with exit code 1, given this part's options, or ""; whether the
-    summary has said more is its second argument."""
+    """A function that says why `run` ends with exit code 1, given this part's options, or ""; its arguments are the
+    record, and True if the summary has said more."""
     remark_on_ranks: str = ""
     """A function from a record of several ranks to a remark below them, or ""."""
     checks_of_records: Sequence[str] = ()
@@ -117,7 +115,7 @@ class Capability:
     """The columns of its report, if those of a saved one leave a narrow table in another order than usual: the order is
     that of these."""
     reports: Sequence[str] = ()
-    """The names of further reports of its command, of which holds what is said here of its own."""
+    """The names of further reports of its command, to which the settings below apply as well."""
     complete: bool = False
     """True if each row of its reports has a value in every column, so that a saved report without one is damaged."""
     on_one_rank: bool = False
@@ -129,11 +127,11 @@ class Capability:
     pictures: Sequence[str] = ()
     """The kinds of pictures that its reports can be drawn as, for formats that only some commands have: "moments"."""
     adds_to: Mapping[str, str] = field(default_factory=dict)
-    """What its command shows beyond the reports of others, by their command: a few words below those."""
+    """A few words on what its command shows besides, which stand below the reports of other commands, by command."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)
-    """What its command tells beyond notes of the core, by their subject: words in brackets behind such a note."""
+    """Words that follow a note of the core in brackets, by the subject of the note: what its command tells besides."""
     view: str = ""
     """The script of its part of a page, "package:file.js", beside its other scripts and styles: an ES module that calls
     `addPart` of `parts.js`. Pages of a model measure the probe for it, in a run without values."""

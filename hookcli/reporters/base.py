@@ -79,7 +79,7 @@ class Exporter(_Format, Protocol):
 def require(name: str, module: str, extra: str = "", **environment: str) -> None:
     """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported.
 
-    `extra` is that of the package hookcli; by default the one that the capability of this format names.
+    `extra` is that of the package hookcli; by default the one that the capability of this format names, or its name.
     It is imported with these environment variables, which are then as before: `hookcli run` hands them to a program.
     """
     before = dict(os.environ)
@@ -89,8 +89,8 @@ def require(name: str, module: str, extra: str = "", **environment: str) -> None
     except ImportError as error:
         package = module.partition(".")[0]
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"can't be imported ({error})"
-        extra = extra or next(one.extra for one in capabilities() if one.name == name)
-        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{extra}]'") from error
+        own = next((one.extra for one in capabilities() if one.name == name), "")
+        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{extra or own or name}]'") from error
     finally:
         for key in os.environ.keys() - before.keys():
             del os.environ[key]

@@ -12,7 +12,9 @@ from records import activation, gradient
 from reporters.exports import killed_record, require_refused
 
 from hookcli import registry
+from hookcli.errors import UsageError
 from hookcli.reporters import series
+from hookcli.reporters.base import require
 from hookcli.table import Column, Report, Row, TensorStats
 from hookcli.table.grouping import View
 from hookcli.table.histogram import Histogram
@@ -66,3 +68,8 @@ def test_a_report_without_the_zeros_has_no_histograms() -> None:
     assert not [*series.points([report])]
     assert "no histogram: saved without zeros" in registry.load("reporters", "hist")().render([report], View())
     assert report.rows[0]["p50"] is None and report.rows[0]["outside_float16"] == 0  # which needs no zeros
+
+
+def test_the_library_of_a_format_that_no_capability_brings_is_that_of_its_name() -> None:
+    with pytest.raises(UsageError, match=r"--format mine: no_such is not installed; pip install 'hookcli\[mine\]'"):
+        require("mine", "no_such.writer")

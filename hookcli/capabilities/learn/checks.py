@@ -70,7 +70,7 @@ class NoBetterThanGuessing(Check):
         last = losses[-(len(losses) // 4) :]
         if not known or len(losses) < _LOSSES or not all(map(math.isfinite, last)):
             return
-        if measured.losses.first_jump is not None:  # which has a finding of its own, and is the cause
+        if measured.losses.first_jump is not None:  # HK044 or HK055 reports the jump, which is the cause
             return
         classes, items = known[0].classes, known[0].items
         guessed, mean = math.log(classes), fmean(last)

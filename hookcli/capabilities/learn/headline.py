@@ -11,8 +11,9 @@ from hookcli.record.file.views.whole_run import whole_run
 
 def headline(record: Record) -> str:
     """Net: gradients are never cleared: the optimizer took those of all steps before as well, ... "" if all is well."""
-    courses = record.courses()
-    for model in dict.fromkeys(line.model for line in record.of(Learning)):
+    models = dict.fromkeys(line.model for line in record.of(Learning))
+    courses = record.courses() if models else {}
+    for model in models:
         judged = judge([GradientsNotCleared(), NoBetterThanGuessing()], whole_run(record, model, courses.get(model)))
         for finding in judged.findings:
             return f"{model}: {finding.message}"

@@ -67,9 +67,9 @@ class StepOfLearning(StepPart):
         return [Learning(step.model, step.step, course.left, course.judged, classes, items)] if says else []
 
     def _left(self) -> bool | None:
-        """Whether the gradients that the optimizer took include those of the step before; None if not known.
+        """True if the gradients that the optimizer took include those of the step before; None if that is not known.
 
-        They don't if any was None as a backward pass began, or all that were looked at were zero.
+        They do not if one was None as a backward pass began, or if all of the sample were zero.
         """
         if self._taken is None or self._several or not (self._before and self._taken.filled):
             return None

@@ -74,8 +74,8 @@ class RecordedStep(Line):
     unknown. `at`: seconds from the begin of the run to when the step was handed on; None in records before schema 3.
     `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
     "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
-    program or an exception ended the step early. `weights` is the digest of a part
-    that compares ranks, after the step; the index has it, too, so that no step must be read for it.
+    program or an exception ended the step early. `weights` is the digest by
+    which a part compares ranks after the step; the index holds it as well, so that no step has to be read for it.
     """
 
     kind: ClassVar[str] = "step"
@@ -248,7 +248,7 @@ class PartLine(Line):
 
     @property
     def said(self) -> str:
-        """What is said of it while the program runs; "" for nothing. The steps after it are recorded."""
+        """The text to print while the program runs; "" for none. The steps after it are recorded."""
         return ""
 
     @property

@@ -82,7 +82,7 @@ class StepPart:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What a part gets of the run: it may `write` lines at any time into the record, whose path `record` gives."""
+    """The run as a part sees it: `write` adds a line to the record at any time, and `record` returns the path."""
 
     write: Callable[[PartLine], None]
     record: Callable[[], Path]
@@ -92,8 +92,8 @@ class RecordedRun:
 class RecorderPart:
     """The base of a part in a program that is recorded; made anew for each run.
 
-    It is told of those events alone for which it has a method of its own. A run with a part that hears of steps or
-    their losses follows each step.
+    A part hears only of the events for which it defines a method. If one hears of the steps of optimizers or of their
+    losses, every step of the run is followed.
     """
 
     def begin_step(self, step: BegunStep) -> StepPart | None:

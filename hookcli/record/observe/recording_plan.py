@@ -42,8 +42,7 @@ class RecordingPlan:
     model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training steps; 0
     leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
     autograd's nodes. `inside_compiled`: recorded steps run programs with looks in place of those that torch.compile has
-    made.
-    `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out of range.
+    made. `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out of range.
     """
 
     every: int | None = None
@@ -99,14 +98,15 @@ class RecordingPlan:
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of parts that have not their defaults; of folders the full path, of several texts a list."""
     given: dict[str, Any] = {}
+    options = recorder_options()
     for name, value in values.items():
-        option = recorder_options()[name]
+        option = options[name]
         if option.default == ():
             given[name] = [value] if isinstance(value, str) else [*value]
         elif value is not None:
             value = load_text(option.read)(value) if option.read else value
             given[name] = str(Path(value).absolute()) if option.folder else value
-    return {name: value for name, value in given.items() if value not in ([], recorder_options()[name].default)}
+    return {name: value for name, value in given.items() if value not in ([], options[name].default)}
 
 
 def judging(plan: RecordingPlan) -> list[str]:

@@ -11,10 +11,9 @@ from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled,
 from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.selection import reading
+from hookcli.checks.selection import of_whole_runs
 from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
-from hookcli.record.file.parsing import PART_KINDS
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
 from hookcli.record.file.views.whole_run import whole_run
@@ -153,7 +152,7 @@ def findings(
 
 
 def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
-    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *reading(*PART_KINDS)], measured)
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *of_whole_runs()], measured)
     found_at = report.meta.get("found_at", {})
     early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
     causes = [one for one in early if one.check in LossNotFinite.follows]

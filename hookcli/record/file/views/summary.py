@@ -186,7 +186,7 @@ class _Summary:
 
 
 def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
-    """What a part found (a rule that fired); if `checked`, a loss that was not finite, or errors of the last steps."""
+    """The fault that a part found; if `checked`, also a loss that was not finite, or errors of the last steps."""
     if (found := part_fault(record, said)) or not checked:
         return found
     courses = record.courses()

@@ -1,4 +1,4 @@
-"""What is known of a model's whole training, for checks to judge: its losses, and the lines of capabilities' parts."""
+"""Collects the losses of a model, and the lines of capabilities' parts, for checks that judge its whole training."""
 
 from __future__ import annotations
 
