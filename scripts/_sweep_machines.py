@@ -84,6 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--logs", type=Path, default=Path(tempfile.gettempdir()), help="folder of pytest's output")
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:split])
+    options.logs.mkdir(parents=True, exist_ok=True)
     if unknown := set(options.machines) - set(MACHINES):
         parser.error(f"unknown machine {', '.join(sorted(unknown))}; choose from {', '.join(MACHINES)}")
     passed = [

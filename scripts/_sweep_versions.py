@@ -102,6 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--logs", type=Path, default=Path(tempfile.gettempdir()), help="folder of pytest's output")
     parser.add_argument("--markdown", action="store_true", help="write the rows into docs/accuracy.md")
     options = parser.parse_args(arguments)
+    options.logs.mkdir(parents=True, exist_ok=True)
     rows = []
     for python in options.python:
         for version in options.versions or promised():

@@ -148,11 +148,14 @@ def has_forward_hooks(module: nn.Module) -> bool:
     return bool(forward_hooks(module) or _forward_pre_hooks(module))
 
 
+_OTHER_TABLES = [_GLOBAL_TABLES[kind] for kind in ("full_backward_pre", "full_backward", "forward")]
+
+
 def other_global_hooks(ours: int) -> bool:
     """True if there are global hooks on modules besides the forward pre-hook `ours`: torch.compile warns of any."""
-    tables = {kind: table for kind, table, _ in global_tables()}
-    others = any(tables[kind] for kind in ("full_backward_pre", "full_backward", "forward"))
-    return others or any(number != ours for number in tables["forward_pre"])
+    if any(getattr(torch_module, table, None) for table in _OTHER_TABLES):
+        return True
+    return any(number != ours for number in getattr(torch_module, _GLOBAL_TABLES["forward_pre"], ()))
 
 
 LEFT_IDS = "_global_forward_hooks_with_kwargs"

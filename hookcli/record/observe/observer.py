@@ -204,12 +204,15 @@ class Observer:
 
     def backward_over(self) -> None:
         if self._active:
-            counts = self._safely(self._steps.losses.end_pass, self.optimizer_steps)
-            if counts and self._steps.parts.hear("backward_over"):
-                self._safely(self._steps.parts.tell, "backward_over", "", self.models.alive())
-            if self._passes.under_way:
-                self._safely(self._passes.end)
+            self._safely(self._end_backward)
             self._steps.stop_if_asked()
+
+    def _end_backward(self) -> None:
+        counts = self._steps.losses.end_pass(self.optimizer_steps)
+        if counts and self._steps.parts.hear("backward_over"):
+            self._steps.parts.tell("backward_over", "", self.models.alive())
+        if self._passes.under_way:
+            self._passes.end()
 
     # Optimizers.
 
@@ -221,12 +224,12 @@ class Observer:
         return over and self.safe(over)
 
     def step_over(self, optimizer: Optimizer) -> None:
-        self._safely(self._optimizer_calls.end, optimizer)
-        self._safely(self._compilations.read)
-        self._safely(self._let_pass, optimizer)
+        self._safely(self._end_step, optimizer)
         self._steps.stop_if_asked()
 
-    def _let_pass(self, optimizer: Optimizer) -> None:
+    def _end_step(self, optimizer: Optimizer) -> None:
+        self._optimizer_calls.end(optimizer)
+        self._compilations.read()
         self._passing.step_over(optimizer, waits=bool(self._steps))
 
     def step_passed(self, optimizer: Optimizer) -> None:
