@@ -104,6 +104,11 @@ def batches_yielded(iterator: object) -> int:
     return int(getattr(iterator, "_num_yielded", 0))
 
 
+def loader_workers(iterator: object) -> int:
+    """The number of processes that make the batches of a DataLoader's iterator; 0: the one that takes them."""
+    return int(getattr(iterator, "_num_workers", 0))
+
+
 def batches_in_all(iterator: object) -> int:
     """The number of batches that a DataLoader's iterator yields, if PyTorch's own samplers tell; else 0.
 

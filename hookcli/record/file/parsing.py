@@ -75,6 +75,7 @@ _BY_TYPE: Mapping[str, Fits] = {
     "str | None": optional(is_text),
     "Mapping[str, str]": lambda value: is_mapping(value) and all(map(is_text, value.values())),
     "Mapping[str, int]": lambda value: is_mapping(value) and all(map(is_count, value.values())),
+    "Mapping[str, float]": lambda value: is_mapping(value) and all(map(_FINITE, value.values())),
     "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
     "Mapping[str, Any]": lambda value: value == {} or _has_fields(value, Compilation),
     "Sequence[int]": listed(is_count),

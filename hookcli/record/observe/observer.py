@@ -50,7 +50,7 @@ class Observer:
         self._passes = BackwardPasses(self._steps)
         self._optimizer_calls = OptimizerCalls(self.optimizer_steps, self.models, self._steps)
         self.data_wait_begins = self.clock.wait_begins
-        self._batch_taken = self.safe(self._steps.epochs.taken)
+        self._batch_taken = self.safe(self._take_batch)
         self._fail = self.safe(self._forwards.fail)  # at once: the program may need the memory that a step holds
         self.backward_begins = self.safe(self._begin_backward)
         self.loss_scaled = self.safe(self._passes.scaled)
@@ -187,6 +187,11 @@ class Observer:
         self.clock.wait_over()
         if not self.clock.waiting:
             self._batch_taken(batches)
+
+    def _take_batch(self, batches: object) -> None:
+        self._steps.epochs.taken(batches)
+        if self._steps.parts.hear("batch_taken"):
+            self._steps.parts.tell("batch_taken", "", batches)
 
     # Backward passes.
 

@@ -103,6 +103,9 @@ class RecorderPart:
     def begin_run(self, run: RecordedRun) -> None:
         """The recording begins."""
 
+    def batch_taken(self, iterator: object) -> None:
+        """The iterator of a DataLoader has yielded a batch in this thread, or has no more, or has raised."""
+
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         """A backward pass that leaves gradients in parameters begins in this thread; its loss was scaled by `scale`."""
 

@@ -1,0 +1,91 @@
+"""HK080 and HK081: a run that waits for its data, and a rank that is slower than the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from hookcli.capabilities.speed.lines import Pace
+from hookcli.checks.base import Check
+from hookcli.checks.measurements import ReadsLines
+from hookcli.table import Finding
+from hookcli.table.formatting import clock, counted, duration
+
+_SHARE, _SECONDS, _EACH, _BATCHES = 0.3, 1.0, 0.01, 16
+_SLOWER, _OF_STEP, _LEAST = 1.3, 0.15, 0.005  # times the others; of the step, in seconds
+_STEPS = 8
+_OWN = ("data", "forward")  # the parts in which ranks that share gradients do not wait for each other
+
+
+class WaitsForData(Check):
+    """The program waits for its DataLoader in 30 % of its time or more.
+
+    It is the main thread's time in `next()` of a DataLoader, in all steps, since it asked for the first batch, without
+    hookcli's own work: at least 16 batches, a second, and 10 ms for each batch. Where CUDA is used, the device must have had nothing left to
+    do as nine of ten batches came: else it works while the program waits. Data that no DataLoader brings are not seen.
+    """
+
+    id = "HK080"
+    name = "waits-for-data"
+    means = "a DataLoader without worker processes, too few of them, or work that costs less if done once"
+    advice = "give the DataLoader num_workers, or its Dataset less to do"
+    needs = ("losses",)
+    reads = (Pace.kind,)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        waits = [line for line in last_of_ranks(measured) if _waits(line)]
+        if not waits:
+            return
+        line = max(waits, key=lambda one: one.waited / one.seconds)
+        share = line.waited / line.seconds
+        who = f"rank {line.rank} waits" if len(last_of_ranks(measured)) > 1 else "waits"
+        text = f"{who} for data {share:.0%} of the time: {clock(line.waited)} of {clock(line.seconds)}"
+        makers = counted(line.workers, "worker") if line.workers else "no worker"
+        text += f", for {counted(line.batches, 'batch', 'batches')} of a DataLoader with {makers}"
+        if line.epochs > 1 and line.first > line.waited / 2:
+            text += f"; {clock(line.first)} of it for the first batch, which it waited for {line.epochs:,} times"
+        yield self.finding("", text, share)
+
+
+class SlowRank(Check):
+    """One rank takes 1.3 times as long as the median of all, or longer, for its data or its forward.
+
+    The medians of the last recorded steps of each rank are compared, at least 8, and the difference must be 15 % of a
+    step. Where gradients are shared, the others wait in backward for the slowest: so its forward, or the time in which
+    it waits for its DataLoader, tells which one it is.
+    """
+
+    id = "HK081"
+    name = "slow-rank"
+    means = "a slower machine or disk, other work on it, or more data than the others have"
+    advice = "see what else runs there; show the record with --ranks each"
+    needs = ("losses",)
+    reads = (Pace.kind,)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        lines = [line for line in last_of_ranks(measured) if line.steps >= _STEPS]
+        for part in _OWN if len(lines) > 1 else ():
+            times = {line.rank: line.parts.get(part, 0.0) for line in lines}
+            rank = max(times, key=times.__getitem__)
+            usual = median(times.values()) if len(times) > 2 else min(times.values())
+            step = median(sum(line.parts.values()) for line in lines)
+            if times[rank] >= _SLOWER * usual and times[rank] - usual >= max(_OF_STEP * step, _LEAST):
+                other = "the other rank's" if len(times) == 2 else "the median of all ranks"
+                text = f"rank {rank} is slow: {_WORDS[part]} takes {duration(times[rank])} of a step"
+                yield self.finding("", f"{text}, {other} {duration(usual)}", times[rank] - usual)
+
+
+_WORDS = {"data": "waiting for its data", "forward": "its forward"}
+
+
+def last_of_ranks(measured: ReadsLines) -> list[Pace]:
+    """The last line of each rank."""
+    lines = {line.rank: line for line in measured.lines[Pace.kind] if isinstance(line, Pace)}
+    return [lines[rank] for rank in sorted(lines)]
+
+
+def _waits(line: Pace) -> bool:
+    enough = line.batches >= _BATCHES and line.waited >= max(_SECONDS, _EACH * line.batches)
+    return enough and line.waited >= _SHARE * line.seconds and line.starved >= 0.9 * line.batches
