@@ -91,7 +91,9 @@ async def use(app):
         await pilot.press("down", "slash", "r", "enter", "left")
         if app._subject.steps[1:]:
             os.kill(os.getpid(), signals.pop())
-            await pilot.pause()
+            async with asyncio.timeout(60):
+                while app.return_code is None:
+                    await pilot.pause(0.01)
 Explorer.run = lambda app: asyncio.run(use(app))
 explore.is_terminal = lambda stream: True
 record, saved = {str(record)!r}, {str(tmp_path / "a.json")!r}
