@@ -21,8 +21,9 @@ class WaitsForData(Check):
     """The program waits for its DataLoader in 30 % of its time or more.
 
     It is the main thread's time in `next()` of a DataLoader, in all steps, since it asked for the first batch, without
-    hookcli's own work: at least 16 batches, a second, and 10 ms for each batch. Where CUDA is used, the device must have had nothing left to
-    do as nine of ten batches came: else it works while the program waits. Data that no DataLoader brings are not seen.
+    hookcli's own work: at least 16 batches, a second, and 10 ms for each batch. Where CUDA is used, the device must
+    have had nothing left to do as nine of ten batches came: else it works while the program waits. Data that no
+    DataLoader brings are not seen.
     """
 
     id = "HK080"

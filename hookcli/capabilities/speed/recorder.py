@@ -53,7 +53,7 @@ class Recorder(RecorderPart):
             self._workers = loader_workers(iterator)
 
     def step_recorded(self, step: RecordedStep) -> None:
-        """Keep the times of a training step. After 8, 16, 32 ... of them there is a line, if the run should be ended."""
+        """Keep the times of a training step. After 8, 16, 32 ... of them a line is written: the run may be killed."""
         if step.phase != "train" or not step.complete:
             return
         totals = next((report.totals for report in step.reports if report.probe == "time"), {})
