@@ -16,6 +16,7 @@ from hookcli.table.stats import norm
 
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
 _ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
+_GROWTH = 3  # times the last of these: gradients that are small at first, as of LoRA, grow without a jump
 
 
 class GradientCourse:
@@ -34,7 +35,7 @@ class GradientCourse:
             return None
         norms = self._norms[step.model]
         usual = median(norms) if len(norms) >= KNOWN else None
-        limit = max(APART * usual, _ABOVE * max(norms)) if usual else math.inf
+        limit = max(APART * usual, _ABOVE * max(norms), _GROWTH * norms[-1]) if usual else math.inf
         if bad:
             self._bad.add(step.model)
             return rows.blame(step.model, step.step, None, usual)
