@@ -109,8 +109,9 @@ def test_its_check_has_an_option_of_its_own_and_measures_what_no_probe_sees(site
 def test_its_part_has_an_option_of_run(site: Path, net: Path) -> None:
     paths = [site, PACKAGE.parent]
     shown = command(net, paths, "run", "--help").stdout.splitlines()
-    (number,) = (number for number, line in enumerate(shown) if "--signs-above X" in line)
-    assert "--match" in shown[number - 1] and "Count values above X" in shown[number]
+    options = [line.split()[0] for line in shown if line.startswith("      --")]
+    assert options.index("--match") < options.index("--signs-above") < options.index("--check")
+    assert any("--signs-above X" in line and "Count values above X" in line for line in shown)
     ran = command(net, paths, "run", "--signs-above=-5", "train.py")
     lines = [json.loads(line) for line in (net / "train.run.jsonl").read_text().splitlines()]
     assert [line["positive"] for line in lines if line["line"] == "signs"] == [8, 8, 8], ran.stderr

@@ -11,6 +11,7 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check
 from hookcli.checks.doubt import ReadsHarm, may_be_meant
 from hookcli.checks.measurements import EvalOutputs, ReadsInventory, ReadsLosses
+from hookcli.checks.search import find_where
 from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted
@@ -284,7 +285,7 @@ class ParameterNotFinite(_NotFinite):
         findings = [*self.of_rows(rows, "values", "tensor")]
         for finding in findings:
             made = _made_by(measured, finding.fqn)
-            hint = f"{made}; {_SEARCH}"
+            hint = "; ".join(filter(None, (made, _SEARCH)))
             message = f"{finding.message}; {made}"
             yield replace(finding, message=message, hint=hint, remedy=_SEARCH) if made else finding
         if not findings and measured.training and measured.training.ruined:
@@ -297,10 +298,11 @@ class ParameterNotFinite(_NotFinite):
         of = f"{number:,} of {stats.numel:,} values" if stats else counted(number, "value")
         more = f", and values of {counted(len(ruined) - 1, 'more tensor')}" if ruined.keys() - {fqn} else ""
         made = f"the update of step {step:,} made {of} NaN or infinite{more}"
-        return replace(self.finding(fqn, made, number), hint=f"{made}; {_SEARCH}", remedy=_SEARCH)
+        hint = "; ".join(filter(None, (made, _SEARCH)))
+        return replace(self.finding(fqn, made, number), hint=hint, remedy=_SEARCH)
 
 
-_SEARCH = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
+_SEARCH = find_where("it begins")
 
 
 def _made_by(measured: ReadsInventory, fqn: str) -> str:
@@ -333,7 +335,7 @@ class LossNotFinite(Check):
     name = "loss-not-finite"
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
-    advice = _SEARCH
+    advice = _SEARCH or "lower the learning rate; keep logarithms, roots and divisions away from zero"
     follows = ("HK005", "HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, WARNING, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
+from hookcli.checks.search import find_where
 from hookcli.checks.training import CLEAR_LATER
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import number
@@ -298,7 +299,7 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
     """Why all gradients are zero, though those of outputs (the largest is `arrived`) are not, and what to try."""
     left = course.left if course else None
     if left is not None and math.isnan(left):
-        return "backward left NaN or infinities, and the program set all gradients to zero", _FIND_NAN
+        return "backward left NaN or infinities, and the program set all gradients to zero", find_where("they begin")
     if not arrived:
         return "", ""
     if left is None:
@@ -310,7 +311,6 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
     return "every gradient was cleared before the optimizer's step", CLEAR_LATER
 
 
-_FIND_NAN = "`hookcli run --first-bad stop SCRIPT` finds where they begin"
 _LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
 _ZERO_FACTOR = (

@@ -87,13 +87,19 @@ def names(options: Any) -> dict[str, Field[Any]]:
 
 
 def in_order(options: Any) -> list[Field[Any]]:
-    """The fields of a dataclass of options as help lists them; one after a field that is not there comes last."""
+    """The fields of a dataclass of options as help lists them; one after a field that is not there comes last.
+
+    One that comes after another stands behind all that do so already, and behind those that come after these.
+    """
     placed = [one for one in fields(options) if "after" not in one.metadata]
     for one in fields(options):
         if "after" in one.metadata:
-            after = one.metadata["after"]
-            before = [n for n, other in enumerate(placed) if after in (other.name, other.metadata.get("after"))]
-            placed.insert(before[-1] + 1 if before else len(placed), one)
+            behind, place = {one.metadata["after"]}, len(placed)
+            for number, other in enumerate(placed):
+                if not behind.isdisjoint((other.name, other.metadata.get("after"))):
+                    behind.add(other.name)
+                    place = number + 1
+            placed.insert(place, one)
     return placed
 
 

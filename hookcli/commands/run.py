@@ -13,7 +13,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.option_fields import choice, flag, moved_before, names, option
+from hookcli.commands.option_fields import flag, moved_before, names, option
 from hookcli.commands.run_options import FurtherProbes, PartOptions
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
@@ -21,7 +21,6 @@ from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find, mentions, why_unseen
 from hookcli.record.launching.launched import Launched, attended, become
 from hookcli.record.observe.recording_plan import (
-    FIRST_BAD,
     PROBES,
     RecordingPlan,
     check_probes,
@@ -30,18 +29,19 @@ from hookcli.record.observe.recording_plan import (
     parse_no_grad,
     parse_steps,
 )
-from hookcli.registry.capability import recorder_options
+from hookcli.registry.capability import recorder_options, search_words
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
 
 EXAMPLES = (
     "hookcli run train.py --epochs 3",
     "hookcli run --every 10 --output run.jsonl train.py --epochs 3",
-    "hookcli run --first-bad stop -m my_package.train",
+    *(one.example for one in recorder_options().values() if one.example),
     "hookcli run --live tensorboard train.py",
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
-FIRST = "module every probe first_bad check ops live match output"
+_OF_PARTS = (one.typed or one.name for one in recorder_options().values() if one.first)
+FIRST = " ".join(["module every probe check ops live match output", *_OF_PARTS])
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 
@@ -57,12 +57,6 @@ class RunOptions(FurtherProbes, PartOptions):
     steps: str | None = option(None, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
     match: str | None = option(None, "Only one name, a glob, or a part of names.", metavar="PATTERN")
-    first_bad: str | None = choice(
-        None,
-        "Search every step for the first NaN or Inf; report it, or stop there with exit code 1. Each step then costs "
-        "what a recorded one costs (docs/performance.md).",
-        FIRST_BAD,
-    )
     check: bool = option(False, "Check losses and recorded steps; exit code 1 for an error.")
     no_grad: str | None = option(
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
@@ -103,7 +97,6 @@ class RunOptions(FurtherProbes, PartOptions):
                 + [name for name in FURTHER_PROBES if getattr(self, name)]
             ),
             match=self.match,
-            first_bad=self.first_bad,
             check=self.check,
             no_grad=parse_no_grad(self.no_grad),
             hist=self.hist,
@@ -194,7 +187,7 @@ def _reserved(own: RunOptions, plan: RecordingPlan, program: Program) -> RecordF
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         why = f"can't write a record in this folder: {error.strerror}"
         asked = {"--check": own.check, **dict.fromkeys(map(flag, judging(plan)), True)}
-        others = {"--first-bad": own.first_bad, "--live": own.live, "--serve": own.serve}
+        others = {" ".join(search_words()[:1]): plan.searches, "--live": own.live, "--serve": own.serve}
         if needing := [name for name, value in (*asked.items(), *others.items()) if value]:
             raise UsageError(f"{needing[0]}: {why} (--output names a file elsewhere)") from error
         say(f"warning: {why}; the script runs without being recorded")  # also with --quiet

@@ -30,6 +30,7 @@ from hookcli.record.observe.recording_plan import (
     parse_steps,
 )
 from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.registry.capability import search_option
 from hookcli.reporters.report_page import ReportList
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import is_folder
@@ -59,7 +60,6 @@ class ModelRecording:
         steps: str | None = None,
         probes: str | Sequence[str] = PROBES,
         match: str | None = None,
-        first_bad: str | None = None,
         max_seconds: float | None = None,
         check: bool = False,
         hist: bool = False,
@@ -81,7 +81,6 @@ class ModelRecording:
             max_seconds,
             names,
             match,
-            first_bad,
             check,
             hist,
             no_grad,
@@ -94,7 +93,7 @@ class ModelRecording:
         header = new_header(name, [], every)
         self._sink = RecordSink(Path(output or name), lambda header: _opened(output, name, header), header, say)
         self._sink.open()
-        self._first_bad = first_bad
+        self._plan = plan
         self._observer = Observer(plan, self._sink, _shares_parameters(model))
         self._in_place = [ref(part) for part in model.modules() if inside_compiled and is_compiled_in_place(part)]
 
@@ -136,8 +135,9 @@ class ModelRecording:
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
-        if self._sink.lost and not self._first_bad:
-            self._sink.note("first_bad='stop' finds the first value that is not finite")
+        search = search_option()
+        if self._sink.lost and search and not self._plan.searches:
+            self._sink.note(f"{search.name}={search.searches!r} finds the first value that is not finite")
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._sink.note(note)
         text = f"{type(error).__name__}: {error}" if error else None

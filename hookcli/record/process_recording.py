@@ -24,6 +24,7 @@ from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
 from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.registry.capability import search_option
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
 from hookcli.system.interrupts import ignored
@@ -89,14 +90,14 @@ class ProcessRecording:
         observer.stop()
         for note in observer.notes():
             sink.note(note)
-        unsearched = sink.lost and not sink.explained and not self._plan.first_bad
-        if unsearched or (sink.found_in_module and not self._plan.ops):
+        unsearched = sink.lost and not sink.explained and not self._plan.searches
+        if search_option() and (unsearched or (sink.found_in_module and not self._plan.ops)):
             sink.note(f"Next: {self._run.search()}")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             sink.note(self._plan.why_none(max(steps)))
-        sink.end(observer.totals())
+        sink.end(observer.totals(), by_part=observer.ended_by_part)
 
 
 class ProcessSink(RecordSink):
@@ -156,8 +157,11 @@ class ProcessSink(RecordSink):
             return self._files.rank(self._world.rank, header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
 
-    def end(self, counts: Mapping[str, Any] = MappingProxyType({"models": []})) -> None:
-        """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
+    def end(self, counts: Mapping[str, Any] = MappingProxyType({"models": []}), *, by_part: bool = False) -> None:
+        """End the record of this process, if it has one, and print the summary of the program. See `finish`.
+
+        `by_part`: a part has asked to end the program.
+        """
         prints = self._prints_summary and not self._run.quiet
         parts = "" if self._child else self._parts_of_children()
         trained = self.opened or bool(counts["models"] and not self._child)
@@ -166,8 +170,7 @@ class ProcessSink(RecordSink):
             self.note(parts)
             if not trained and self._run.meant and error is None:  # perhaps the program did not know the option
                 self.note(f"options meant for hookcli go before the program: {self._run.meant}")
-            if error is None and (self._ended_by_part or (self._non_finite and self._run.plan["first_bad"] == "stop")):
-                code = 1
+            code = 1 if error is None and by_part else code
             keep = trained or self._run.named
             end = self.finish(code, error, counts, keep=keep)
             if not self.kept:

@@ -59,7 +59,6 @@ def watch(
     output: str | Path | None = None,
     steps: str | None = None,
     match: str | None = None,
-    first_bad: str | None = None,
     max_seconds: float | None = None,
     check: bool = False,
     hist: bool = False,

@@ -39,6 +39,12 @@ class RecorderOption:
     """True if the value is a folder, whose full path the part gets."""
     after: str = ""
     """The option of `run` after which it stands in the help; "" for the end of its section."""
+    first: bool = False
+    """True if it is among the most used options, which -h shows."""
+    example: str = ""
+    """A command line with it, for the examples of `run`."""
+    searches: str = ""
+    """The value with which it finds where values that are not finite begin, which advice names; "" if it doesn't."""
     read: str = ""
     """A function from the value as it is given to that which the part gets; raises UsageError."""
     check: str = ""
@@ -161,6 +167,17 @@ def recorder_options() -> dict[str, RecorderOption]:
     for option in (option for one in capabilities() for option in one.options):
         by_name.setdefault(option.name, option)
     return by_name
+
+
+def search_option() -> RecorderOption | None:
+    """The option of `run` that finds where values that are not finite begin; None without a part that does."""
+    return next((option for option in recorder_options().values() if option.searches), None)
+
+
+def search_words() -> list[str]:
+    """This option as it is typed, such as --NAME VALUE; none without it."""
+    option = search_option()
+    return [f"--{(option.typed or option.name).replace('_', '-')}", option.searches] if option else []
 
 
 def load_text(target: str) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
 
+from hookcli.registry.capability import search_words
 from hookcli.system.torchrun import run_name, world
 
 VARIABLE = "HOOKCLI_RUN"
@@ -89,9 +90,7 @@ class Launched:
 
     def search(self) -> str:
         """The command that stops this program at its first non-finite value, and names the line that made it."""
-        return shlex.join(
-            ["hookcli", "run", "--first-bad", "stop", "--ops", *(["-m"] if self.module else []), *self.argv]
-        )
+        return shlex.join(["hookcli", "run", *search_words(), "--ops", *(["-m"] if self.module else []), *self.argv])
 
     def environment(self) -> dict[str, str]:
         paths = [path for path in (_BOOTSTRAP, os.environ.get("PYTHONPATH")) if path]

@@ -57,7 +57,7 @@ class Observer:
         self.parameters_added = self.safe(self._add_parameters)
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
         self._hooks = GlobalHooks(self)
-        hears_steps = self._steps.parts.hear("optimizer_stepped", "loss_read")
+        hears_steps = self._steps.parts.hear("optimizer_stepped", "loss_read", "wants")
         following = Following(plan, self.clock, self._steps.schedule, every_step=hears_steps)
         self._passing = Passing(following, self._optimizer_calls, self.models, self._hooks)
         if plan.ops:
@@ -85,7 +85,7 @@ class Observer:
                 self._forwards.fail()
                 for step in self._steps:
                     self._steps.leave(step)
-                self._steps.end_search()
+                self._steps.end()
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
                 for name, note in self._steps.losses.notes():
                     self.models.counts[name].note(note)
@@ -113,6 +113,11 @@ class Observer:
             "hookcli_seconds": self.clock.cost,
             "compiled": made.to_dict() if (made := self._compilations.result()) else {},
         }
+
+    @property
+    def ended_by_part(self) -> bool:
+        """True if a part has asked to end the program."""
+        return self._steps.ending.asked
 
     @property
     def serves_parent(self) -> bool:
@@ -171,7 +176,7 @@ class Observer:
             return
         with self._lock, self._boundary:
             self._forwards.end(model, step, args, kwargs, output)
-        self._steps.stop_if_asked()
+        self._steps.ending.stop_if_asked()
 
     def call_failed(self, thread: int | None = None) -> None:
         if not (self._inside and self._inside.tries_elsewhere):
@@ -210,7 +215,7 @@ class Observer:
     def backward_over(self) -> None:
         if self._active:
             self._safely(self._end_backward)
-            self._steps.stop_if_asked()
+            self._steps.ending.stop_if_asked()
 
     def _end_backward(self) -> None:
         counts = self._steps.losses.end_pass(self.optimizer_steps)
@@ -225,12 +230,12 @@ class Observer:
         if not self._active:
             return None
         over = self._safely(self._optimizer_calls.begin, optimizer, closure)
-        self._steps.stop_if_asked()
+        self._steps.ending.stop_if_asked()
         return over and self.safe(over)
 
     def step_over(self, optimizer: Optimizer) -> None:
         self._safely(self._end_step, optimizer)
-        self._steps.stop_if_asked()
+        self._steps.ending.stop_if_asked()
 
     def _end_step(self, optimizer: Optimizer) -> None:
         self._optimizer_calls.end(optimizer)

@@ -45,7 +45,7 @@ class OptimizerCalls:
             step.measured.take_groups(optimizer)
             if not closure:
                 step.measured.take_gradients(optimizer)
-                self._steps.search(step)
+                self._steps.look(step)
         if not steps:  # the next one may be recorded all the same; unknown models go by the optimizer's own count
             numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
             if not any(map(self._steps.schedule.records, numbers or [self._optimizer_steps.count(optimizer)])):

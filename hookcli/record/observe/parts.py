@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -16,12 +16,15 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
+from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.registry.capability import capabilities, load_text
-from hookcli.table import Report
+from hookcli.table import Report, Row
 from hookcli.table.meta import Meta
+from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.stats import Reducer
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ class BegunStep:
 
     `module` is the model, and `name` makes its names for parts those of the record. The `probes` are those of the run;
     `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
+    `reduce` measures a tensor; what is measured anyway is not measured again.
     """
 
     model: str
@@ -41,6 +45,61 @@ class BegunStep:
     probes: Sequence[str]
     gradients: bool
     operators: bool
+    reduce: Reducer
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The measurements of one sort in a step, in their order: values of rows, and figures that may yet be read.
+
+    `what` is "output", "gradient" (of an output) or "parameter gradient".
+    """
+
+    what: str
+    probe: StatsProbe
+    seen: Sequence[tuple[dict[str, object], PendingFigures]]
+
+
+class StepView(Protocol):
+    """A step of a model that is open, to be read. Places are named as in the session."""
+
+    @property
+    def phase(self) -> str:
+        """The step's phase in the record: "train", or "no_grad"."""
+
+    @property
+    def number(self) -> int:
+        """The step's number in the record."""
+
+    @property
+    def forwards(self) -> int:
+        """The number of its forwards so far."""
+
+    @property
+    def observed_forwards(self) -> int:
+        """The number of these with hooks on."""
+
+    @property
+    def sees_operators(self) -> bool:
+        """True if all operators are watched, and no part of the model is compiled."""
+
+    def keep(self) -> None:
+        """Record the step, whatever the schedule says."""
+
+    def losses(self, begin: int) -> list[float]:
+        """The losses of its backward passes from this one on, counted from 0. Waits for an accelerator."""
+
+    def measured(self) -> list[Measured]:
+        """What was measured so far, but for gradients that a GradScaler has scaled."""
+
+    def groups(self) -> list[Row]:
+        """A row per parameter group that has stepped. Waits for an accelerator."""
+
+    def with_masks(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows of outputs, with what is known by now of infinities that are meant."""
+
+    def told(self, fqn: str, value: NonFinite) -> NonFinite:
+        """The value, at this place, with what parts say of it in `found`."""
 
 
 class StepPart:
@@ -48,6 +107,9 @@ class StepPart:
 
     inside_compiled = False
     """True if it needs of a module only what it receives and returns, so that it can look inside compiled parts."""
+
+    operators = False
+    """True to get the events of operators, too, in a run that records them."""
 
     digest = ""
     """The `weights` of the step in the record, by which its ranks are compared; only one part may have it."""
@@ -63,6 +125,13 @@ class StepPart:
 
     def optimizer_takes(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step by the gradients; after its step, if a closure makes them."""
+
+    def look(self, step: StepView, *, over: bool) -> NonFinite | None:
+        """More of the step was measured; `over`: it has ended. Returns the run's first value that is not finite, once.
+
+        The step of that value is recorded.
+        """
+        return None
 
     def report(self, meta: Meta, group: Sequence[int]) -> Report | None:
         """The report of this step, which is over. `group`: the ranks that a wrapper keeps alike, if any does."""
@@ -82,19 +151,27 @@ class StepPart:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The run as a part sees it: `write` adds a line to the record at any time, and `record` returns the path."""
+    """The run as a part sees it: `write` adds a line to the record at any time, and `record` returns the path.
+
+    `end_program` ends the program with exit code 1, as soon as its main thread is in hookcli.
+    """
 
     write: Callable[[PartLine], None]
     record: Callable[[], Path]
     clock: ProgramClock
+    end_program: Callable[[], None]
 
 
 class RecorderPart:
     """The base of a part in a program that is recorded; made anew for each run.
 
     A part hears only of the events for which it defines a method. If one hears of the steps of optimizers or of their
-    losses, every step of the run is followed.
+    losses, or wants steps, every step of the run is followed.
     """
+
+    def wants(self, step: int) -> bool:
+        """True to observe the step of this number although it is not recorded, whatever time that takes."""
+        return False
 
     def begin_step(self, step: BegunStep) -> StepPart | None:
         """A step of a model begins that is observed; None to have no part in it."""
@@ -120,6 +197,10 @@ class RecorderPart:
 
     def step_recorded(self, step: RecordedStep) -> None:
         """A step has gone into the record."""
+
+    def steps_end(self) -> NonFinite | None:
+        """The last step is over. Returns the run's first value that is not finite, if that was in doubt until now."""
+        return None
 
     def run_ends(self) -> None:
         """The program ends, or hookcli stops to observe it."""

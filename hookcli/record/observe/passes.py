@@ -113,7 +113,7 @@ class Forwards:
         """End a forward that has returned. Without gradients, or without an optimizer, it is a step by itself."""
         if step is not None:
             step.end_forward(args, kwargs, output)
-            self._steps.search(step)
+            self._steps.look(step)
         grad = torch.is_grad_enabled()
         if grad and step is not None and step.state is State.WAITING:
             step.measured.watch_loss()
@@ -224,7 +224,7 @@ class BackwardPasses:
                 if unsure:
                     step.notes[_UNSURE] = None
                 step.end_backward(terms, scaler, counts=counts)
-                self._steps.search(step)
+                self._steps.look(step)
                 if not step.model.has_optimizer:
                     step.model.differentiated = True
                     step.measured.take_gradients()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
-from hookcli.registry.capability import capabilities, load_text, recorder_options
+from hookcli.registry.capability import capabilities, load_text, recorder_options, search_option
 from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # `hookcli run` itself does without torch
     from hookcli.record.observe.epochs import Epochs
 
 PROBES = ("activations", "grads", "updates", "optimizer", "time")
-FIRST_BAD = ("report", "stop")
 NO_GRAD = 1
 """Default limit of recorded forwards without gradients."""
 
@@ -36,11 +35,10 @@ class RecordingPlan:
 
     `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
-    narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
-    "stop" ends the program. `check` judges the recorded training steps. `hist`: statistics have histograms. `ops`:
-    "functions" measures what operators return, too: the calls of PyTorch's functions while a model's forward runs. Of a
-    model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training steps; 0
-    leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
+    narrows modules and parameters. `check` judges the recorded training steps. `hist`: statistics have histograms.
+    `ops`: "functions" measures what operators return, too: the calls of PyTorch's functions while a model's forward
+    runs. Of a model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training
+    steps; 0 leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
     autograd's nodes. `inside_compiled`: recorded steps run programs with looks in place of those that torch.compile has
     made. `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out of range.
     """
@@ -51,7 +49,6 @@ class RecordingPlan:
     max_seconds: float | None = None
     probes: Sequence[str] = PROBES
     match: str | None = None
-    first_bad: str | None = None
     check: bool = False
     hist: bool = False
     no_grad: int = NO_GRAD
@@ -66,8 +63,6 @@ class RecordingPlan:
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
             raise UsageError(f"every {self.every} steps: give a number from 1")
-        if self.first_bad not in (None, *FIRST_BAD):
-            raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
         if self.ops not in (None, OPS[0]):
             raise UsageError(
                 f"ops {self.ops!r}: a program that runs is recorded with {OPS[0]!r}, which changes nothing"
@@ -80,6 +75,12 @@ class RecordingPlan:
                 raise UsageError(unknown(name.replace("_", "-"), str(value), option.words))
             if option.check:
                 load_text(option.check)(value, self)
+
+    @property
+    def searches(self) -> bool:
+        """True if a part finds where the first value that is not finite begins."""
+        option = search_option()
+        return option is not None and option.name in self.of_parts
 
     def covers(self, step: int) -> bool:
         in_range = step >= self.start and (self.stop is None or step < self.stop)
@@ -172,11 +173,12 @@ class Schedule:
     spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
     not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
     out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
-    without a word to each other: they go by numbers alone.
+    without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
     """
 
-    def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs) -> None:
+    def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs, *, for_all: bool = False) -> None:
         self._plan = plan
+        self._for_all = for_all
         self._epochs = epochs
         self._clock = clock
         self._began = perf_counter()
@@ -223,8 +225,8 @@ class Schedule:
 
     def affordable(self, number: int) -> bool:
         """True if hookcli's own work leaves time for one more step; always where an interval was asked for."""
-        if self._plan.every is not None or self._plan.first_bad or joined_world().size > 1:
-            return True  # a search looks at every step anyway
+        if self._plan.every is not None or self._for_all or joined_world().size > 1:
+            return True
         seconds, cost = self._seconds_and_cost()
         if self._spent + cost <= _AT_ONCE:
             return True
@@ -242,7 +244,7 @@ class Schedule:
 
     def _is_dear(self, own: float) -> bool:
         """True if the last recorded step has taken more of hookcli's time than the first minute of a run has for it."""
-        if self._before is None or self._plan.first_bad or joined_world().size > 1:
+        if self._before is None or self._for_all or joined_world().size > 1:
             return False
         return own - self._before > _SHARE * _MINUTE
 

@@ -229,7 +229,7 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
         RecordingPlan(of_parts={"keep_bad": "bad"})
     monkeypatch.setattr(checked, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=re.escape("pip install 'hookcli[safetensors]'")):
-        RecordingPlan(of_parts={"keep_bad": "bad"}, first_bad="stop")
+        RecordingPlan(of_parts={"keep_bad": "bad", "first_bad": "stop"})
 
 
 def test_random_states_are_kept_of_the_models_devices(monkeypatch: pytest.MonkeyPatch) -> None:

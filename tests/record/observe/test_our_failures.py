@@ -25,8 +25,9 @@ from hookcli.record.observe.parts import BegunStep, make_recorders
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import PROBES, RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
-from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep
+from hookcli.registry.capability import recorder_options
+from hookcli.tensors.stats import Reducer
 
 
 class Broken(StatsProbe):
@@ -79,9 +80,10 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+SEARCH = {option.name: option.searches for option in recorder_options().values() if option.searches}
+BEGUN = BegunStep("Net", nn.Identity(), str, True, PROBES, gradients=True, operators=False, reduce=Reducer())
 OF_CAPABILITIES = {
-    name: type(part.begin_step(BegunStep("Net", nn.Identity(), str, True, PROBES, gradients=True, operators=False)))
-    for name, part in make_recorders(RecordingPlan()).items()
+    name: type(part.begin_step(BEGUN)) for name, part in make_recorders(RecordingPlan(of_parts=SEARCH)).items()
 }
 PARTS: tuple[tuple[type, str, str], ...] = (
     (ParameterRows, "take_groups", "optimizer"),
@@ -95,9 +97,8 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     *(
         (kind, method, name)
         for name, kind in OF_CAPABILITIES.items()
-        for method in ("attach", "backward_over", "lines")
+        for method in ("attach", "backward_over", "look", "lines")
     ),
-    (Search, "look", "first-bad"),
 )
 
 
@@ -110,8 +111,8 @@ def test_a_part_that_fails_ends_no_other(owner: type, method: str, part: str, mo
 
     alone, seen = _run(training), Seen()
     monkeypatch.setattr(owner, method, fail)
-    first_bad = "report" if part == "first-bad" else None
-    observer = Observer(RecordingPlan(every=1, first_bad=first_bad), seen).start()
+    plan = RecordingPlan(every=1, of_parts=SEARCH if part in OF_CAPABILITIES else {})
+    observer = Observer(plan, seen).start()
     try:
         assert equal(alone, _run(training))
     finally:
@@ -184,7 +185,7 @@ def test_a_sink_that_takes_no_more() -> None:
 PLACES: tuple[tuple[type, str], ...] = (
     *((Forwards, name) for name in ("begin", "end", "_find_step")),
     *((OptimizerCalls, name) for name in ("begin", "end")),
-    *((OpenSteps, name) for name in ("of", "search", "close")),
+    *((OpenSteps, name) for name in ("of", "look", "close")),
     *((ObservedStep, name) for name in ("begin_forward", "end_optimizer_step", "recorded")),
     *((ObservedModels, "find"), (OptimizerSteps, "add"), (OptimizerSteps, "stepped")),
     *((BackwardPasses, "begin"), (BackwardPasses, "end"), (Snapshot, "changes")),

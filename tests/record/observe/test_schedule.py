@@ -53,9 +53,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
     clock = Clock()
     monkeypatch.setattr(module, "perf_counter", lambda: clock.seconds)
 
-    def started(step: float = 0.001, cost: float = 0.0, **plan: object) -> Run:
+    def started(step: float = 0.001, cost: float = 0.0, *, for_all: bool = False, **plan: object) -> Run:
         clock.seconds = clock.processor = 0.0
-        return Run(Schedule(RecordingPlan(**plan), cast(ProgramClock, clock), Epochs()), clock, step, cost)  # type: ignore[arg-type]
+        schedule = Schedule(RecordingPlan(**plan), cast(ProgramClock, clock), Epochs(), for_all=for_all)  # type: ignore[arg-type]
+        return Run(schedule, clock, step, cost)
 
     return cast("type[Run]", started)
 
@@ -129,7 +130,7 @@ def test_a_first_step_that_takes_all_of_the_time_is_not_followed_by_a_second(
 
 
 def test_a_step_of_many_forwards_observes_them_while_there_is_time(runs) -> None:
-    for plan, seen in (({}, [True, False]), ({"every": 1}, [True, True]), ({"first_bad": "report"}, [True, True])):
+    for plan, seen in (({}, [True, False]), ({"every": 1}, [True, True]), ({"for_all": True}, [True, True])):
         run = runs(0.01, **plan)
         assert run.schedule.records(0)
         now = []

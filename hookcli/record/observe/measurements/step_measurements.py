@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,8 +19,6 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
-from hookcli.record.observe.measurements.evidence import Evidence
-from hookcli.record.observe.measurements.made_from import MadeFrom
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
@@ -28,18 +26,14 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
-from hookcli.record.observe.parts import BegunStep, Parts, StepPart
+from hookcli.record.observe.parts import BegunStep, Measured, Parts, StepPart, StepView
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
-from hookcli.table.formatting import number
 from hookcli.table.marks import of_unknown_origin
 from hookcli.table.meta import Meta
-from hookcli.tensors.chunks import PendingFigures
-from hookcli.tensors.stats import Reducer, resolve
+from hookcli.tensors.stats import Reducer
 from hookcli.tensors.tree import Args
-
-Seen = Sequence[tuple[dict[str, object], PendingFigures]]
 
 
 class StepMeasurements:
@@ -76,7 +70,6 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: Meta = {}
         self._ranks, self._group = Meta(), list[int]()
-        self._searched: dict[tuple[str, str], int] = {}
         self.watched_operators = model.operators_to_watch(plan)
         session = partial(HookSession, observed, guard=guard, callers_run=True, ops=self.watched_operators)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
@@ -88,9 +81,6 @@ class StepMeasurements:
         self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
         self.parameters.watchers = self._probes
         self._step_parts = self._begun_parts()
-        measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
-        self.evidence = Evidence(next(measuring, Reducer()))
-        self.made_from = MadeFrom()
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
@@ -112,22 +102,17 @@ class StepMeasurements:
             if self.looks_closer and isinstance(probe, ActivationsProbe):
                 session.operators_too = True
                 self._guarded(probe.name, probe.watch_operators)
-        gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
-        # What an operator made is not blamed on the module that receives it.
-        self.session.operators_too = not self.looks_closer
-        if self._plan.first_bad:  # after the probes, whose figures it takes
-            self._attach("first-bad", self.session, partial(self.evidence.attach, gradients=gradients))
-            if self._plan.ops:
-                self._attach("first-bad", self.session, self.made_from.attach)
-        self.session.operators_too = False
-        for part, of_step in self._step_parts.items():
-            self._attach(part, self.sessions[0 if of_step.inside_compiled else -1], of_step.attach)
+        for part, of_step in self._step_parts.items():  # after the probes, whose figures they may take
+            session = self.sessions[0 if of_step.inside_compiled else -1]
+            session.operators_too = of_step.operators and bool(self._plan.ops)
+            self._attach(part, session, of_step.attach)
 
     def _begun_parts(self) -> dict[str, StepPart]:
         """The parts of capabilities in this step."""
         gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
+        measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         of_model = self._model.name, self._module, self.name, self._training
-        step = BegunStep(*of_model, self._plan.probes, gradients, operators=bool(self._plan.ops))
+        step = BegunStep(*of_model, self._plan.probes, gradients, bool(self._plan.ops), next(measuring, Reducer()))
         begun = {
             part: self._parts.run(self._model.name, part, partial(recorder.begin_step, step), None)
             for part, recorder in self._parts.recorders.items()
@@ -243,39 +228,27 @@ class StepMeasurements:
     def take_updates(self, snapshot: Snapshot) -> None:
         self._guarded("updates", partial(self.parameters.take_updates, snapshot))
 
-    # For the search.
+    # For the parts of capabilities.
 
-    def unsearched(self) -> Iterator[tuple[str, StatsProbe, Seen, int]]:
-        """All measurements of each sort, and how many of them are new since the last call."""
-        sorts: list[tuple[str, StatsProbe, Seen]] = []
+    def looked_at(self, step: StepView, *, over: bool) -> list[NonFinite]:
+        """Let the parts look at the step. Returns the run's first value that is not finite, if one finds it."""
+        found = (
+            self._parts.run(self._model.name, part, partial(of_step.look, step, over=over), None)
+            for part, of_step in self._step_parts.items()
+        )
+        return [value for value in found if value is not None]
+
+    def so_far(self) -> list[Measured]:
+        """All measurements of each sort, but for gradients that a GradScaler has scaled, which handles overflows."""
+        sorts: list[Measured] = []
         for probe in self._probes:
-            if not isinstance(probe, GradsProbe):
-                sorts += [("output", probe, probe.pending())] if isinstance(probe, StatsProbe) else []
-            elif not self.scaling.used:  # else the GradScaler handles overflows
-                sorts += [("gradient", probe, probe.pending())]
-                sorts += [("parameter gradient", probe, self.parameters.gradients())]
-        for what, probe, seen in sorts:
-            searched = self._searched.get((probe.name, what), 0)
-            self._searched[probe.name, what] = len(seen)
-            if len(seen) > searched:
-                yield what, probe, seen, len(seen) - searched
-
-    def seen(self, what: str) -> list[Row]:
-        """All rows of outputs, or of their gradients, so far. Waits for an accelerator."""
-        probes = [
-            p for p in self._probes if isinstance(p, StatsProbe) and isinstance(p, GradsProbe) == (what == "gradient")
-        ]
-        pending = [each for p in probes if p.name in ("activations", "grads") for each in p.pending()]
-        stats = resolve([figures for _, figures in pending])
-        return [Row(values, one) for (values, _), one in zip(pending, stats, strict=True)]
-
-    def finite_output(self) -> Iterator[str]:
-        """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
-        probes = [p for p in self._probes if p.name == "activations" and isinstance(p, StatsProbe)]
-        stats = resolve([pending for p in probes for values, pending in p.pending() if values["fqn"] == ""])
-        if stats and all(s.finite == s.numel for s in stats):
-            largest = max((max(abs(s.min), abs(s.max)) for s in stats if s.numel), default=0.0)
-            yield f"the model's output was finite, up to {number(largest)}: it begins in the loss function"
+            if isinstance(probe, GradsProbe):
+                if not self.scaling.used:
+                    sorts.append(Measured("gradient", probe, probe.pending()))
+                    sorts.append(Measured("parameter gradient", probe, self.parameters.gradients()))
+            elif isinstance(probe, StatsProbe):
+                sorts.append(Measured("output", probe, probe.pending()))
+        return sorts
 
     def told(self, fqn: str, value: NonFinite) -> NonFinite:
         """The first value that is not finite, with what the parts of capabilities say of it."""

@@ -39,7 +39,6 @@ class Losses:
         self._model = model
         self._passes: list[tuple[Sequence[Tensor], Gradients, Gradients]] = []  # terms, gradients before and after
         self._before = Gradients(0, [])
-        self._returned = 0
         self._taken: dict[int, int] = {}  # by optimizer: the number of passes before its step
 
     def begin_pass(self) -> None:
@@ -50,10 +49,9 @@ class Losses:
         """Add the pass, which went through this model; its loss is the sum of `terms`, each a single number."""
         self._passes.append((terms, self._before, gradients_of(self._model.parameters())))
 
-    def new(self) -> list[tuple[int, float]]:
-        """The losses of passes that are new since the last call, each with the number of its pass, from 1."""
-        returned, self._returned = self._returned, len(self._passes)
-        return [(n, sum(map(float, terms))) for n, (terms, _, _) in enumerate(self._passes, 1) if n > returned]
+    def from_pass(self, begin: int) -> list[float]:
+        """The losses of the passes from this one on, counted from 0."""
+        return [sum(map(float, terms)) for terms, _, _ in self._passes[begin:]]
 
     def taken(self, optimizer: int) -> None:
         """An optimizer has stepped by the gradients: those of optimizers that step in turns may be cleared between."""

@@ -14,14 +14,15 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
+from hookcli.record.observe.ending import Ending
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import Parts, RecordedRun, make_recorders
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
-from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
+from hookcli.record.observe.steps.step_view import OpenStepView
 
 # Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
 _MOST_OPEN = 8
@@ -78,21 +79,20 @@ class OpenSteps:
         self._inside = inside
         self.clock = clock
         self.epochs = Epochs()
-        self.schedule = Schedule(plan, clock, self.epochs)
+        self.parts = Parts(self._part_failed, make_recorders(plan))
+        self.schedule = Schedule(plan, clock, self.epochs, for_all=self.parts.hear("wants"))
         self._sink = sink
         self._guard = guard
-        self._search = Search(plan)
+        self.ending = Ending()
         self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
-        self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
-        self.parts = Parts(self._part_failed, make_recorders(plan))
         if self.parts.hear("loss_read"):
             self.losses.tell_read = lambda model, *read: self.parts.tell("loss_read", model, model, *read)
             self.losses.at_once = _READ
         self._described: set[str] = set()
         self.failed: list[tuple[str, str]] = []
         """Parts of the observation that have failed: the model's name, or "", and a line on it."""
-        self.parts.tell("begin_run", "", RecordedRun(self._write, lambda: sink.path, clock))
+        self.parts.tell("begin_run", "", RecordedRun(self._write, lambda: sink.path, clock, self.ending.ask))
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -109,8 +109,10 @@ class OpenSteps:
         return next((step for step in self._open if step.model is model and step.phase == "train"), None)
 
     def wants(self, position: Position) -> bool:
-        """True if to observe this step: to record it, or to search it for the first non-finite value."""
-        return position.kept or (self._search.on and self.plan.covers(position.number))
+        """True if to observe this step: to record it, or for a part."""
+        if position.kept or not self.parts.hear("wants"):
+            return position.kept
+        return any(self.parts.tell("wants", "", position.number)) and self.plan.covers(position.number)
 
     def open(self, model: ObservedModel, position: Position) -> ObservedStep | None:
         """Open a step; None if the model has been freed. The oldest steps make room for it."""
@@ -151,8 +153,7 @@ class OpenSteps:
         self._open.remove(step)
         if step.phase == "train" and step.model.differentiated is None:
             step.model.differentiated = False
-        self.search(step, over=True)
-        self.parts.run(step.model.name, "first-bad", lambda: self._search.step_over(step), None)
+        self.look(step, over=True)
         step.remove_hooks()
         if step.kept and not self.plan.ended.is_set():
             self._record(step)
@@ -187,23 +188,23 @@ class OpenSteps:
             step.remove_hooks()
             step.measured.release()
 
-    def search(self, step: ObservedStep, *, over: bool = False) -> None:
-        """Search what the step has measured since the last time for the first non-finite value."""
+    def look(self, step: ObservedStep, *, over: bool = False) -> None:
+        """Let parts look at what the step has measured since the last time; one may find the first bad value."""
         if self.plan.ended.is_set():
             return
-        if value := self.parts.run(step.model.name, "first-bad", lambda: self._search.look(step, over=over), None):
+        for value in step.measured.looked_at(OpenStepView(step), over=over):
             step.kept = True
             self._hand_on(self._sink.non_finite, value)
 
-    def end_search(self) -> None:
-        """Hand on the infinities that are in doubt, as the program ends."""
-        if value := self._search.rest():
+    def end(self) -> None:
+        """Hand on the value of which parts were in doubt until now: the last step is over."""
+        for value in self.parts.tell("steps_end", ""):
             self._hand_on(self._sink.non_finite, value)
 
     def _loss_found(self, value: NonFinite) -> None:
         """Hand on the first loss that is not finite, unless a search finds where it begins."""
         self.schedule.look_after(value.step)
-        if not self.plan.first_bad:
+        if not self.plan.searches:
             self._hand_on(self._sink.non_finite, value)
 
     def _write(self, line: PartLine) -> None:
@@ -211,7 +212,7 @@ class OpenSteps:
         if line.said:
             self.schedule.look_after(line.step)
         if line.ends_program:
-            self._search.end_program()
+            self.ending.ask()
         self._hand_on(self._sink.of_part, line)
 
     def _hand_on(self, receive: Callable[[T], None], value: T) -> None:

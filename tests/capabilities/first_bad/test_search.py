@@ -12,7 +12,7 @@ from observing import Seen, observed, observing, rows
 from torch import Tensor, nn
 
 from hookcli.record.file.views.run_lines import non_finite_line
-from hookcli.record.observe.steps.search import StopProgram
+from hookcli.record.observe.ending import StopProgram
 
 
 class Poison(nn.Module):
