@@ -64,9 +64,6 @@ class RunOptions(FurtherProbes, PartOptions):
     time: bool = option(False, "Also time modules without their parts, and backward by autograd's nodes.")
     hist: bool = option(False, "Record histograms, too: quantiles, and shares outside float16 and float8.")
     ops: bool = option(False, "Also record operators: each call of a PyTorch function.")
-    inside_compiled: bool = option(
-        False, "See inside what torch.compile has compiled: recorded steps run a second program, with looks."
-    )
     live: str | None = option(
         None, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )
@@ -102,7 +99,6 @@ class RunOptions(FurtherProbes, PartOptions):
             hist=self.hist,
             ops=OPS[0] if self.ops else None,
             timed=self.time,
-            inside_compiled=self.inside_compiled,
             of_parts=given_options(of_parts),
         )
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private.dynamo import compiled_graphs, compiles, is_compiled
+from hookcli.registry.capability import hint
 
 Select = Callable[[str, Any], bool]
 """`select(fqn, part)` returns whether to watch a part: a module, or an operator by the function that it calls."""
@@ -43,10 +44,9 @@ def compiled_parts(model: nn.Module) -> dict[str, str]:
     }
 
 
-_COMPILED = (
-    "compiled: torch.compile runs it as one graph that calls no hooks (--inside-compiled, or inside_compiled=True,"
-    " shows what is inside)"
-)
+_OPTION = hint("inside compiled")
+_WAYS = f"{_OPTION}, or inside_compiled=True," if _OPTION else "inside_compiled=True"
+_COMPILED = f"compiled: torch.compile runs it as one graph that calls no hooks ({_WAYS} shows what is inside)"
 
 
 def uncompiled(model: nn.Module) -> AbstractContextManager[object]:

@@ -66,7 +66,6 @@ class ModelRecording:
         no_grad: int = NO_GRAD,
         ops: str | None = None,
         time: bool = False,
-        inside_compiled: bool = False,
         **of_parts: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__", "of_parts")}
@@ -86,7 +85,6 @@ class ModelRecording:
             no_grad,
             time,
             ops=ops,
-            inside_compiled=inside_compiled,
             of_parts=given_options(of_parts),
         )
         name = plain_type(model)
@@ -95,7 +93,8 @@ class ModelRecording:
         self._sink.open()
         self._plan = plan
         self._observer = Observer(plan, self._sink, _shares_parameters(model))
-        self._in_place = [ref(part) for part in model.modules() if inside_compiled and is_compiled_in_place(part)]
+        parts = model.modules() if self._observer.sees_inside else ()
+        self._in_place = [ref(part) for part in parts if is_compiled_in_place(part)]
 
     @property
     def path(self) -> Path:

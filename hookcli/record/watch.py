@@ -65,7 +65,6 @@ def watch(
     no_grad: int = ...,
     ops: str | None = None,
     time: bool = ...,
-    inside_compiled: bool = ...,
     **of_parts: Any,
 ) -> ModelRecording: ...
 

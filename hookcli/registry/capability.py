@@ -137,7 +137,7 @@ class Capability:
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)
-    """Words that follow a note of the core in brackets, by the subject of the note: what its command tells besides."""
+    """Words for notes of the core, by the subject of the note: what its command, or its option, tells besides."""
     view: str = ""
     """The script of its part of a page, "package:file.js", beside its other scripts and styles: an ES module that calls
     `addPart` of `parts.js`. Pages of a model measure the probe for it, in a run without values."""
@@ -178,6 +178,11 @@ def search_words() -> list[str]:
     """This option as it is typed, such as --NAME VALUE; none without it."""
     option = search_option()
     return [f"--{(option.typed or option.name).replace('_', '-')}", option.searches] if option else []
+
+
+def hint(subject: str) -> str:
+    """What a capability tells besides on this subject of the core's notes; "" for nothing."""
+    return next((one.hints[subject] for one in capabilities() if subject in one.hints), "")
 
 
 def load_text(target: str) -> Any:

@@ -22,7 +22,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import memory_of, version_of
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
-from hookcli.registry.capability import capabilities
+from hookcli.registry.capability import hint
 from hookcli.table.formatting import listed
 from hookcli.tensors import tree
 from hookcli.tensors.tree import dtype_text, keyword, shape_of
@@ -207,8 +207,8 @@ def on_other_devices(session: HookSession) -> list[str]:
     return [*session.saved_tensors.notes(), *notes]
 
 
-_HINTS = [one.hints["workspaces"] for one in capabilities() if "workspaces" in one.hints]
-_WORKSPACES = " ".join(("libraries of CPUs and GPUs keep workspaces of other sizes", *(f"({hint})" for hint in _HINTS)))
+_MORE = hint("workspaces")
+_WORKSPACES = "libraries of CPUs and GPUs keep workspaces of other sizes" + f" ({_MORE})" * bool(_MORE)
 
 
 def recomputed(running: Sequence[Call]) -> bool:

@@ -42,8 +42,7 @@ class Following:
     those are followed whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 1.5 %; two
     runs have steps in common. Followed in any case, each from the end of the step before it, are the steps that the
     schedule may choose: by their number, after something was found, and at the ends of epochs. Where every step is
-    asked for (an interval, a part that wants or hears of each step, ranks, a look inside compiled programs), none
-    passes.
+    asked for (an interval, a part that wants, hears of or looks inside each step, ranks), none passes.
 
     Both times are those in the lower quarter of the last steps: others on the machine, and evaluations between steps,
     make single ones longer.
@@ -52,7 +51,7 @@ class Following:
     def __init__(
         self, plan: RecordingPlan, clock: ProgramClock, schedule: Schedule, *, every_step: bool = False
     ) -> None:
-        self.asked_for_all = bool(every_step or plan.every is not None or plan.inside_compiled)
+        self.asked_for_all = bool(every_step or plan.every is not None)
         self.clock = clock
         self._schedule = schedule
         self._costs = deque[float](maxlen=_SAMPLES)

@@ -19,7 +19,6 @@ from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
 from hookcli.record.observe.following import Following, Passing
-from hookcli.record.observe.measurements.inside_compiled import NOTHING_COMPILED, InsideCompiled
 from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
@@ -44,8 +43,8 @@ class Observer:
         self.clock = ProgramClock()
         self._sink = sink
         self._compilations = CompilationLog()
-        self._inside = InsideCompiled(self._compilations) if plan.inside_compiled else None
-        self._steps = OpenSteps(plan, sink, self.safe, self.clock, self._inside)
+        self._steps = OpenSteps(plan, sink, self.safe, self.clock, self._compilations)
+        self._inside = self._steps.inside
         self._forwards = Forwards(self.models, self._steps)
         self._passes = BackwardPasses(self._steps)
         self._optimizer_calls = OptimizerCalls(self.optimizer_steps, self.models, self._steps)
@@ -57,7 +56,7 @@ class Observer:
         self.parameters_added = self.safe(self._add_parameters)
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
         self._hooks = GlobalHooks(self)
-        hears_steps = self._steps.parts.hear("optimizer_stepped", "loss_read", "wants")
+        hears_steps = self._steps.parts.hear("optimizer_stepped", "loss_read", "wants", "inside")
         following = Following(plan, self.clock, self._steps.schedule, every_step=hears_steps)
         self._passing = Passing(following, self._optimizer_calls, self.models, self._hooks)
         if plan.ops:
@@ -115,6 +114,11 @@ class Observer:
         }
 
     @property
+    def sees_inside(self) -> bool:
+        """True if steps may be seen inside compiled parts."""
+        return self._inside is not None
+
+    @property
     def ended_by_part(self) -> bool:
         """True if a part has asked to end the program."""
         return self._steps.ending.asked
@@ -125,7 +129,7 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def notes(self) -> list[str]:
-        nothing = [NOTHING_COMPILED] if self._inside and not (self._inside.found or self.models.compiled_around) else []
+        nothing = self._inside.none_found() if self._inside and not self.models.compiled_around else ()
         of_parts = (note for notes in self._steps.parts.tell("notes", "") for note in notes)
         return [*torch_private.notes(), *self.models.notes, *nothing, *of_parts]
 

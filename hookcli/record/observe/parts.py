@@ -13,11 +13,13 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.errors import in_brief
 from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
+from hookcli.record.observe.inside import Inside
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.registry.capability import capabilities, load_text
@@ -153,20 +155,22 @@ class StepPart:
 class RecordedRun:
     """The run as a part sees it: `write` adds a line to the record at any time, and `record` returns the path.
 
-    `end_program` ends the program with exit code 1, as soon as its main thread is in hookcli.
+    `end_program` ends the program with exit code 1, as soon as its main thread is in hookcli. `compilations`: the work
+    of torch.compile so far, without that of hookcli's own.
     """
 
     write: Callable[[PartLine], None]
     record: Callable[[], Path]
     clock: ProgramClock
     end_program: Callable[[], None]
+    compilations: CompilationLog
 
 
 class RecorderPart:
     """The base of a part in a program that is recorded; made anew for each run.
 
     A part hears only of the events for which it defines a method. If one hears of the steps of optimizers or of their
-    losses, or wants steps, every step of the run is followed.
+    losses, wants steps or has them see inside compiled parts, every step of the run is followed.
     """
 
     def wants(self, step: int) -> bool:
@@ -179,6 +183,10 @@ class RecorderPart:
 
     def begin_run(self, run: RecordedRun) -> None:
         """The recording begins."""
+
+    def inside(self) -> Inside | None:
+        """The recording has begun. Returns how steps are to see inside compiled parts; of several parts one has it."""
+        return None
 
     def batch_taken(self, iterator: object) -> None:
         """The iterator of a DataLoader has yielded a batch in this thread, or has no more, or has raised."""

@@ -39,8 +39,8 @@ class RecordingPlan:
     `ops`: "functions" measures what operators return, too: the calls of PyTorch's functions while a model's forward
     runs. Of a model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training
     steps; 0 leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
-    autograd's nodes. `inside_compiled`: recorded steps run programs with looks in place of those that torch.compile has
-    made. `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out of range.
+    autograd's nodes. `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out
+    of range.
     """
 
     every: int | None = None
@@ -54,7 +54,6 @@ class RecordingPlan:
     no_grad: int = NO_GRAD
     timed: bool = False
     ops: str | None = None
-    inside_compiled: bool = False
     of_parts: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
@@ -67,8 +66,6 @@ class RecordingPlan:
             raise UsageError(
                 f"ops {self.ops!r}: a program that runs is recorded with {OPS[0]!r}, which changes nothing"
             )
-        if self.ops and self.inside_compiled:
-            raise UsageError("--ops and --inside-compiled: compiled programs have no such operators; give one of them")
         for name, value in self.of_parts.items():
             option = recorder_options()[name]
             if option.words and value not in option.words:

@@ -70,7 +70,7 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: Meta = {}
         self._ranks, self._group = Meta(), list[int]()
-        self.watched_operators = model.operators_to_watch(plan)
+        self.watched_operators = model.operators_to_watch(plan, inside=self._parts.hear("inside"))
         session = partial(HookSession, observed, guard=guard, callers_run=True, ops=self.watched_operators)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
         outside.unhooked |= compiled

@@ -25,6 +25,7 @@ from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.registry.capability import hint
 from hookcli.table import Row
 from hookcli.table.marks import MEANT, UNKNOWN, WRITTEN, is_unexplained
 from hookcli.table.training import TrainingCourse
@@ -163,9 +164,12 @@ class ObservedModel:
         self.is_in_doubt |= not looked and any(map(is_unexplained, rows))
         return rows
 
-    def operators_to_watch(self, plan: RecordingPlan) -> str | None:
-        """The operators that its next step watches: as planned, or to clear up a doubt; compiled programs have none."""
-        return OPS[0] if self.is_in_doubt and not plan.inside_compiled else plan.ops
+    def operators_to_watch(self, plan: RecordingPlan, *, inside: bool) -> str | None:
+        """The operators that its next step watches: as planned, or to clear up a doubt.
+
+        `inside`: steps are seen inside compiled programs, which have none.
+        """
+        return OPS[0] if self.is_in_doubt and not inside else plan.ops
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:
@@ -279,7 +283,9 @@ class ObservedModel:
         return True
 
 
-COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its forward (--inside-compiled shows it)"
+_INSIDE = hint("inside compiled")
+_SHOWN = f" ({_INSIDE} shows it)" if _INSIDE else ""
+COMPILED_IN_PLACE = f"compiled in place by Module.compile(): no hook sees its forward{_SHOWN}"
 
 
 def capturing() -> bool:
@@ -300,7 +306,7 @@ def why_unobservable() -> str:
 
 COMPILED_AROUND = (
     "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled: that stays"
-    " whole; compile the model, not the function around it, to see inside with --inside-compiled"
+    " whole" + f"; compile the model, not the function around it, to see inside with {_INSIDE}" * bool(_INSIDE)
 )
 
 

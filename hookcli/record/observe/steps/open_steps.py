@@ -11,12 +11,13 @@ from typing import Protocol, TypeVar
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, PartLine, RecordedStep, StepLosses
 from hookcli.record.observe.ending import Ending
 from hookcli.record.observe.epochs import Epochs
-from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
+from hookcli.record.observe.inside import Inside
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import Parts, RecordedRun, make_recorders
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
@@ -73,10 +74,9 @@ class OpenSteps:
         sink: StepSink,
         guard: CallbackGuard,
         clock: ProgramClock,
-        inside: InsideCompiled | None = None,
+        compilations: CompilationLog,
     ) -> None:
         self.plan = plan
-        self._inside = inside
         self.clock = clock
         self.epochs = Epochs()
         self.parts = Parts(self._part_failed, make_recorders(plan))
@@ -92,7 +92,10 @@ class OpenSteps:
         self._described: set[str] = set()
         self.failed: list[tuple[str, str]] = []
         """Parts of the observation that have failed: the model's name, or "", and a line on it."""
-        self.parts.tell("begin_run", "", RecordedRun(self._write, lambda: sink.path, clock, self.ending.ask))
+        run = RecordedRun(self._write, lambda: sink.path, clock, self.ending.ask, compilations)
+        self.parts.tell("begin_run", "", run)
+        self.inside: Inside | None = next(iter(self.parts.tell("inside", "")), None)
+        """How steps see inside compiled parts, if a part has them do so."""
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -120,7 +123,7 @@ class OpenSteps:
         if module is None:
             return None
         self._sink.begin_step()
-        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position, self._inside, self.parts)
+        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position, self.inside, self.parts)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)

@@ -23,7 +23,7 @@ from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.frames import frame_of_call, keywords
 from hookcli.hooks.torch_private.looked_programs import own_programs_in_backward
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
-from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
+from hookcli.record.observe.inside import Inside
 from hookcli.record.observe.measurements.step_measurements import StepMeasurements
 from hookcli.record.observe.measurements.step_times import StepTimes
 from hookcli.record.observe.models.model import ObservedModel
@@ -67,7 +67,7 @@ class ObservedStep:
         guard: CallbackGuard,
         clock: ProgramClock,
         position: Position,
-        inside: InsideCompiled | None = None,
+        inside: Inside | None = None,
         parts: Parts | None = None,
     ) -> None:
         self.model = model
@@ -107,7 +107,7 @@ class ObservedStep:
             self._own_programs.enter_context(self._inside.within(self.model.name, frame_of_call(sys._getframe())))
         self.times.begin("forward")
 
-    def _can_look_inside(self, inside: InsideCompiled, called: nn.Module, args: Args, kwargs: Kwargs | None) -> bool:
+    def _can_look_inside(self, inside: Inside, called: nn.Module, args: Args, kwargs: Kwargs | None) -> bool:
         def make() -> StepMeasurements:
             return self._make(lambda hook: hook, StepTimes(self.times.clock, None), inside=True)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.saved_tensors import without_saved_tensor_hooks
-from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.hooks.torch_private.looked_programs import (
     can_look_inside,
@@ -33,6 +32,7 @@ from hookcli.hooks.torch_private.looked_programs import (
     room_for_own_programs,
 )
 from hookcli.hooks.torch_private.programs import OwnProgram, backends_of
+from hookcli.record.observe.inside import Measuring
 from hookcli.record.observe.naming import replicas_of
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
@@ -41,17 +41,6 @@ _TRIED = 16
 """Inputs of other sizes or types that are tried for each model, each before its first recorded forward."""
 _FAILURES = 3
 OPTION = "--inside-compiled"
-NOTHING_COMPILED = f"{OPTION}: no recorded model is compiled, nor has compiled parts"
-
-
-class Measuring(Protocol):
-    """Hooks on a model for one step, as StepMeasurements; those of its `session` see inside compiled parts."""
-
-    session: HookSession
-
-    def start(self, called: nn.Module) -> None: ...
-    def remove(self) -> None: ...
-    def release(self) -> None: ...
 
 
 @dataclass
@@ -165,10 +154,9 @@ class InsideCompiled:
         """True while another thread tries a model out, which may wait for this one."""
         return self._trying not in (None, get_ident())
 
-    @property
-    def found(self) -> bool:
-        """True if a recorded model had compiled parts."""
-        return bool(self._models)
+    def none_found(self) -> list[str]:
+        """A note on the run if no recorded model had compiled parts."""
+        return [] if self._models else [f"{OPTION}: no recorded model is compiled, nor has compiled parts"]
 
     def close(self) -> None:
         """Put back what was set for it."""

@@ -340,7 +340,7 @@ def test_a_limit_of_recompilations_that_the_program_sets_stays(monkeypatch: pyte
 
 def test_operators_are_refused() -> None:
     with pytest.raises(UsageError, match="--ops and --inside-compiled"):
-        RecordingPlan(ops="functions", inside_compiled=True)
+        RecordingPlan(ops="functions", of_parts={"inside_compiled": True})
 
 
 @pytest.mark.parametrize("how", ["outer", swept("in place")])
