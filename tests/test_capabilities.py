@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
 from support import swept
 
 import hookcli
+from hookcli.commands import COMMANDS
+from hookcli.commands.option_fields import in_order, option
+from hookcli.registry.built_in import built_in
 from hookcli.registry.capability import Capability, capabilities, each_after_its_own, placed
 
 HERE = Path(__file__).parent
@@ -151,12 +155,52 @@ def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
     assert "capability 'signs' is ambiguous: " in ran.stderr and "uninstall one" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("manifest", "commands", "other"),
+    [
+        ("options=(RecorderOption(name='every', help='Ours.'),)", "run watch", "`hookcli run`"),
+        ("options=(RecorderOption(name='above', typed='script', help='Ours.'),)", "run", "`hookcli run`"),
+        ("options=(RecorderOption(name='signs_above', help='Ours.'),)", "run watch", "capability 'signs'"),
+        ("flag='Ours.', options=(RecorderOption(name='twin', help='Ours.'),)", "run", "capability 'twin'"),
+        ("options=(RecorderOption(name='every_one', help='Ours.'),)", "", ""),
+    ],
+)
+def test_an_option_of_two_is_an_error_that_names_both(
+    manifest: str, commands: str, other: str, site: Path, net: Path
+) -> None:
+    """Of the command that has it, and of no other."""
+    info = net / "twin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: twin\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[hookcli.capabilities]\ntwin = twin:CAPABILITY\n")
+    imported = "from hookcli.registry.capability import Capability, RecorderOption\n"
+    (net / "twin.py").write_text(f"{imported}CAPABILITY = Capability(name='twin', page='', {manifest})\n")
+    script = """if True:
+        import sys, hookcli, net
+        from hookcli.cli import main
+        codes = [main(["run", "--help"]), main(["check", "--help"])]
+        try:
+            hookcli.watch(net.Net(), every=1)
+        except hookcli.errors.PluginError as error:
+            print(error, file=sys.stderr)
+        print(codes)
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [site, PACKAGE.parent, net]))}
+    words = [sys.executable, "-c", script]
+    ran = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    told = [line for line in ran.stderr.splitlines() if "is ambiguous" in line]
+    assert len(told) == len(commands.split()) and ran.stdout.endswith(f"[{2 if commands else 0}, 0]\n"), ran
+    for line in told:
+        assert (other in line or "`hookcli.watch`" in line) and "capability 'twin' (from twin 1)" in line
+
+
 def test_commands_stand_after_the_one_that_they_name() -> None:
     added = [Capability(name=name, page="", after=after) for name, after in (("x", "a"), ("y", "a"), ("z", "none"))]
     added.append(Capability(name="first", page="", after="b", question="two"))
     added += [Capability(name=name, page="", after="c", order=order) for name, order in (("p", 2), ("q", 1))]
+    added.append(Capability(name="next", page="", after="gone x b"))
     questions = {"one": ["a", "b"], "two": ["c"]}
-    assert placed(questions, added) == {"one": ("a", "x", "y", "b"), "two": ("first", "c", "q", "p", "z")}
+    assert placed(questions, added) == {"one": ("a", "x", "next", "y", "b"), "two": ("first", "c", "q", "p", "z")}
 
 
 def test_the_extras_of_manifests_are_hookcli_s() -> None:
@@ -165,9 +209,23 @@ def test_the_extras_of_manifests_are_hookcli_s() -> None:
 
 
 def test_one_that_comes_after_another_is_found_behind_it_also_in_a_circle() -> None:
-    after = {"a": "c", "b": "core", "c": "d", "d": "", "e": "f", "f": "e"}
+    after = {"a": "gone c", "b": "core", "c": "d", "d": "", "e": "f", "f": "e"}
     added = each_after_its_own({name: Capability(name=name, page="", after=other) for name, other in after.items()})
     assert [one.name for one in added] == ["d", "c", "a", "b", "f", "e"]
+
+
+def test_an_option_stands_behind_all_that_come_after_the_same_one() -> None:
+    names = {"one": None, "two": None, "b": "gone one", "of_b": "b", "c": "one", "last": "gone"}
+    made = [(name, str, option("", "", **({"after": after} if after else {}))) for name, after in names.items()]
+    assert [each.name for each in in_order(make_dataclass("Made", made))] == ["one", "b", "of_b", "c", "two", "last"]
+
+
+@pytest.mark.parametrize("name", [one.name for one in capabilities() if one.after and one.name in OWN])
+def test_each_comes_after_something_of_the_core(name: str) -> None:
+    """At least in the end: else it would come last where another capability is gone."""
+    (manifest,) = (one for one in capabilities() if one.name == name)
+    core = {*built_in("reporters"), *COMMANDS} - {*OWN}
+    assert core.intersection(manifest.after.split())
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -61,9 +61,13 @@ def asked_with(probe: str) -> list[str]:
 
 @cache
 def of_whole_runs() -> Sequence[Check]:
-    """The checks of capabilities that read the lines of their parts in a recorded run, at their default thresholds."""
-    own = (registry.load("checks", name) for one in capabilities() if one.lines for name in one.checks)
-    return [check() for check in own if check.reads]
+    """The checks of capabilities that judge a whole recorded run, at their default thresholds.
+
+    Those with `reads` judge each model, by the lines of their parts; those that need "record" the record as a whole.
+    """
+    with_parts = (one for one in capabilities() if one.recorder or one.checks_of_records)
+    checks = (registry.load("checks", name) for one in with_parts for name in one.checks)
+    return [check() for check in checks if check.reads or "record" in check.needs]
 
 
 def choose(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +11,13 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.added_options import AddedOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.option_fields import OnlyFields, choice, option, tolerance_option, words_of
+from hookcli.commands.option_fields import OnlyFields, choice, option, require_new, tolerance_option, words_of
 from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, LookOptions, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.run_options import FurtherProbes, loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
@@ -79,6 +80,13 @@ class CheckOptions(AddedOptions, FurtherProbes, CacheOptions, LookOptions):
         thresholds = {word.strip(): figure for word, _, figure in (text.partition("=") for text in self.threshold)}
         words = {name: words_of(vars(self)[name]) for name in ("select", "ignore")}
         return {**vars(self), **words, "thresholds": thresholds}
+
+
+_ADDED = [
+    *((one.name, one) for one in capabilities() if one.flag),
+    *((each.name, one) for one in capabilities() if one.check_options for each in fields(load_text(one.check_options))),
+]
+require_new("check", CheckOptions, (AddedOptions, FurtherProbes), _ADDED, own=("models", *_SHARED))
 
 
 def check(

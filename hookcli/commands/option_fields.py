@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from hookcli.errors import UsageError, unknown
+from hookcli.registry.capability import Capability, first_there, require_distinct
 
 T = TypeVar("T")
 
@@ -91,16 +92,30 @@ def in_order(options: Any) -> list[Field[Any]]:
 
     One that comes after another stands behind all that do so already, and behind those that come after these.
     """
-    placed = [one for one in fields(options) if "after" not in one.metadata]
+    there = {one.name for one in fields(options)}
+    after = {one.name: first_there(one.metadata["after"], there) for one in fields(options) if "after" in one.metadata}
+    placed = [one for one in fields(options) if one.name not in after]
     for one in fields(options):
-        if "after" in one.metadata:
-            behind, place = {one.metadata["after"]}, len(placed)
+        if one.name in after:
+            behind, place = {after[one.name]}, len(placed)
             for number, other in enumerate(placed):
-                if not behind.isdisjoint((other.name, other.metadata.get("after"))):
+                if other.name in behind or after.get(other.name) in behind:
                     behind.add(other.name)
                     place = number + 1
             placed.insert(place, one)
     return placed
+
+
+def require_new(
+    command: str, options: type, bases: Sequence[type], added: Iterable[tuple[str, Capability]], own: Iterable[str]
+) -> None:
+    """Raises PluginError if a capability adds an option that a command has as its own, or that another one adds.
+
+    `options` are those of the command, `bases` the dataclasses of what was `added`, and `own` its further parameters.
+    """
+    kinds = [kind for kind in options.__mro__ if not any(issubclass(base, kind) for base in bases)]
+    names = [*own, "help", *(name for kind in kinds for name in inspect.get_annotations(kind))]
+    require_distinct(f"`hookcli {command}`", [*map(flag, names)], [(flag(name), one) for name, one in added])
 
 
 def moved_before(own: Any, typed: Sequence[str]) -> str:

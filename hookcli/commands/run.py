@@ -13,7 +13,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.option_fields import flag, moved_before, names, option
+from hookcli.commands.option_fields import flag, moved_before, names, option, require_new
 from hookcli.commands.run_options import FurtherProbes, PartOptions
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
@@ -29,7 +29,7 @@ from hookcli.record.observe.recording_plan import (
     parse_no_grad,
     parse_steps,
 )
-from hookcli.registry.capability import recorder_options, search_words
+from hookcli.registry.capability import capabilities, recorder_options, search_words
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
 
@@ -101,6 +101,11 @@ class RunOptions(FurtherProbes, PartOptions):
             timed=self.time,
             of_parts=given_options(of_parts),
         )
+
+
+_ADDED = [(one.typed or one.name, owner) for owner in capabilities() for one in owner.options]
+_FLAGS = [(one.name, one) for one in capabilities() if one.flag]
+require_new("run", RunOptions, (FurtherProbes, PartOptions), [*_FLAGS, *_ADDED], own=("script", "arguments"))
 
 
 def run(

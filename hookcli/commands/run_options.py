@@ -47,7 +47,7 @@ else:
 
     PartOptions = make_dataclass(
         "PartOptions",
-        [_of_part(one) for one in recorder_options().values()],
+        [*{one.typed or one.name: _of_part(one) for one in recorder_options().values()}.values()],
         namespace={"panel": "Recording", "__module__": __name__},
         frozen=True,
     )

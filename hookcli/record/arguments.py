@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from hookcli.errors import UsageError, class_name, shortened, unknown
-from hookcli.registry.capability import RecorderOption, recorder_options
+from hookcli.registry.capability import RecorderOption, capabilities, recorder_options, require_distinct
 
 _KINDS: dict[object, tuple[type | tuple[type, ...], str]] = {
     str: (str, "a text"),
@@ -53,6 +53,8 @@ def arguments(function: Callable[..., object]) -> dict[str, object]:
     hints, found = get_type_hints(called), dict[str, object]()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            added = ((option.name, one) for one in capabilities() for option in one.options)
+            require_distinct("`hookcli.watch`", found, added)
             found |= {name: _kind_of_option(option) for name, option in recorder_options().items()}
         else:
             found[parameter.name] = hints[parameter.name]

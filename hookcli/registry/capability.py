@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -38,7 +38,8 @@ class RecorderOption:
     folder: bool = False
     """True if the value is a folder, whose full path the part gets."""
     after: str = ""
-    """The option of `run` after which it stands in the help; "" for the end of its section."""
+    """The option of `run` after which it stands in the help; of several words the first that is there; "" for the end
+    of its section."""
     first: bool = False
     """True if it is among the most used options, which -h shows."""
     example: str = ""
@@ -64,7 +65,7 @@ class Capability:
     """Where its documentation is: a page below docs/, or an address."""
     after: str = ""
     """The command after which its own stands in the help, under the same question, or the format after which its own
-    stands; "" for the end."""
+    stands; of several words the first that is there; "" for the end."""
     order: int = 0
     """Its place among several that stand after the same: the lowest first, and of one number in the order of names."""
     question: str = ""
@@ -112,7 +113,7 @@ class Capability:
     remark_on_ranks: str = ""
     """A function from a record of several ranks to a remark below them, or ""."""
     checks_of_records: Sequence[str] = ()
-    """The ids of those of its checks that judge the record of a whole run: they need "record"."""
+    """Not needed: a check that needs "record" judges the record of a whole run."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)
@@ -225,10 +226,15 @@ def each_after_its_own(by_name: Mapping[str, Capability]) -> tuple[Capability, .
     ordered: dict[str, Capability] = {}
     for one in by_name.values():
         chain = [one]
-        while (before := by_name.get(chain[-1].after)) and before not in chain:
+        while (before := by_name.get(first_there(chain[-1].after, by_name))) and before not in chain:
             chain.append(before)
         ordered |= {each.name: each for each in reversed(chain)}
     return tuple(ordered.values())
+
+
+def first_there(words: str, names: Container[str]) -> str:
+    """The first of these words that is one of the names; "" if none is."""
+    return next((word for word in words.split() if word in names), "")
 
 
 def _unloaded(named: str, error: BaseException) -> PluginError:
@@ -247,21 +253,33 @@ def require_no_two() -> None:
         raise PluginError(_ambiguous[0])
 
 
+def require_distinct(owner: str, own: Collection[str], added: Iterable[tuple[str, Capability]]) -> None:
+    """Raises PluginError if a capability adds an option that `owner` has as its own, or that another one adds."""
+    holders = dict.fromkeys(own, owner)
+    for name, one in added:
+        if name in holders:
+            both = f"{holders[name]} and capability {one.name!r} (from {one.distribution})"
+            raise PluginError(f"option {name} is ambiguous: {both} both have it; uninstall {one.distribution}")
+        holders[name] = f"capability {one.name!r} (from {one.distribution})"
+
+
 def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> dict[str, tuple[str, ...]]:
     """The names of commands, or formats, under each heading, each of the added ones where its manifest says.
 
     Several that name one command follow it in the order of their numbers.
     """
     lists = {heading: list(names) for heading, names in core.items()}
+    every = {one.name for one in added}.union(*core.values())
     last: dict[str, str] = {}
     for one in sorted(added, key=lambda one: one.order):
         if one.question and one.question in lists:
             lists[one.question].insert(0, one.name)
             continue
-        before = last.get(one.after, one.after)
+        after = first_there(one.after, every)
+        before = last.get(after, after)
         names = next((names for names in lists.values() if before in names), [*lists.values()][-1])
         names.insert(names.index(before) + 1 if before in names else len(names), one.name)
-        last[one.after] = one.name
+        last[after] = one.name
     return {heading: tuple(names) for heading, names in lists.items()}
 
 

@@ -5,7 +5,7 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="attention",
     page="questions/attention.md",
-    after="trace",
+    after="trace graph grads",
     summary="Show each head of attention: entropy, logits, sinks, dead heads.",
     command="hookcli.capabilities.attention.command",
     probe="hookcli.capabilities.attention.probe:AttentionProbe",

@@ -5,7 +5,7 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="experts",
     page="questions/experts.md",
-    after="trace",
+    after="trace graph grads",
     summary="Show how tokens spread over a mixture of experts.",
     command="hookcli.capabilities.experts.command",
     probe="hookcli.capabilities.experts.probe:ExpertsProbe",

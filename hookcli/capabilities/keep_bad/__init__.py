@@ -11,7 +11,7 @@ CAPABILITY = Capability(
             name="keep_bad",
             help="Keep the module of that value in DIR, and code that reproduces it.",
             metavar="DIR",
-            after="first_bad",
+            after="first_bad match",
             folder=True,
             check="hookcli.capabilities.keep_bad.checked:require_search",
         ),

@@ -10,5 +10,4 @@ CAPABILITY = Capability(
     headline_place=-1,
     remark_on_ranks="hookcli.capabilities.replicas.differing:on_their_own",
     checks={"HK052": "hookcli.capabilities.replicas.checks:ReplicasDiffer"},
-    checks_of_records=("HK052",),
 )

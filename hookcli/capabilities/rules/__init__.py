@@ -14,7 +14,7 @@ CAPABILITY = Capability(
             help="A condition on steps, as in 'spike: grad_norm > 5 * median(50)'.",
             metavar="RULE",
             default=(),
-            after="first_bad",
+            after="first_bad match",
             check="hookcli.capabilities.rules.language:check_rules",
         ),
         RecorderOption(

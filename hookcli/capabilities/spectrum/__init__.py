@@ -5,7 +5,7 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="spectrum",
     page="questions/rank.md",
-    after="trace",
+    after="trace graph grads",
     summary="Show the ranks of outputs and weights: their singular values.",
     command="hookcli.capabilities.spectrum.command",
     probe="hookcli.capabilities.spectrum.probe:SpectrumProbe",

@@ -5,7 +5,7 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="sweep",
     page="questions/cause.md",
-    after="trace",
+    after="trace graph grads",
     question="What causes its results, and did a change alter them?",
     summary="Zero each module in turn, and rank them by what that changes.",
     command="hookcli.capabilities.sweep.command",

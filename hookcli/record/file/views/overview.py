@@ -18,7 +18,6 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
 from hookcli.record.file.views.whole_run import whole_run
 from hookcli.registry import load
-from hookcli.registry.capability import capabilities
 from hookcli.table import INFO, SEVERITIES, Finding, Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
@@ -152,7 +151,8 @@ def findings(
 
 
 def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
-    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *of_whole_runs()], measured)
+    of_lines = (check for check in of_whole_runs() if check.reads)
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *of_lines], measured)
     found_at = report.meta.get("found_at", {})
     early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
     causes = [one for one in early if one.check in LossNotFinite.follows]
@@ -180,7 +180,7 @@ def verdict_on(end: End | None, name: str, record: Record | None = None) -> list
 
     With the `record` of the run, also that of the checks of capabilities which judge whole records.
     """
-    of_records = [load("checks", check)() for one in capabilities() if record for check in one.checks_of_records]
+    of_records = [check for check in of_whole_runs() if record and "record" in check.needs]
     checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)
     judged = judge(checks, Measurements(compilation=end.compilation if end else None, record=record))
     return [replace(judged, skipped=()).report(name, {})] if judged.findings else []
