@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hookcli.commands.diff_kinds import EXAMPLE, Asked, Side, require_model
+from hookcli.commands.diff_verdict import compare_tensors
 from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.model import matching
-from hookcli.commands.options import Options
+from hookcli.commands.options import DATA, RUNNING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Position, Progress, working
 from hookcli.diff.rows import beyond
@@ -30,6 +32,9 @@ from hookcli.table.dump import is_dump
 from hookcli.table.names import checked_filter
 from hookcli.table.validation import HEADLINES
 from hookcli.tensors.files.opening import holds_tensors, open_tensors
+
+_RUNNING = {*RUNNING, *DATA, "fastpath", "edit", "ops", "type", "loss", "backward_vector"}
+"""Options of models, and of runs."""
 
 
 def is_record(text: str) -> bool:
@@ -82,55 +87,107 @@ def records_compared(
         return diff_records(*records, tolerance, narrow)
 
 
-def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
-    """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
-    output = Output(options)
-    with ending_in_example(example((a, b), "")):
-        records = both_records(a, b)
-    reports = records_compared(records, tolerance, narrow, options)
-    output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
-    output.write(reports, mixed=True)
-    for report in reports if not output.for_people else ():
-        for key in (*HEADLINES, "structure", "grew"):
-            if report.grouping == "list" and key in report.totals:
-                remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
-    for text in record_remarks(*records):
-        remark(text, options)
-    return int(beyond(reports) or any(report.meta.get("different_models") for report in reports))
+class Records(Side):
+    """Records of `hookcli run`: files, or folders of ranks."""
+
+    what = "records"
+    place = 0
+    no_operators = "saved reports and records have operators if --ops measured them; leave it out"
+
+    def fits(self, text: str) -> bool:
+        return is_record(text)
+
+    def compare(self, asked: Asked) -> int:
+        """Write which of two records is better, and where they diverge."""
+        a, b, options = asked.a, asked.b, asked.options
+        output = Output(options)
+        with ending_in_example(example((a, b), "")):
+            records = both_records(a, b)
+        reports = records_compared(records, asked.tolerance, narrowing(options), options)
+        output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
+        output.write(reports, mixed=True)
+        for report in reports if not output.for_people else ():
+            for key in (*HEADLINES, "structure", "grew"):
+                if report.grouping == "list" and key in report.totals:
+                    remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
+        for text in record_remarks(*records):
+            remark(text, options)
+        return int(beyond(reports) or any(report.meta.get("different_models") for report in reports))
 
 
-def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:
-    """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
-    output = Output(options)
-    output.check_columns(FILES)
-    with working(options, torch=False) as progress:
-        progress.stage(f"opening {a} and {b}")
-        left, right = open_tensors(a), open_tensors(b)
-        pairing = pair(left.tensors, right.tensors)
-        kept = {x.name for x in matching([*left.tensors, *right.tensors], options.match)}
-        pairing = replace(
-            pairing,
-            pairs=[(x, y) for x, y in pairing.pairs if kept & {x.name, y.name}],
-            removed=[x for x in pairing.removed if x.name in kept],
-            added=[y for y in pairing.added if y.name in kept],
+class Tensors(Side):
+    """Files and folders of weights."""
+
+    what = "files of tensors"
+    place = 3
+
+    def fits(self, text: str) -> bool:
+        return holds_tensors(text)
+
+    def why_no_model(self, text: str) -> str:
+        """Say how to give a model these weights."""
+        return f"weights belong to a model: give 'MODEL --weights {text}', or compare two files of weights"
+
+    def compare(self, asked: Asked) -> int:
+        """Write which tensors of two files differ."""
+        a, b, options = asked.a, asked.b, asked.options
+        with ending_in_example(example((a, b), EXAMPLE)):
+            for label, text in (("A", a), ("B", b)) if not (self.fits(a) and self.fits(b)) else ():
+                require_model(label, text)
+        for name in sorted(asked.typed & _RUNNING):
+            raise UsageError(f"--{name.replace('_', '-')}: is for models; both sides are files of tensors")
+        output = Output(options)
+        output.check_columns(FILES)
+        with working(options, torch=False) as progress:
+            progress.stage(f"opening {a} and {b}")
+            left, right = open_tensors(a), open_tensors(b)
+            pairing = pair(left.tensors, right.tensors)
+            kept = {x.name for x in matching([*left.tensors, *right.tensors], options.match)}
+            pairing = replace(
+                pairing,
+                pairs=[(x, y) for x, y in pairing.pairs if kept & {x.name, y.name}],
+                removed=[x for x in pairing.removed if x.name in kept],
+                added=[y for y in pairing.added if y.name in kept],
+            )
+            comparison = WeightsDiff(left, right, pairing, asked.tolerance)
+            try:
+                comparison.compare(Position(progress, [y for _, y in pairing.pairs]))
+            except (HookcliError, KeyboardInterrupt):
+                output.salvage([comparison.report])
+                raise
+        report = comparison.report
+        why = (
+            "values of the tensors in common can't be read"
+            if report.skipped
+            else "the two sides have no tensor in common"
         )
-        comparison = WeightsDiff(left, right, pairing, tolerance)
-        try:
-            comparison.compare(Position(progress, [y for _, y in pairing.pairs]))
-        except (HookcliError, KeyboardInterrupt):
-            output.salvage([comparison.report])
-            raise
-    report = comparison.report
-    why = (
-        "values of the tensors in common can't be read" if report.skipped else "the two sides have no tensor in common"
-    )
-    error = None if report.totals["compared"] else UsageError(f"nothing to compare: {why}")
-    output.write([report], error=error)
-    if not output.for_people:
-        remark(str(report.totals["verdict"]), options)
-    if error:
-        raise error
-    return int(beyond([report]))
+        error = None if report.totals["compared"] else UsageError(f"nothing to compare: {why}")
+        output.write([report], error=error)
+        if not output.for_people:
+            remark(str(report.totals["verdict"]), options)
+        if error:
+            raise error
+        return int(beyond([report]))
+
+
+_NONE_IN_COMMON = "the two sides have no tensor in common"
+
+
+class Dumps(Side):
+    """Folders that --dump has written."""
+
+    what = "dumps"
+    place = 2
+
+    def fits(self, text: str) -> bool:
+        return is_dump(text)
+
+    def why_no_model(self, text: str) -> str:
+        """Name the command that takes one."""
+        return "is a dump; hookcli diff compares it"
+
+    def compare(self, asked: Asked) -> int:
+        return compare_tensors(asked, "hookcli.commands.diff_dumps:DumpRuns")
 
 
 def require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:

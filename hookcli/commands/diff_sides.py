@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.mistakes import mistake
+from hookcli.commands.diff_files import example
+from hookcli.commands.diff_kinds import EXAMPLE, kinds_of, require_model
+from hookcli.commands.mistakes import ending_in_example, mistake
 from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import OnlyFields, as_typed, choice, names, option, takes_options
 from hookcli.commands.options import BUILDING, LookOptions, Model, Options
@@ -20,10 +22,8 @@ from hookcli.commands.typer_classes import typed_names, with_values
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import AMP, ATTENTION
 from hookcli.sources.identity import source_of
-from hookcli.system.files import is_file, is_folder
-from hookcli.table.dump import is_dump
+from hookcli.system.files import is_folder
 from hookcli.table.files import looks_saved
-from hookcli.tensors.files.opening import holds_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -75,31 +75,29 @@ class SideSpec:
         return self.text if looks_saved(self.text) else None
 
 
-def is_onnx(text: str) -> bool:
-    """True for an argument that names an .onnx file rather than a model with options."""
-    return text.endswith(".onnx") and (is_file(text) or not any(mark in text for mark in (":", " -")))
-
-
 def both_sides(a: str, b: str | None, shared: Options) -> tuple[str, str]:
     """The sides as typed. Without B, A's own options on how it computes are those of B alone. Raises UsageError."""
     if b is not None:
         return a, b
-    plain = a if looks_saved(a) or is_folder(a) or holds_tensors(a) else parse_side("B", a, shared).plain
+    plain = a if kinds_of(a) or is_folder(a) else parse_side("B", a, shared).plain
     if plain == a:
         raise UsageError("B is missing: name another, or put options that B alone has into quotes with the model")
     return plain, a
 
 
+def parsed_sides(a: str, b: str, shared: Options) -> list[SideSpec]:
+    """Parse both sides, of which each is a model or a saved report. Raises UsageError, with an example."""
+    with ending_in_example(example((a, b), EXAMPLE)):
+        return [parse_side(label, text, shared) for label, text in (("A", a), ("B", b))]
+
+
 def parse_side(label: str, text: str, shared: Options) -> SideSpec:
     """Parse a side. Its own options override the shared ones. Raises UsageError for invalid ones."""
-    if holds_tensors(text):
-        advice = f"give 'MODEL --weights {text}', or compare two files of weights"
-        raise UsageError(f"{label} {text!r}: weights belong to a model: {advice}")
+    require_model(label, text)
     if looks_saved(text):
         return SideSpec(label, text, text, shared)
     if is_folder(text):
-        what = "a dump; hookcli diff compares it" if is_dump(text) else "a folder without index.json, so no dump"
-        raise UsageError(f"{label} {text!r}: is {what}")
+        raise UsageError(f"{label} {text!r}: is a folder without index.json, so no dump")
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
     app.command()(takes_options(_side))
     try:

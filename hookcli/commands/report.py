@@ -13,8 +13,8 @@ from hookcli.commands.added_options import ADDED_NAMES
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.check_config import Job, make_jobs
 from hookcli.commands.config import read_config
-from hookcli.commands.diff import DiffOptions
 from hookcli.commands.diff_files import is_record
+from hookcli.commands.diff_kinds import DiffOptions
 from hookcli.commands.option_fields import OnlyFields, option
 from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, model_argument
 from hookcli.commands.output import remark

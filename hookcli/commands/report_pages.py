@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
-from hookcli.commands.diff import DiffOptions, model_runs, reports_of_both
 from hookcli.commands.diff_files import both_records, is_record, narrowing, records_compared
+from hookcli.commands.diff_kinds import DiffOptions
+from hookcli.commands.diff_saved import model_runs, reports_of_both
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import next_compared
 from hookcli.commands.options import Options

@@ -135,6 +135,8 @@ class Capability:
     """The kinds of pictures that its reports can be drawn as, for formats that only some commands have: "moments"."""
     adds_to: Mapping[str, str] = field(default_factory=dict)
     """A few words on what its command shows besides, which stand below the reports of other commands, by command."""
+    side: str = ""
+    """A kind of side that `diff` compares, a `hookcli.commands.diff_kinds.Side`."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)

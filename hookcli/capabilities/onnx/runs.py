@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hookcli.capabilities.onnx.model import OnnxComparison, OnnxModel
+from hookcli.capabilities.onnx.side import OnnxFiles
 from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_models import ModelRuns
-from hookcli.commands.diff_sides import common_input, is_onnx, parse_side
+from hookcli.commands.diff_sides import common_input, parse_side
 from hookcli.commands.options import DATA
 from hookcli.diff.align import NamedPart
 from hookcli.engine.inputs import arguments
-from hookcli.engine.onnx.run import OnnxComparison, OnnxModel
 from hookcli.engine.preserve import copied
 from hookcli.errors import UsageError
 from hookcli.registry import load
@@ -24,9 +25,10 @@ class OnnxRuns(DumpRuns):
 
     def compare(self, a: str, b: str) -> Report:
         """The report of two sides, of which one is an .onnx file."""
-        side = 0 if is_onnx(a) else 1
+        onnx = OnnxFiles()
+        side = 0 if onnx.fits(a) else 1
         file, other = (a, b)[side], (a, b)[1 - side]
-        if is_onnx(other) or is_dump(other):
+        if onnx.fits(other) or is_dump(other):
             raise UsageError(f"{other} can't be compared with {file}; give the PyTorch model that {file} came from")
         reader = OnnxModel(file)
         own = {"input", *DATA} & {*self.typed}

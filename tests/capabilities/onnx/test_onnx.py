@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 from support import TIMED
 
-from hookcli.engine.onnx.graph import operators
+from hookcli.capabilities.onnx.graph import operators
 
 Cli = Any
 MODEL = """

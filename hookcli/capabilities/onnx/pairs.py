@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
+from hookcli.capabilities.onnx.graph import Operator
 from hookcli.diff.align import NamedPart, align
-from hookcli.engine.onnx.graph import Operator
 from hookcli.table import Row
 from hookcli.table.names import around, is_within
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
+from hookcli.capabilities.onnx.graph import acting_in_training, operators, read_onnx
+from hookcli.capabilities.onnx.pairs import Pairing
 from hookcli.diff.align import Alignment, NamedPart
 from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted, key_of
 from hookcli.engine.lockstep.lockstep import A
 from hookcli.engine.lockstep.module_tensors import OUTPUT
-from hookcli.engine.onnx.graph import acting_in_training, operators, read_onnx
-from hookcli.engine.onnx.pairs import Pairing
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.session import HookSession
 from hookcli.system.interrupts import interruptible

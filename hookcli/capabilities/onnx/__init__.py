@@ -1,0 +1,10 @@
+"""Compares what ONNX Runtime computes from an .onnx file with the PyTorch model that it came from."""
+
+from hookcli.registry.capability import Capability
+
+CAPABILITY = Capability(
+    name="onnx",
+    page="dumps.md",
+    side="hookcli.capabilities.onnx.side:OnnxFiles",
+    extra="onnx",
+)

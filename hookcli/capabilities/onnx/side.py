@@ -1,0 +1,22 @@
+"""An .onnx file as a side of `hookcli diff`."""
+
+from __future__ import annotations
+
+from hookcli.commands.diff_kinds import Asked, Side
+from hookcli.commands.diff_verdict import compare_tensors
+from hookcli.system.files import is_file
+
+
+class OnnxFiles(Side):
+    """Files that ONNX Runtime runs on the input of a PyTorch model."""
+
+    what = ".onnx files"
+    place = 1
+    no_operators = "an .onnx file has no operators of PyTorch; leave it out"
+
+    def fits(self, text: str) -> bool:
+        """True for an argument that names an .onnx file rather than a model with options."""
+        return text.endswith(".onnx") and (is_file(text) or not any(mark in text for mark in (":", " -")))
+
+    def compare(self, asked: Asked) -> int:
+        return compare_tensors(asked, "hookcli.capabilities.onnx.runs:OnnxRuns")

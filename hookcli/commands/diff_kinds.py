@@ -1,0 +1,108 @@
+"""Kinds of sides of `hookcli diff` besides models: what a side is, and how it is compared."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from hookcli.commands.option_fields import option, tolerance_option
+from hookcli.commands.options import GRADIENTS, Options
+from hookcli.commands.run_options import StepOptions
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import UsageError
+from hookcli.registry.capability import capabilities, load_text
+
+EXAMPLE = "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2"
+"""A command that runs, for messages."""
+_CORE = (
+    "hookcli.commands.diff_files:Records",
+    "hookcli.commands.diff_saved:SavedReports",
+    "hookcli.commands.diff_files:Tensors",
+    "hookcli.commands.diff_files:Dumps",
+)
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """Options of `hookcli diff` alone."""
+
+    panel = "Comparison"
+
+    rtol: float | None = tolerance_option(
+        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32]."
+    )
+    atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].")
+    same_weights: bool = option(False, "Copy A's weights into B.")
+    allow_settings: list[str] = option(
+        list, "Settings that modules of two models may differ in: eps,p; '*' allows all.", metavar="NAMES"
+    )
+    backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
+    isolate: bool = option(False, "Tell each module's own error, on A's input, from what it inherited.")
+    float64: bool = option(True, "Skip the run in float64 that judges both sides where only precision differs.")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A comparison that was asked for: both sides as typed; `typed` are the names of the given options."""
+
+    a: str
+    b: str
+    own: DiffOptions
+    step: StepOptions
+    options: Options
+    tolerance: Tolerance
+    typed: Set[str]
+
+    def check_gradients(self) -> None:
+        """Raises UsageError for options that don't go with the forward pass, or with the backward pass."""
+        step, own = self.step, self.own
+        of_loss = "--loss" if step.loss else "--backward-vector" if step.backward_vector else ""
+        if of_loss and not own.backward:
+            raise UsageError(f"{of_loss}: without --backward nothing is differentiated")
+        if own.isolate and own.backward:
+            raise UsageError("--isolate: is for the forward pass alone; leave --backward out")
+
+
+class Side(ABC):
+    """A kind of side, which one of the arguments names at least. Knows it without torch."""
+
+    what: ClassVar[str]
+    """Several of the kind, in words: "records"."""
+    place: ClassVar[int]
+    """Of two sides that differ in kind the one with the lower place compares both."""
+    no_operators: ClassVar[str] = ""
+    """Why --ops doesn't go with it; "" if it does."""
+
+    @abstractmethod
+    def fits(self, text: str) -> bool:
+        """True for an argument that names one."""
+
+    def why_no_model(self, text: str) -> str:
+        """Why it can't stand where a model is to be, and what would be right; "" to let the model's source say that."""
+        return ""
+
+    @abstractmethod
+    def compare(self, asked: Asked) -> int:
+        """Write the comparison. Returns the exit code: 1 if anything is beyond tolerance. Raises UsageError."""
+
+
+@cache
+def sides() -> Sequence[Side]:
+    """All kinds, the lowest place first."""
+    of_capabilities = (one.side for one in capabilities() if one.side)
+    return sorted((load_text(target)() for target in (*_CORE, *of_capabilities)), key=lambda side: side.place)
+
+
+def kinds_of(*texts: str) -> list[Side]:
+    """The kinds of these arguments; none for models."""
+    return [side for side in sides() if any(map(side.fits, texts))]
+
+
+def require_model(label: str, text: str) -> None:
+    """Raise UsageError for an argument of a kind that can't stand in place of a model."""
+    for side in kinds_of(text):
+        if why := side.why_no_model(text):
+            raise UsageError(f"{label} {text!r}: {why}")
