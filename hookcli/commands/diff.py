@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from hookcli.commands.diff_files import example as example_of
 from hookcli.commands.diff_kinds import EXAMPLE, Asked, DiffOptions, kinds_of
-from hookcli.commands.diff_saved import model_runs
-from hookcli.commands.diff_sides import IN_QUOTES, both_sides, parsed_sides
-from hookcli.commands.diff_verdict import judged
+from hookcli.commands.diff_runs import compare_models
+from hookcli.commands.diff_sides import IN_QUOTES, both_sides
 from hookcli.commands.mistakes import ending_in_example
-from hookcli.commands.next_command import next_compared
 from hookcli.commands.option_fields import OnlyFields, words_of
 from hookcli.commands.options import DATA, RUNNING, SHOWING, Options, TimeOptions, model_argument
-from hookcli.commands.output import Output
-from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.sources.misnamed import meant_by
-from hookcli.table.columns.costs import SIDE_TIMES
-from hookcli.table.columns.layouts import PRECISION, TENSORS, with_operators
+from hookcli.table.columns.layouts import PRECISION, TENSORS
 
 _SHARED = (*RUNNING, *DATA, "fastpath", "edit", "ops", "depth", "match", "type", *SHOWING)
 EXAMPLES = (
@@ -78,8 +72,10 @@ def diff(
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)
-    _require_sides(a, b)
-    kinds, of_models = kinds_of(a, b), _of_models(own, timing)
+    for label, text in (("A", a), ("B", b)):
+        if not kinds_of(text) and (wrong := meant_by(text)):  # a script, or a folder of Transformers without hf:
+            raise UsageError(f"{label}: {wrong}")
+    kinds, of_models = kinds_of(a, b), own.for_models(timing.time)
     for kind in kinds:
         if of_models:
             raise UsageError(f"{of_models}: both sides must be models, not {kind.what}")
@@ -87,38 +83,4 @@ def diff(
             raise UsageError(f"--ops: {kind.no_operators}", option="ops")
     tolerance = Tolerance(own.rtol, own.atol, words_of(own.allow_settings))
     asked = Asked(a, b, own, step, options, tolerance, typed_names(ctx))
-    return kinds[0].compare(asked) if kinds else _compare_models(asked, timing.time)
-
-
-def _require_sides(a: str, b: str) -> None:
-    """Raise UsageError for a script, or a folder of Transformers without hf:, in place of a side."""
-    for label, text in (("A", a), ("B", b)):
-        if not kinds_of(text) and (wrong := meant_by(text)):
-            raise UsageError(f"{label}: {wrong}")
-
-
-def _of_models(own: DiffOptions, timing: TimeOptions) -> str:
-    """The first of the given options that are for models alone; "" if there is none."""
-    switches = {
-        "--same-weights": own.same_weights,
-        "--backward": own.backward,
-        "--time": timing.time,
-        "--isolate": own.isolate,
-        "--no-float64": not own.float64,
-        "--allow-settings": own.allow_settings,
-    }
-    return next((name for name, on in switches.items() if on), "")
-
-
-def _compare_models(asked: Asked, time: bool) -> int:
-    sides = parsed_sides(asked.a, asked.b, asked.options)
-    asked.check_gradients()
-    own, options, output = asked.own, asked.options, Output(asked.options)
-    output.check_columns((*(with_operators(TENSORS) if options.ops else TENSORS), *PRECISION, *SIDE_TIMES))
-    with salvaging(output, torch=False) as progress:
-        with ending_in_example(EXAMPLE):
-            made = model_runs(options, progress, asked.step, own.backward, time)
-            runs = replace(made, float64=own.float64, isolate=own.isolate)
-            pair = runs.pair(sides[0], sides[1], own.same_weights)
-        report = next_compared(runs.compare(pair, asked.tolerance), sides, own, asked.step, options)
-    return judged([report], output)
+    return kinds[0].compare(asked) if kinds else compare_models(asked, timing.time)

@@ -19,7 +19,7 @@ EXAMPLE = "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2"
 """A command that runs, for messages."""
 _CORE = (
     "hookcli.commands.diff_files:Records",
-    "hookcli.commands.diff_saved:SavedReports",
+    "hookcli.commands.diff_runs:SavedReports",
     "hookcli.commands.diff_files:Tensors",
     "hookcli.commands.diff_files:Dumps",
 )
@@ -42,6 +42,18 @@ class DiffOptions:
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
     isolate: bool = option(False, "Tell each module's own error, on A's input, from what it inherited.")
     float64: bool = option(True, "Skip the run in float64 that judges both sides where only precision differs.")
+
+    def for_models(self, time: bool) -> str:
+        """The first of the given options that are for models alone; "" if there is none. `time`: --time is given."""
+        switches = {
+            "--same-weights": self.same_weights,
+            "--backward": self.backward,
+            "--time": time,
+            "--isolate": self.isolate,
+            "--no-float64": not self.float64,
+            "--allow-settings": self.allow_settings,
+        }
+        return next((name for name, on in switches.items() if on), "")
 
 
 @dataclass(frozen=True)

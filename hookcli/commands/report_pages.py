@@ -14,7 +14,7 @@ from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
 from hookcli.commands.diff_files import both_records, is_record, narrowing, records_compared
 from hookcli.commands.diff_kinds import DiffOptions
-from hookcli.commands.diff_saved import model_runs, reports_of_both
+from hookcli.commands.diff_runs import model_runs, reports_of_both
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import next_compared
 from hookcli.commands.options import Options

@@ -197,16 +197,13 @@ def _why_not(module: nn.Module) -> str:
 
 def _kind_of_input(module: nn.Module, called: nn.Module, given: tuple[Any, Any]) -> object:
     """All of a call that torch.compile may compile anew for."""
-    tensors = tuple((path, *_kind_of_tensor(x)) for path, x in tree.leaves(given))
+    leaves = [*tree.leaves(given)]
+    tensors = tuple((path, x.shape, x.layout, x.dtype, x.device, x.requires_grad) for path, x in leaves)
+    strides = tuple(x.stride() for _, x in leaves if x.layout == torch.strided and not x.is_nested)
     others = tuple(repr(x)[:80] for x in (*given[0], *given[1].values()) if isinstance(x, (bool, int, float, str)))
     casts = tuple(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
     modes = tuple(part.training for part in module.modules()), tuple(p.requires_grad for p in module.parameters())
-    return id(called), torch.is_grad_enabled(), modes, casts, tensors, tuple(given[1]), others
-
-
-def _kind_of_tensor(x: Tensor) -> tuple[object, ...]:
-    strides = x.stride() if x.layout == torch.strided and not x.is_nested else x.layout
-    return x.shape, strides, x.dtype, x.device, x.requires_grad
+    return id(called), torch.is_grad_enabled(), modes, casts, tensors, strides, tuple(given[1]), others
 
 
 def _copied(module: nn.Module, given: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -47,10 +47,10 @@ class StepMeasurements:
         guard: CallbackGuard,
         times: StepTimes,
         training: bool,
+        parts: Parts,
         inside: bool = False,
-        parts: Parts | None = None,
     ) -> None:
-        self._parts = parts or Parts(_raise, {})
+        self._parts = parts
         self.passes = 0
         """The number of backward passes that are over."""
         self.name = PlainNames(module)
@@ -354,10 +354,6 @@ class StepMeasurements:
         if self._backward or self._model.has_optimizer:
             return ""
         return _BY_GRAD if self.session.arrived else "no backward() went through it"
-
-
-def _raise(model: str, line: str, error: Exception) -> None:
-    raise error
 
 
 _BY_GRAD = "torch.autograd.grad, not backward(), made the gradients: it leaves none in parameters"

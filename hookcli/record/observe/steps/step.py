@@ -67,8 +67,8 @@ class ObservedStep:
         guard: CallbackGuard,
         clock: ProgramClock,
         position: Position,
-        inside: Inside | None = None,
-        parts: Parts | None = None,
+        inside: Inside | None,
+        parts: Parts,
     ) -> None:
         self.model = model
         self.module = module

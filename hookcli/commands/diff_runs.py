@@ -1,8 +1,9 @@
-"""Compares saved reports with each other, or with what a model measures now, for `hookcli diff`."""
+"""Compares two models, saved reports, or one of each, for `hookcli diff`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from hookcli.commands.diff_kinds import EXAMPLE, Asked, Side
 from hookcli.commands.diff_sides import SideSpec, parsed_sides
 from hookcli.commands.diff_verdict import judged
 from hookcli.commands.mistakes import ending_in_example
+from hookcli.commands.next_command import next_compared
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, import_torch, salvaging
@@ -18,7 +20,7 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.diff.rows import diff_reports
 from hookcli.table import Report
 from hookcli.table.columns.costs import SIDE_TIMES
-from hookcli.table.columns.layouts import DIFF, PRECISION
+from hookcli.table.columns.layouts import DIFF, PRECISION, TENSORS, with_operators
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
 
 if TYPE_CHECKING:
@@ -49,6 +51,21 @@ class SavedReports(Side):
             left, right = (require_rows(wanted, side, options) for side in (left, right))
             reports = diff_reports(left, right, asked.tolerance)
         return judged(reports, output)
+
+
+def compare_models(asked: Asked, time: bool) -> int:
+    """Write the comparison of two models; `time`: with their times. Returns 1 if they differ."""
+    sides = parsed_sides(asked.a, asked.b, asked.options)
+    asked.check_gradients()
+    own, options, output = asked.own, asked.options, Output(asked.options)
+    output.check_columns((*(with_operators(TENSORS) if options.ops else TENSORS), *PRECISION, *SIDE_TIMES))
+    with salvaging(output, torch=False) as progress:
+        with ending_in_example(EXAMPLE):
+            made = model_runs(options, progress, asked.step, own.backward, time)
+            runs = replace(made, float64=own.float64, isolate=own.isolate)
+            pair = runs.pair(sides[0], sides[1], own.same_weights)
+        report = next_compared(runs.compare(pair, asked.tolerance), sides, own, asked.step, options)
+    return judged([report], output)
 
 
 def model_runs(
