@@ -80,7 +80,8 @@ class OpenSteps:
         self.clock = clock
         self.epochs = Epochs()
         self.parts = Parts(self._part_failed, make_recorders(plan))
-        self.schedule = Schedule(plan, clock, self.epochs, for_all=self.parts.hear("wants"))
+        self._parts_want = self.parts.hear("wants")
+        self.schedule = Schedule(plan, clock, self.epochs, for_all=self._parts_want)
         self._sink = sink
         self._guard = guard
         self.ending = Ending()
@@ -113,7 +114,7 @@ class OpenSteps:
 
     def wants(self, position: Position) -> bool:
         """True if to observe this step: to record it, or for a part."""
-        if position.kept or not self.parts.hear("wants"):
+        if position.kept or not self._parts_want:
             return position.kept
         return any(self.parts.tell("wants", "", position.number)) and self.plan.covers(position.number)
 
