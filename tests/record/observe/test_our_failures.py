@@ -83,7 +83,9 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 SEARCH = {option.name: option.searches for option in recorder_options().values() if option.searches}
 BEGUN = BegunStep("Net", nn.Identity(), str, True, PROBES, gradients=True, operators=False, reduce=Reducer())
 OF_CAPABILITIES = {
-    name: type(part.begin_step(BEGUN)) for name, part in make_recorders(RecordingPlan(of_parts=SEARCH)).items()
+    name: type(of_step)
+    for name, part in make_recorders(RecordingPlan(of_parts=SEARCH)).items()
+    if (of_step := part.begin_step(BEGUN))
 }
 PARTS: tuple[tuple[type, str, str], ...] = (
     (ParameterRows, "take_groups", "optimizer"),
