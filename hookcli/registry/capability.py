@@ -137,6 +137,8 @@ class Capability:
     """A few words on what its command shows besides, which stand below the reports of other commands, by command."""
     side: str = ""
     """A kind of side that `diff` compares, a `hookcli.commands.diff_kinds.Side`."""
+    parting: str = ""
+    """A function from two records and the model's name in each to a line on where their runs part, or ""."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)

@@ -24,9 +24,19 @@ _STEP, *_MIX = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB  # odd
 
 def checksums(tensors: Sequence[Tensor]) -> list[int]:
     """The checksum of each tensor, all in strided memory; those on accelerators are fetched in one copy."""
+    return fetched_checksums(begun_checksums(tensors))
+
+
+def begun_checksums(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The checksums on the tensors' devices, for `fetched_checksums`. Waits for nothing."""
     with torch.no_grad(), torch.DisableTorchFunction():
         places = {device: _multipliers(_ROW, 0).to(device) for device in {x.device for x in tensors}}
-        return [number for (number,) in fetched([_checksum(x.detach(), places[x.device]) for x in tensors])]
+        return [_checksum(x.detach(), places[x.device]) for x in tensors]
+
+
+def fetched_checksums(begun: Sequence[Tensor]) -> list[int]:
+    """The checksums that were begun, each a number. Waits for an accelerator."""
+    return [number for (number,) in fetched(begun)]
 
 
 def _checksum(x: Tensor, places: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from hookcli.record.file.comparison.run_settings import Settings, nothing_in_com
 from hookcli.record.file.comparison.runs import namesakes
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.registry.capability import capabilities
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.table import Finding, Merge, Report, Row
 from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
@@ -173,6 +173,7 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
         "beyond": sum(bool(row.get("beyond")) for row in rows),
         **({"structure": structure} if structure else {}),
         **_verdict(parted, both),
+        **({"parting": line} if (line := _parting(a, b, model, first.b.model)) else {}),
         **({"grew": grew} if (grew := _grown(steps)) else {}),
     }
     apart = parted is not None or both.parting() is not None
@@ -182,6 +183,12 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
         return [over]
     place = f"{name}: {parted.first[0]} of step {parted.a.step:,}"
     return [over, replace(parted.reports[parted.first[0]], model=place)]
+
+
+def _parting(a: Record, b: Record, model: str, other: str) -> str:
+    """Where the runs part, as parts of capabilities tell it."""
+    said = (load_text(one.parting)(a, b, model, other) for one in capabilities() if one.parting)
+    return "; ".join(filter(None, said))
 
 
 def _row(step: StepDiff) -> Row:

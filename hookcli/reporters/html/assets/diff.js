@@ -55,7 +55,7 @@ function diffSummary(diff, several, { meta }) {
     "section", { class: "diff-one" },
     h("p", { class: `verdict ${kind}`.trim() }, lamp, `${name}${verdict}`),
     lines(["settings"], diff.meta.a?.record ? "diff-cause" : "diff-said"), // the verdict on two models begins with them
-    several ? null : lines(["apart"], "diff-said"),
+    several ? null : lines(["parting", "apart"], "diff-said"),
     several ? null : lines(["first"], "diff-said error"),
     firstCard(diff),
     agreements(diff),

@@ -1,0 +1,117 @@
+"""Compares the fingerprints of two runs: what they do not share first, and whether one goes on where the other was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hookcli.capabilities.fingerprints.lines import Fingerprint
+from hookcli.record.file.reading import Record
+from hookcli.table.formatting import counted, listed
+
+_WORDS = {
+    "weights": "the weights",
+    "state": "the optimizer's state",
+    "settings": "the optimizer's settings",
+    "random": "PyTorch's random numbers",
+    "python": "Python's random numbers",
+    "numpy": "numpy's random numbers",
+    "batch": "the batch",
+}
+_GENERATORS = ("random", "python", "numpy")
+_DIGITS = 4  # of each tensor
+Place = tuple[int, int]
+"""A step and a rank."""
+
+
+def parting(a: Record, b: Record, model: str, other: str) -> str:
+    """The runs part at step 7, in the batch; the weights, the optimizer's state ... are still the same, bit for bit.
+
+    `model` is the model's name in A, `other` in B. "" if the records have no fingerprints of it.
+    """
+    both = TwoRuns(prints_of(a, model), prints_of(b, other))
+    return both.goes_on("AB") or TwoRuns(both.b, both.a).goes_on("BA") or both.parting()
+
+
+def prints_of(record: Record, model: str) -> dict[Place, Fingerprint]:
+    return {(one.step, one.rank): one for one in record.of(Fingerprint) if one.model == model}
+
+
+@dataclass(frozen=True)
+class TwoRuns:
+    """The fingerprints of one model in two runs."""
+
+    a: Mapping[Place, Fingerprint]
+    b: Mapping[Place, Fingerprint]
+
+    @cached_property
+    def compared(self) -> list[str]:
+        """What is compared: not a generator from which neither run draws, so that its state changes nothing."""
+        runs = (self.a.values(), self.b.values())
+        states = {what: [{getattr(one, what) for one in run if not one.after} for run in runs] for what in _GENERATORS}
+        drawn = [what for what, of_runs in states.items() if any(len(known) > 1 for known in of_runs)]
+        return [what for what in _WORDS if what in drawn or what not in _GENERATORS]
+
+    def split(self, one: Fingerprint, other: Fingerprint) -> tuple[list[str], list[str]]:
+        """What differs, and what is the same, of that which is known of both."""
+        known = [what for what in self.compared if getattr(one, what) and getattr(other, what)]
+        apart = [what for what in known if getattr(one, what) != getattr(other, what)]
+        return apart, [what for what in known if what not in apart]
+
+    def goes_on(self, labels: str) -> str:
+        """B goes on with the weights that A had at step 20; not restored: ... "" if it does not."""
+        if not (self.a and self.b):
+            return ""
+        begin = min(self.b)
+        one, there = self.b[begin], self.a.get(begin)
+        if there and there.weights == one.weights:
+            return ""
+        later = (at for at in sorted(self.a, reverse=True) if at > begin and self.a[at].weights == one.weights)
+        if (found := next(later, None)) is None:
+            return ""
+        before, first, second = self.a[found], labels[0], labels[1]
+        when = f"after step {found[0] - 1:,}" if before.after else f"at step {found[0]:,}"
+        apart, same = self.split(before, one)
+        lost = f"not restored: {_listed(apart)}" if apart else f"restored, too: {_listed(same[1:])}"
+        batch = next((step for (step, _), x in sorted(self.a.items()) if x.batch and x.batch == one.batch), None)
+        data = "" if batch is None else f"; its first batch is that of {first}'s step {batch:,}"
+        return f"{second} begins with the weights that {first} had {when}; {lost}{data}"
+
+    def parting(self) -> str:
+        """What the runs do not share first, or that they share all."""
+        common = sorted(at for at in self.a.keys() & self.b.keys() if not (self.a[at].after or self.b[at].after))
+        if not common:
+            return ""
+        at = next((at for at in common if self.split(self.a[at], self.b[at])[0]), None)
+        if at is None:
+            steps = len({step for step, _ in common})
+            return f"bit for bit, all {steps:,} steps that both have recorded began alike"
+        apart, same = self.split(self.a[at], self.b[at])
+        step, rank = at
+        before = max((earlier for earlier, _ in common if earlier < step), default=None)
+        where = f" on rank {rank}" if any(number for _, number in common) else ""
+        still = f"; {_listed(same)} are still the same, bit for bit" if same else ""
+        text = f"the runs part at step {step:,}{where}, in {_listed(apart)}{self.first_weight(at)}{still}"
+        if before is None or "weights" not in apart:
+            return text
+        cause = "its targets, its code, or kernels that add in no fixed order"
+        return f"{text}; step {before:,} began alike: look at {cause}"
+
+    def first_weight(self, at: Place) -> str:
+        """The first tensor of the weights that differs, in brackets; "" if none does, or its name is not known."""
+        names = next((one.names for one in self.a.values() if one.names and one.rank == at[1]), ())
+        ours, theirs = (digits(run[at].each) for run in (self.a, self.b))
+        apart = [number for number, pair in enumerate(zip(ours, theirs, strict=False)) if len({*pair}) > 1]
+        if not apart or not len(ours) == len(theirs) == len(names):
+            return ""
+        more = f"and {counted(len(apart) - 1, 'more tensor')}" if apart[1:] else "alone"
+        return f" ({names[apart[0]]} {more})"
+
+
+def digits(each: str) -> list[str]:
+    return [each[n : n + _DIGITS] for n in range(0, len(each), _DIGITS)]
+
+
+def _listed(what: Sequence[str]) -> str:
+    return listed([_WORDS[one] for one in what])
