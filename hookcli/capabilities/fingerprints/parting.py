@@ -35,6 +35,7 @@ def parting(a: Record, b: Record, model: str, other: str) -> str:
 
 
 def prints_of(record: Record, model: str) -> dict[Place, Fingerprint]:
+    """The fingerprints of a model in a record."""
     return {(one.step, one.rank): one for one in record.of(Fingerprint) if one.model == model}
 
 
@@ -110,6 +111,7 @@ class TwoRuns:
 
 
 def digits(each: str) -> list[str]:
+    """The digits of each tensor."""
     return [each[n : n + _DIGITS] for n in range(0, len(each), _DIGITS)]
 
 
