@@ -11,7 +11,7 @@ from hookcli.record.file.reading import Record
 from hookcli.table.formatting import counted, listed
 
 _WORDS = {
-    "weights": "the weights",
+    "weights": "the weights",  # another word
     "state": "the optimizer's state",
     "settings": "the optimizer's settings",
     "random": "PyTorch's random numbers",
@@ -88,13 +88,16 @@ class TwoRuns:
         if at is None:
             steps = len({step for step, _ in common})
             return f"bit for bit, all {steps:,} steps that both have recorded began alike"
+        where = f" on rank {at[1]}" if any(rank for _, rank in common) else ""
+        before = max((step for step, _ in common if step < at[0]), default=None)
+        return f"the runs part at step {at[0]:,}{where}, {self.apart(at, before)}"
+
+    def apart(self, at: Place, before: int | None) -> str:
+        """What differs as a step begins, and what does not; `before`: the step before that both have, if any does."""
         apart, same = self.split(self.a[at], self.b[at])
-        step, rank = at
-        before = max((earlier for earlier, _ in common if earlier < step), default=None)
-        where = f" on rank {rank}" if any(number for _, number in common) else ""
-        still = f"; {_listed(same)} are still the same, bit for bit" if same else ""
-        text = f"the runs part at step {step:,}{where}, in {_listed(apart)}{self.first_weight(at)}{still}"
-        if before is None or "weights" not in apart:
+        text = f"in {_listed(apart)}{self.first_weight(at)}"
+        text += f"; {_listed(same)} are still the same, bit for bit" if same else ""
+        if before is None or apart[0] != next(iter(_WORDS)):
             return text
         cause = "its targets, its code, or kernels that add in no fixed order"
         return f"{text}; step {before:,} began alike: look at {cause}"
