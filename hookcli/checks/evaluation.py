@@ -26,6 +26,10 @@ _CAUSES = {
         "disable it for inference: model.apply(torch.ao.quantization.disable_observer)",
     ),
     "nodes": ("a graph network, whose nodes are in dimension 0", "ignore it for a graph network, else look for dim=0"),
+    "set": (
+        "items that are meant to see each other (a set, an assignment, weights made from the batch), or a fault",
+        "ignore it if dimension 0 is no batch or its items shall mix, else look for dim=0",
+    ),
     "": ("a mean, maximum or softmax over dimension 0", _DIM),
 }
 
@@ -102,8 +106,9 @@ def _apart(check: Check, comparison: Comparison, dtype: str, change: str) -> Ite
     limit = max(check.limit or 0.0, _STEPS * _EPS.get(dtype, 0.0))
     for finding in check.difference(comparison, limit, change):
         excused = comparison.excuse and not comparison.failed
-        message = f"{finding.message}; {comparison.excuse}"
-        yield replace(finding, severity=WARNING, message=message) if excused else finding
+        about = "" if comparison.failed else comparison.excuse or comparison.reason
+        message = f"{finding.message}; {about}" if about else finding.message
+        yield replace(finding, severity=WARNING if excused else finding.severity, message=message)
 
 
 class RandomInEval(Check):

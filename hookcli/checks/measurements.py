@@ -52,8 +52,9 @@ def parse_expected(text: str, option: str = "--expect-output") -> Expected:
 class Comparison:
     """The distance between the outputs of two runs: the largest difference, relative to the largest output.
 
-    `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right, `cause` why they differ
-    ("statistics" of the batch, "padding" of its items, an "observer", "nodes" of a graph; "" if none is known).
+    `fqn` is the first module whose outputs differ, `reason` why they do, `excuse` why that may be right, and `cause`
+    names the reason ("statistics" of the batch, "padding" of its items, an "observer", "nodes" of a graph, a "set" of
+    items; "" for others).
     `failed` says why the second run gave no output to compare.
     """
 
@@ -62,6 +63,7 @@ class Comparison:
     failed: str = ""
     excuse: str = ""
     cause: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

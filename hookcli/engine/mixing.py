@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from torch import nn
 
@@ -13,10 +13,13 @@ from hookcli.diff.tolerance import eps, excess
 from hookcli.engine.capture import capture
 from hookcli.engine.eval_mode import Arguments, in_eval
 from hookcli.engine.inputs import Call
+from hookcli.engine.item_verdicts import Verdict
+from hookcli.engine.mixed_items import CLEAN, MIXED, SAME, MixedItems
 from hookcli.errors import ModelError
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.base import Probe
-from hookcli.probes.repeated_runs import PRODUCT, SUMS, TAKES, FirstItemProbe, NodesProbe
+from hookcli.probes.item_paths import ItemPathsProbe, Operation
+from hookcli.probes.repeated_runs import FirstItemProbe
 from hookcli.table import STATS_COLUMNS, Row
 from hookcli.table.names import is_within
 
@@ -39,9 +42,12 @@ def mixing(
         excuse = "its observer takes in the range of the whole batch, also in eval mode, until it is disabled"
         return Comparison(value, place, excuse=excuse, cause="observer")
     excuse = excuse_of(module)
-    if not (padded or excuse or row is None) and (nodes := _of_nodes(model, batches, size)):
-        return Comparison(value, place, excuse=nodes, cause="nodes")
-    return Comparison(value, place, excuse=excuse, cause="padding" * padded)
+    if padded or excuse:
+        return Comparison(value, place, excuse=excuse, cause="padding" * padded)
+    verdict = _verdict(model, batches, size)
+    if verdict.fault:
+        return Comparison(value, place, reason=verdict.sentence)
+    return Comparison(value, place, excuse=verdict.sentence, cause="nodes" if verdict.nodes else "set")
 
 
 def excuse_of(module: nn.Module) -> str:
@@ -56,16 +62,30 @@ def excuse_of(module: nn.Module) -> str:
 _OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}  # of PyTorch's, which preparing a model for quantization adds
 
 
-def _of_nodes(model: nn.Module, batches: tuple[Arguments, Arguments], size: int) -> str:
-    """The operator that mixes the items as the nodes of a graph are, in a sentence; "" if the first mixes otherwise."""
-    one, other = (NodesProbe(size, inputs) for inputs in batches)
-    row = None
-    with suppress(ModelError):
-        row, _ = first_apart(model, (batches[0], one), (batches[1], other), ops="functions")
-    if row is None or not (row.get("nodes") in (SUMS, PRODUCT) or (row.get("nodes") == TAKES and one.sums)):
-        return ""
-    place = f" ({row['source']})" if row["source"] else ""
-    return f"{row['type']}{place} mixes them, which is right if they are the nodes of a graph"
+def _verdict(model: nn.Module, batches: tuple[Arguments, Arguments], size: int) -> Verdict:
+    """Why the items mix, by the operators of two runs."""
+    one, other = ItemPathsProbe(size), ItemPathsProbe(size)
+    states: list[str] = []
+    with suppress(ModelError), in_eval(model):
+        rows, beside = (captured(model, *run, "functions") for run in zip(batches, (one, other), strict=True))
+        states = _states(one.operations, other.operations, (rows, beside))
+    return MixedItems(model, one.operations, states, size).verdict(one.outputs)
+
+
+def _states(
+    one: Sequence[Operation], other: Sequence[Operation], rows: tuple[Sequence[Row], Sequence[Row]]
+) -> list[str]:
+    """What each operation returned, as far as both runs took the same way."""
+    both = zip(one, other, strict=False)
+    states = [SAME for _ in takewhile(lambda pair: (pair[0].fqn, pair[0].made) == (pair[1].fqn, pair[1].made), both)]
+    tensors = groupby(zip(*rows, strict=False), lambda pair: (pair[0]["step"], pair[0]["output"]))
+    for (step, _), (whole, *parts) in tensors:
+        if step < len(states) and not _agree(*whole):
+            states[step] = max(states[step], CLEAN if any(_agree(*pair) for pair in parts) else MIXED, key=_ORDER.index)
+    return states
+
+
+_ORDER = (SAME, CLEAN, MIXED)
 
 
 def first_apart(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.tensor_origins import memory_of
 from hookcli.probes.base import Probe, StatsProbe, describe
 from hookcli.table import Row, columns_named
 from hookcli.tensors import tree
@@ -37,69 +36,8 @@ class FirstItemProbe(StatsProbe):
             if self._batch is None:
                 self.take(describe(event, path), x.detach())
             elif x.dim() and x.size(0) == self._batch:
-                values = describe(event, path) | self._further(event)
                 for first in first_items(x.detach(), self._batch):
-                    self.take({**values}, first)
-
-    def _further(self, event: HookEvent) -> dict[str, object]:
-        """Further values of the rows of a call."""
-        return {}
-
-
-SUMS, PRODUCT, TAKES = "sums", "product", "takes"
-
-
-class NodesProbe(FirstItemProbe):
-    """The first item of each output, also of operators; `nodes` tells those in which graph networks mix their nodes.
-
-    They take nodes by index, as the ends of edges, sum by index, or multiply from the left by a matrix of nodes by
-    nodes, which is no parameter. Unless the model was given it, the matrix has a row before, so that one that differs
-    between two runs, as does one made of the nodes, is found to differ first. `sums`: something was summed by index.
-    """
-
-    name = "nodes"
-    operators = True
-
-    def __init__(self, batch: int, inputs: object) -> None:
-        super().__init__(batch)
-        self._given = {memory_of(x) for _, x in tree.leaves(inputs)}
-        self.sums = False
-
-    def attach(self, session: HookSession) -> None:
-        self._parameters = {memory_of(x) for x in session.model.parameters()}
-        super().attach(session)
-
-    def _see(self, event: HookEvent) -> None:
-        self._mixes = self._mixing(event)
-        self.sums = self.sums or self._mixes == SUMS
-        super()._see(event)
-
-    def _further(self, event: HookEvent) -> dict[str, object]:
-        return {"nodes": self._mixes}
-
-    def _mixing(self, event: HookEvent) -> str:
-        name = event.operator.name.strip("_") if event.operator else ""
-        if name in _TAKES or name in _SUMS:
-            return TAKES if name in _TAKES else SUMS
-        first = int(name == "addmm")  # after what it adds
-        tensors = [x for _, x in tree.leaves((event.args, event.kwargs))] if name in _PRODUCTS else []
-        if len(tensors) <= first:
-            return ""
-        left = tensors[first]
-        return self._product(event, left, [memory_of(x) for x in tensors if x is not left])
-
-    def _product(self, event: HookEvent, left: Tensor, others: Sequence[int]) -> str:
-        memory = memory_of(left)
-        if left.shape != (self._batch, self._batch) or memory in self._parameters or memory in others:
-            return ""
-        if memory not in self._given:
-            self.take(describe(event, "left"), left.detach())
-        return PRODUCT
-
-
-_TAKES = frozenset(("getitem", "index_select", "index", "gather", "take_along_dim", "embedding"))
-_SUMS = frozenset(("index_add", "scatter_add", "scatter_reduce", "index_reduce", "segment_reduce"))
-_PRODUCTS = frozenset(("matmul", "mm", "einsum", "addmm", "spmm", "sparse_mm"))
+                    self.take(describe(event, path), first)
 
 
 def _unpacked(output: object) -> object:

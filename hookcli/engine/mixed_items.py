@@ -1,0 +1,124 @@
+"""Follows the items of a batch through a forward, and says why those of its outputs are mixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from torch import nn
+
+from hookcli.engine.item_verdicts import (
+    IS_IT_MEANT,
+    Meeting,
+    Mixture,
+    Verdict,
+    has_items,
+    joined,
+    mixing,
+    of_groups,
+    sums_by_index,
+)
+from hookcli.probes.item_paths import Operation, Shape
+
+SAME, CLEAN, MIXED = "same", "clean", "mixed"
+"""States of what an operation returns: alike in both runs, with the first item's part alike, or neither."""
+
+_NORMALIZES = frozenset(("sum", "logsumexp", "softmax", "log_softmax", "normalize"))
+_REPEATS = frozenset(("expand", "expand_as", "repeat", "tile", "broadcast_to", "repeat_interleave"))
+_SHAPE_ONLY = frozenset(("expand_as", "view_as", "reshape_as", "type_as", "new_zeros", "new_ones", "zeros_like"))
+
+
+class MixedItems:
+    """The operations of a forward in order, and the states of what they return."""
+
+    def __init__(self, model: nn.Module, operations: Sequence[Operation], states: Sequence[str], size: int) -> None:
+        self._model, self._operations, self._states, self._size = model, operations, states, size
+        self._graph = sums_by_index(operations)
+        deep = [shape for one in operations[:1] for shape in one.made if len(shape) > 2]
+        self._positions = deep[0][1] if deep else 0
+        self._mixtures: list[Mixture] = []
+        for one, state in zip(operations, states, strict=False):
+            self._mixtures.append(self._mixture(one) if state == MIXED else Mixture())
+
+    def verdict(self, outputs: Sequence[tuple[int, Shape]]) -> Verdict:
+        """Why the items of these outputs are mixed: the first fault, or else the first that may be meant."""
+        mixed = [(self._mixtures[n], shape) for n, shape in outputs if self._states[max(n, 0) : n + 1] == [MIXED]]
+        verdicts = [v for mixture, shape in mixed if has_items(shape, self._size) for v in of_output(mixture)]
+        if not verdicts:
+            return Verdict(f"which operator mixes the items was not found; {IS_IT_MEANT}")
+        first = next((verdict for verdict in verdicts if verdict.fault), verdicts[0])
+        if first.fault and alternates(self._operations, self._states, first.scope):
+            about = "normalises rows and columns in turn, as an assignment by Sinkhorn's algorithm does"
+            return Verdict(f"{first.scope or 'the model'} {about}; {IS_IT_MEANT}")
+        of_set = [shape for _, shape in mixed if math.prod(shape) > 1 and not has_items(shape, self._size)]
+        if first.fault and of_set:
+            about = f"but the output {'x'.join(map(str, of_set[0]))} is one for all items, as of a set"
+            return Verdict(f"{first.sentence}, {about}; {IS_IT_MEANT}")
+        return first
+
+    def _mixture(self, one: Operation) -> Mixture:
+        takes = zip(one.operands, one.given, strict=True)
+        taken = [(n, self._states[n] if n >= 0 else SAME, shape) for n, shape in takes]
+        taken = taken[:1] if one.name in _SHAPE_ONLY else taken
+        clean, shapes, others = ([s for _, state, s in taken if state == which] for which in (CLEAN, MIXED, SAME))
+        meeting = Meeting(one, clean, shapes, others, self._model, self._size, self._positions, self._graph)
+        mixtures = [self._mixtures[n] for n, state, _ in taken if state == MIXED]
+        mixture = merged(mixtures, meeting) if mixtures else Mixture((), one.place, wide=self._is_wide(meeting))
+        verdict = None
+        if clean and not mixtures:
+            verdict = mixing(meeting)
+        elif clean and (mixture.shared or not (mixture.verdicts or meeting.ends_items())):
+            verdict = joined(meeting, mixture)
+        if verdict is None:
+            return mixture
+        return replace(mixture, verdicts=(replace(verdict, scope=one.scope),), shared=False)
+
+    def _is_wide(self, meeting: Meeting) -> bool:
+        """True if an operation reduces more than the items."""
+        return meeting.one.elements * self._size < meeting.taken()
+
+
+def merged(mixtures: Sequence[Mixture], meeting: Meeting) -> Mixture:
+    """The mixture that an operation makes of others."""
+    one = meeting.one
+    return Mixture(
+        still_true(meeting, [verdict for mixture in mixtures for verdict in mixture.verdicts]),
+        mixtures[0].by,
+        any(mixture.learned for mixture in mixtures) or any(len(shape) > 1 for shape in one.weights),
+        any(mixture.wide for mixture in mixtures),
+        one.name in _REPEATS or all(mixture.shared for mixture in mixtures),
+    )
+
+
+def still_true(meeting: Meeting, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The verdicts that hold of what an operation makes of mixtures: no item is spoiled where none stands by itself."""
+    if meeting.ends_items():
+        verdicts = [verdict for verdict in verdicts if verdict.groups or not verdict.fault]
+    if meeting.reduces():
+        verdicts = [of_groups(verdict, meeting.one) for verdict in verdicts]
+    if any(verdict.groups and not verdict.fault for verdict in verdicts):
+        verdicts = [verdict for verdict in verdicts if not (verdict.groups and verdict.fault)]
+    return tuple(dict.fromkeys(verdicts))
+
+
+def of_output(mixture: Mixture) -> Sequence[Verdict]:
+    """The verdicts on an output; one that no item stands beside is a mixture as a whole."""
+    if mixture.verdicts:
+        return mixture.verdicts
+    if mixture.learned and not mixture.wide:
+        return [Verdict(f"the output is what layers make of {mixture.by}, over the whole batch; {IS_IT_MEANT}")]
+    return [Verdict(f"{mixture.by} takes all items together", fault=True)]
+
+
+def alternates(operations: Sequence[Operation], states: Sequence[str], scope: str) -> bool:
+    """True if a module normalises a matrix of items over its rows and its columns in turn."""
+    of_scope = [
+        (one.given[0], one.dim % len(one.given[0]))
+        for one, state in zip(operations, states, strict=False)
+        if state != SAME and one.scope == scope and one.name in _NORMALIZES
+        if one.dim is not None and one.given[0]
+    ]
+    turns = [a != b for (shape, a), (other, b) in pairwise(of_scope) if shape == other]
+    return sum(turns) > 1
