@@ -92,11 +92,12 @@ class Check(ABC):
 
     def difference(self, comparison: Comparison, limit: float, change: str) -> Iterator[Finding]:
         """A finding if two runs differ by more than the limit, or if the second of them failed."""
+        first = first_in(comparison.batch)
         if comparison.failed:
-            yield self.finding(comparison.fqn, comparison.failed)
+            yield self.finding(comparison.fqn, comparison.failed + first)
         elif not comparison.value <= limit:  # also true of NaN
             by_how_much = f"by {number(comparison.value)} of the largest"
-            message = f"{change}, {'with NaN' if math.isnan(comparison.value) else by_how_much}"
+            message = f"{change}, {'with NaN' if math.isnan(comparison.value) else by_how_much}{first}"
             yield replace(self.finding(comparison.fqn, message, comparison.value), threshold=limit)
 
     @classmethod
@@ -104,3 +105,8 @@ class Check(ABC):
         """The docstring of the class, one line per paragraph."""
         paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
         return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def first_in(batch: str) -> str:
+    """The part of a message that names the first batch with a fault, of several; "" for one batch."""
+    return f" (first in batch {batch})" if batch else ""

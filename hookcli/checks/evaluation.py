@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, WARNING, Check, Threshold
+from hookcli.checks.base import ERROR, WARNING, Check, Threshold, first_in
 from hookcli.checks.measurements import Comparison, Evaluation, ReadsInventory
 from hookcli.table import Finding, Report
 
@@ -49,18 +49,27 @@ class _ReadsEvaluation(Protocol):
 
 
 class BatchDependence(Check):
-    """In eval mode, the output for the first item changes when the other items of the batch do.
+    """In eval mode, the output for an item changes when the other items of the batch do.
 
     The model runs twice in eval mode without gradients, once on the batch and once with all items but the first
-    replaced, and the two outputs for the first item are compared. For a model that is ready for inference they are the
-    same: a prediction must depend on its own input only. The figure is the largest difference relative to the largest
-    output; both runs use the same kernels, so it is 0 for most models. Where items are padded to the longest, outputs
-    are compared as far as both go. The finding names the first module whose output differs, or where padding changes a
-    result, the first that makes it more than zeros. Needs a batch of two or more in dimension 0 of every input. Only a
-    warning if that module has batch_first=False, since dimension 0 may then be the sequence (if it is not, that is the
-    fault), or is quantized by the range of the whole batch: dynamically, or by an observer that is enabled. So it is if
-    the first operator whose output differs is one of graph networks, whose nodes are in dimension 0: a sum by index (as
-    of messages to each node), or a product with a square matrix, constant or given, that is no parameter.
+    replaced, and the two outputs for the first item are compared; of the first batch then those for the last. For a
+    model that is ready for inference they are the same: a prediction must depend on its own input only. The figure is
+    the largest difference relative to the largest output; both runs use the same kernels, so it is 0 for most models.
+    Where items are padded to the longest, outputs are compared as far as both go. Needs a batch of two or more in
+    dimension 0 of every input. Of several batches each is judged, and the first that fails is named.
+
+    The finding names the first module whose output differs, or where padding changes a result, the first that makes it
+    more than zeros; and the operator by which the items mix. An error is what spoils each item: a softmax, a sort, a
+    reshape or layers over dimension 0, or arithmetic of an item with a mean over the batch.
+
+    A warning asks whether mixing is meant: where the items are compared with each other (attention over a set, a matrix
+    of similarities, nearest neighbours), where weights, a memory or a context are computed from the batch, where a
+    statistic of the batch is put beside each item or taken of groups of items, where rows and columns are normalised in
+    turn (Sinkhorn), where another output is one for all items, and where the operator is not found. It is a warning,
+    too, with a layer that has batch_first=False or an input without a batch dimension, since dimension 0 may be the
+    sequence; with quantization by the range of the whole batch, dynamically or by an observer that is enabled; and with
+    what graph networks do, whose nodes are in dimension 0: a sum by index (as of messages to each node), or a product
+    with a matrix that is no parameter.
     """
 
     id = "HK020"
@@ -73,7 +82,7 @@ class BatchDependence(Check):
 
     def judge(self, measured: _ReadsCompanions) -> Iterator[Finding]:
         means, advice = _CAUSES[measured.companions.cause]
-        change = "the first item's output changes with the other items"
+        change = f"the {measured.companions.item} item's output changes with the other items"
         for finding in _apart(self, measured.companions, measured.dtype, change):
             yield replace(finding, hint=f"{means}; {advice}", remedy=advice)
 
@@ -128,11 +137,11 @@ class RandomInEval(Check):
     needs = ("evaluation",)
 
     def judge(self, measured: _ReadsEvaluation) -> Iterator[Finding]:
-        modules = measured.evaluation.drawing
+        modules, first = measured.evaluation.drawing, first_in(measured.evaluation.batch)
         if modules:
             others = f", as do {len(modules) - 1} other modules" if modules[2:] else ""
             others = others or (f", and so does {modules[1] or 'the model itself'}" if modules[1:] else "")
-            yield self.finding(modules[0], f"draws random numbers in eval mode{others}", len(modules))
+            yield self.finding(modules[0], f"draws random numbers in eval mode{others}{first}", len(modules))
 
 
 class StateInEval(Check):
@@ -155,6 +164,7 @@ class StateInEval(Check):
     def judge(self, measured: _ReadsEvaluation) -> Iterator[Finding]:
         assert self.limit is not None
         if again := measured.evaluation.again:
+            again = replace(again, batch=measured.evaluation.batch)
             yield from self.difference(again, self.limit, "a second run on the same batch gives a different result")
 
 

@@ -55,7 +55,8 @@ class Comparison:
     `fqn` is the first module whose outputs differ, `reason` why they do, `excuse` why that may be right, and `cause`
     names the reason ("statistics" of the batch, "padding" of its items, an "observer", "nodes" of a graph, a "set" of
     items; "" for others).
-    `failed` says why the second run gave no output to compare.
+    `failed` says why the second run gave no output to compare. `item` is the one whose outputs were compared, and
+    `batch` the number of the batch, of several: "3 of 5".
     """
 
     value: float
@@ -64,6 +65,8 @@ class Comparison:
     excuse: str = ""
     cause: str = ""
     reason: str = ""
+    item: str = "first"
+    batch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,13 @@ class Evaluation:
     """Forward passes in eval mode: the modules that drew random numbers, in order, and a repeated pass.
 
     `again` compares a second pass on the same batch, with the same random numbers, with the first. It is None if none
-    was needed: other batches gave the first item the same output, and no buffer changed.
+    was needed: other batches gave the first item the same output, and no buffer changed. `batch` is the number of the
+    batch, of several: "3 of 5".
     """
 
     drawing: Sequence[str] = ()
     again: Comparison | None = None
+    batch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from torch import nn
 
 from hookcli.checks.measurements import EvalOutputs
 from hookcli.engine.capture import capture
-from hookcli.engine.eval_mode import Arguments, EvalRuns, eval_runs, in_eval, run_in_eval
+from hookcli.engine.eval_mode import Arguments, EvalRuns, eval_runs, in_eval
 from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output
 from hookcli.engine.preserve import preserved_with_attributes
@@ -27,29 +26,23 @@ from hookcli.tensors.stats import measure, resolve
 
 
 def judged_outputs(
-    model: nn.Module, batches: Iterable[Arguments], first: EvalRuns, ops: str | None, several: bool = False
+    model: nn.Module, inputs: Arguments, runs: EvalRuns, ops: str | None, number: int | None = None
 ) -> EvalOutputs:
-    """The first output with a value that is not finite, of all batches. `first` are the runs on the first of them.
+    """The first output with a value that is not finite, of `runs` and of another with gradients.
 
-    One batch is held at a time; of `several` the rows name theirs. Raises ModelError if the model fails on one.
+    The rows name the batch by its `number`, if it is one of several.
     """
-    number, unseen = 0, False
-    for number, inputs in enumerate(batches, 1):
-        place = f"batch {number}: " if several else ""
-        runs = first if number == 1 else run_in_eval(model, inputs, place=place)
-        unseen = unseen or not (runs.outputs[0] or runs.hidden[0])
-        ways = [runs]
-        if not runs.gradients:  # nobody need be able to differentiate a model in eval mode: one that fails is let off
-            with suppress(ModelError), preserved_with_attributes(model, inputs):
-                ways.append(eval_runs(model, inputs, 1, True))
-        for one in ways:
-            found = _traced(model, inputs, one, ops)
-            if found.activations:
-                rows = [Row({**row.values, "bad_batch": number}, row.stats) for row in found.activations]
-                found = replace(found, activations=rows) if several else found
-                with_alone = one.gradients and not runs.gradients
-                return replace(found, gradients=runs.gradients, with_alone=with_alone, batches=number)
-    return EvalOutputs(gradients=first.gradients, batches=number, unseen=unseen)
+    ways = [runs]
+    if not runs.gradients:  # nobody need be able to differentiate a model in eval mode: one that fails is let off
+        with suppress(ModelError), preserved_with_attributes(model, inputs):
+            ways.append(eval_runs(model, inputs, 1, True))
+    for one in ways:
+        found = _traced(model, inputs, one, ops)
+        if found.activations:
+            rows = [Row({**row.values, "bad_batch": number}, row.stats) for row in found.activations]
+            found = found if number is None else replace(found, activations=rows)
+            return replace(found, gradients=runs.gradients, with_alone=one.gradients and not runs.gradients)
+    return EvalOutputs(gradients=runs.gradients, unseen=not (runs.outputs[0] or runs.hidden[0]))
 
 
 def _traced(model: nn.Module, inputs: Arguments, runs: EvalRuns, ops: str | None) -> EvalOutputs:

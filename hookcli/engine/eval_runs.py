@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -18,7 +19,7 @@ from hookcli.errors import ModelError
 from hookcli.probes.repeated_runs import (
     FirstItemProbe,
     RandomDrawsProbe,
-    first_items,
+    single_items,
 )
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states
@@ -32,46 +33,141 @@ _LARGER = 100  # times a repetition's difference: beyond it a difference is due 
 
 
 Measured = Evaluation | EvalOutputs | Comparison | str
+Fails = Callable[[str, Measured], bool]
+"""Tells whether a check finds a fault in what was measured, by its name."""
+_EACH = ("companions", "evaluation", "eval_outputs")
+"""What is measured of each of several batches."""
 
 
 def evaluate(
     model: nn.Module,
-    inputs: Arguments,
+    batches: Iterable[Arguments],
     wanted: Collection[str],
+    fails: Fails,
     ops: str | None = None,
-    batches: Iterable[Arguments] | None = None,
+    total: str | None = None,
 ) -> dict[str, Measured]:
     """Measure `evaluation`, `eval_outputs`, `companions` and `halves` (checks/measurements.py) as far as wanted; a text
     says why one can't be.
 
-    The model is run again on the same batch if no other batch can be made, or if outputs differed or buffers changed.
-    `batches`, of which `inputs` are the first, are all those whose outputs are judged. Raises ModelError if the model
-    fails on one of them in eval mode.
+    Of several batches, `total` if it is known, and else "", each is measured until one `fails`; `halves` of the first
+    alone. Raises ModelError if the model fails on a batch in eval mode.
     """
-    size = batch_size(inputs)
-    compares = size is not None and "companions" in wanted
-    runs = run_in_eval(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
-    if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
-        return dict.fromkeys(wanted, _ODD)
-    unbatched = _HELD if _in_containers(inputs) else _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
-    measured: dict[str, Measured] = dict.fromkeys(wanted, unbatched)
-    if size is not None:
-        ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
-        measured |= {name: way(model, inputs, size, runs) for name, way in ways.items() if name in wanted}
-    companions = measured.get("companions")
-    difference = companions.value if isinstance(companions, Comparison) else 0.0
-    if len(runs.outputs) < 2 and (difference or runs.changed):
-        later = run_in_eval(model, inputs, 2)
-        runs = later._replace(outputs=[*runs.outputs, *later.outputs])
-    again = _again(model, inputs, runs)
-    if again and again.value and not again.value * _LARGER < difference:
-        measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
-    if "eval_outputs" in wanted:
-        several = batches is not None
-        measured["eval_outputs"] = judged_outputs(model, batches or [inputs], runs, ops, several)
-    if "evaluation" in wanted:
-        measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
-    return measured
+    results: dict[str, Measured] = {}
+    waiting, number = set(wanted), 0
+    for number, inputs in enumerate(batches, 1):
+        numbered = None if total is None else number
+        for name, result in EvalOfBatch(model, inputs, waiting, fails, ops, numbered).measured().items():
+            if fails(name, result):
+                waiting.remove(name)
+                results[name] = named(result, f"{number} of {total}" if total else str(numbered or ""))
+            elif isinstance(results.get(name, ""), str) or (isinstance(result, EvalOutputs) and result.unseen):
+                results[name] = result
+        waiting &= {*_EACH}
+        if not waiting:
+            break
+    outputs = results.get("eval_outputs")
+    return (
+        {**results, "eval_outputs": replace(outputs, batches=number)} if isinstance(outputs, EvalOutputs) else results
+    )
+
+
+def named(result: Measured, batch: str) -> Measured:
+    """The result with the number of its batch, which rows of outputs have already."""
+    return replace(result, batch=batch) if isinstance(result, Comparison | Evaluation) else result
+
+
+class EvalOfBatch:
+    """What is measured in eval mode on one batch.
+
+    The model is run again on the same batch if no other batch can be made, or if outputs differed or buffers changed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Arguments,
+        wanted: Collection[str],
+        fails: Fails,
+        ops: str | None,
+        number: int | None,
+    ) -> None:
+        self._model, self._inputs, self._wanted, self._fails = model, inputs, frozenset(wanted), fails
+        self._ops, self._number = ops, number
+        self._size = batch_size(inputs)
+        compares = self._size is not None and "companions" in wanted
+        times = 1 if compares or "evaluation" not in wanted else 2
+        self._runs = run_in_eval(model, inputs, times, "" if number is None else f"batch {number}: ")
+
+    def measured(self) -> dict[str, Measured]:
+        """The measurements by name."""
+        model, inputs, wanted, runs = self._model, self._inputs, self._wanted, self._runs
+        if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
+            return dict.fromkeys(wanted, _ODD)
+        measured: dict[str, Measured] = dict.fromkeys(wanted, unbatched(inputs))
+        if self._size is not None:
+            ways: dict[str, Callable[..., Comparison | str]] = {"companions": self._companions, "halves": self._halves}
+            measured |= {name: way(self._size) for name, way in ways.items() if name in wanted}
+        companions = measured.get("companions")
+        difference = companions.value if isinstance(companions, Comparison) else 0.0
+        if len(runs.outputs) < 2 and (difference or runs.changed):
+            later = run_in_eval(model, inputs, 2)
+            runs = later._replace(outputs=[*runs.outputs, *later.outputs])
+        again = _again(model, inputs, runs)
+        if again and again.value and not again.value * _LARGER < difference:
+            measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
+        if "eval_outputs" in wanted:
+            measured["eval_outputs"] = judged_outputs(model, inputs, runs, self._ops, self._number)
+        if "evaluation" in wanted:
+            measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
+        return measured
+
+    def _companions(self, size: int) -> Comparison | str:
+        """The comparison for the first item; if that stays the same, of the first batch, for the last."""
+        first = self._beside_others(size, 0)
+        if self._number not in (None, 1) or not isinstance(first, Comparison) or first.value:
+            return first
+        last = self._beside_others(size, -1)
+        return last if isinstance(last, Comparison) and last.value else first
+
+    def _beside_others(self, size: int, item: int) -> Comparison | str:
+        others: Arguments = tree.replace(self._inputs, partial(with_others, item))
+        try:
+            among_others = run_in_eval(self._model, others).outputs[0]
+        except ModelError as error:  # the model need not accept made-up items
+            return f"with other items in the batch, {error}".replace("\n ", "")
+        outputs = comparable(self._runs.outputs[0], among_others)
+        pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
+        if not pairs:
+            return "no output has the batch in dimension 0"
+        value = largest_difference([_single_items(a, b, size, item) for a, b in pairs])
+        if not self._fails("companions", Comparison(value)):
+            return Comparison(value)
+        found = mixing(self._model, (self._inputs, others), size, self._runs.changed, value, item)
+        return replace(found, item="last" if item else "first")
+
+    def _halves(self, size: int) -> Comparison | str:
+        text, cuts = tree.shape_text, (slice(size // 2), slice(size // 2, None))
+        batches = [tree.replace(self._inputs, partial(lambda part, _path, x: x[part], cut)) for cut in cuts]
+        try:
+            parts = [run_in_eval(self._model, batch).outputs[0] for batch in batches]
+        except ModelError as error:
+            return Comparison(math.nan, failed=f"on half of the batch, {error}".replace("\n ", ""))
+        pairs = []
+        for (a, b), (_, c) in zip(*(comparable(self._runs.outputs[0], part) for part in parts), strict=False):
+            if a.dim() and a.size(0) == size:
+                if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
+                    failed = f"halves give {text(b)} and {text(c)} where the whole gives {text(a)}"
+                    return Comparison(math.nan, failed=failed)
+                pairs.append((a, torch.cat([b, c])))
+        return Comparison(largest_difference(pairs)) if pairs else "no output has the batch in dimension 0"
+
+
+def unbatched(inputs: Arguments) -> str:
+    """The reason why no other batch can be made of these inputs, if none can."""
+    if _in_containers(inputs):
+        return _HELD
+    return _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
 
 
 def batch_size(inputs: Arguments) -> int | None:
@@ -114,42 +210,9 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
         return tuple(str(row.fqn) for row in captured(model, inputs, probe)) or ("",)
 
 
-def _companions(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:
-    others: Arguments = tree.replace(inputs, with_others)
-    try:
-        among_others = run_in_eval(model, others).outputs[0]
-    except ModelError as error:  # the model need not accept made-up items
-        return f"with other items in the batch, {error}".replace("\n ", "")
-    outputs = comparable(runs.outputs[0], among_others)
-    pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
-    if not pairs:
-        return "no output has the batch in dimension 0"
-    value = largest_difference([_first_items(a, b, size) for a, b in pairs])
-    if value == 0:
-        return Comparison(value)
-    return mixing(model, (inputs, others), size, runs.changed, value)
-
-
-def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The first item of two outputs, along the dimension of that size where they differ least."""
+def _single_items(a: Tensor, b: Tensor, size: int, item: int) -> tuple[Tensor, Tensor]:
+    """The item of two outputs, along the dimension of that size where they differ least."""
     if a.shape != b.shape:
-        return common(a[:1], b[:1])
-    both = zip(first_items(a, size), first_items(b, size), strict=True)
+        return common(a[item][None], b[item][None])
+    both = zip(single_items(a, size, item), single_items(b, size, item), strict=True)
     return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
-
-
-def _halves(model: nn.Module, inputs: Arguments, size: int, runs: EvalRuns) -> Comparison | str:
-    text, cuts = tree.shape_text, (slice(size // 2), slice(size // 2, None))
-    batches = [tree.replace(inputs, partial(lambda part, _path, x: x[part], cut)) for cut in cuts]
-    try:
-        parts = [run_in_eval(model, batch).outputs[0] for batch in batches]
-    except ModelError as error:
-        return Comparison(math.nan, failed=f"on half of the batch, {error}".replace("\n ", ""))
-    pairs = []
-    for (a, b), (_, c) in zip(*(comparable(runs.outputs[0], part) for part in parts), strict=False):
-        if a.dim() and a.size(0) == size:
-            if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
-                failed = f"halves give {text(b)} and {text(c)} where the whole gives {text(a)}"
-                return Comparison(math.nan, failed=failed)
-            pairs.append((a, torch.cat([b, c])))
-    return Comparison(largest_difference(pairs)) if pairs else "no output has the batch in dimension 0"

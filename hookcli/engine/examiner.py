@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hookcli import registry
-from hookcli.checks.measurements import FIELDS, Measurements
+from hookcli.checks.measurements import FIELDS, EvalOutputs, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
@@ -206,9 +206,9 @@ class Examiner:
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:
             data = self.run.data if self.run.data and self.run.data.several else None
-            batches = (arguments(batch.inputs) for batch in data.each()) if data else None
-            first = arguments(self.run.inputs)
-            results = evaluate(self.model, first, wanted, self.plan.ops, batches) if wanted else {}
+            batches = (arguments(batch.inputs) for batch in data.each()) if data else [arguments(self.run.inputs)]
+            total = str(data.total or "") if data else None
+            results = evaluate(self.model, batches, wanted, self._fails, self.plan.ops, total) if wanted else {}
             for name, result in results.items():
                 if isinstance(result, str):
                     self.missing[name] = result
@@ -220,6 +220,15 @@ class Examiner:
             self.error = error
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
         return measured
+
+    def _fails(self, name: str, result: object) -> bool:
+        """True if a check finds a fault in what was measured on one batch in eval mode."""
+        if isinstance(result, EvalOutputs):
+            return bool(result.activations)
+        field: dict[str, Any] = {name: result}
+        measured = replace(Measurements(dtype=self.run.info["dtype"]), **field)
+        judges = [check for check in self.plan.checks if check.needs == (name,) and not isinstance(result, str)]
+        return any(finding for check in judges for finding in check.judge(measured))
 
     def _with_compilation(self, measured: Measurements) -> Measurements:
         """Add the measurements of a compiled run, if checks read them; its failure is `compile_crash`."""

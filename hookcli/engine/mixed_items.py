@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from torch import nn
 
@@ -49,25 +49,24 @@ class MixedItems:
         if not verdicts:
             return Verdict(f"which operator mixes the items was not found; {IS_IT_MEANT}")
         first = next((verdict for verdict in verdicts if verdict.fault), verdicts[0])
-        if first.fault and alternates(self._operations, self._states, first.scope):
+        if not first.fault:
+            return first
+        if alternates(self._operations, self._states, first.scope):
             about = "normalises rows and columns in turn, as an assignment by Sinkhorn's algorithm does"
             return Verdict(f"{first.scope or 'the model'} {about}; {IS_IT_MEANT}")
         of_set = [shape for _, shape in mixed if math.prod(shape) > 1 and not has_items(shape, self._size)]
-        if first.fault and of_set:
-            about = f"but the output {'x'.join(map(str, of_set[0]))} is one for all items, as of a set"
-            return Verdict(f"{first.sentence}, {about}; {IS_IT_MEANT}")
-        return first
+        return beside_set(first, of_set[0]) if of_set else first
 
     def _mixture(self, one: Operation) -> Mixture:
-        takes = zip(one.operands, one.given, strict=True)
-        taken = [(n, self._states[n] if n >= 0 else SAME, shape) for n, shape in takes]
-        taken = taken[:1] if one.name in _SHAPE_ONLY else taken
-        clean, shapes, others = ([s for _, state, s in taken if state == which] for which in (CLEAN, MIXED, SAME))
-        meeting = Meeting(one, clean, shapes, others, self._model, self._size, self._positions, self._graph)
-        mixtures = [self._mixtures[n] for n, state, _ in taken if state == MIXED]
-        mixture = merged(mixtures, meeting) if mixtures else Mixture((), one.place, wide=self._is_wide(meeting))
+        taken: dict[str, list[tuple[int, Shape]]] = {SAME: [], CLEAN: [], MIXED: []}
+        operands = zip(one.operands, one.given, strict=True)
+        for n, shape in islice(operands, 1) if one.name in _SHAPE_ONLY else operands:
+            taken[self._states[n] if n >= 0 else SAME].append((n, shape))
+        clean, mixed, others = ([shape for _, shape in taken[state]] for state in (CLEAN, MIXED, SAME))
+        meeting = Meeting(one, clean, mixed, others, self._model, self._size, self._positions, self._graph)
+        mixture = merged([self._mixtures[n] for n, _ in taken[MIXED]], meeting)
         verdict = None
-        if clean and not mixtures:
+        if clean and not mixed:
             verdict = mixing(meeting)
         elif clean and (mixture.shared or not (mixture.verdicts or meeting.ends_items())):
             verdict = joined(meeting, mixture)
@@ -75,14 +74,12 @@ class MixedItems:
             return mixture
         return replace(mixture, verdicts=(replace(verdict, scope=one.scope),), shared=False)
 
-    def _is_wide(self, meeting: Meeting) -> bool:
-        """True if an operation reduces more than the items."""
-        return meeting.one.elements * self._size < meeting.taken()
-
 
 def merged(mixtures: Sequence[Mixture], meeting: Meeting) -> Mixture:
-    """The mixture that an operation makes of others."""
+    """The mixture that an operation makes of others, or of items that stand by themselves."""
     one = meeting.one
+    if not mixtures:
+        return Mixture((), one.place, wide=one.elements * meeting.size < meeting.taken())
     return Mixture(
         still_true(meeting, [verdict for mixture in mixtures for verdict in mixture.verdicts]),
         mixtures[0].by,
@@ -110,6 +107,12 @@ def of_output(mixture: Mixture) -> Sequence[Verdict]:
     if mixture.learned and not mixture.wide:
         return [Verdict(f"the output is what layers make of {mixture.by}, over the whole batch; {IS_IT_MEANT}")]
     return [Verdict(f"{mixture.by} takes all items together", fault=True)]
+
+
+def beside_set(verdict: Verdict, shape: Shape) -> Verdict:
+    """The verdict on a model with another output, of this shape, that has no dimension of the items."""
+    about = f"but the output {'x'.join(map(str, shape))} is one for all items, as of a set"
+    return Verdict(f"{verdict.sentence}, {about}; {IS_IT_MEANT}")
 
 
 def alternates(operations: Sequence[Operation], states: Sequence[str], scope: str) -> bool:

@@ -27,12 +27,12 @@ _ROUNDING = 16  # units in the last place by which kernels for other batch sizes
 
 
 def mixing(
-    model: nn.Module, batches: tuple[Arguments, Arguments], size: int, changed: Sequence[str], value: float
+    model: nn.Module, batches: tuple[Arguments, Arguments], size: int, changed: Sequence[str], value: float, item: int
 ) -> Comparison:
-    """The comparison of two batches with the same first item, whose outputs differ by `value`: the first module whose
+    """The comparison of two batches with one item in common, whose outputs differ by `value`: the first module whose
     output differs, and why, as far as it is known. `changed` are the buffers that change in eval mode.
     """
-    one, other = ((inputs, FirstItemProbe(size)) for inputs in batches)
+    one, other = ((inputs, FirstItemProbe(size, item)) for inputs in batches)
     row, padded = first_apart(model, one, other)
     place = row.fqn if row else ""
     module = model.get_submodule(place)
@@ -44,14 +44,14 @@ def mixing(
     excuse = excuse_of(module)
     if padded or excuse:
         return Comparison(value, place, excuse=excuse, cause="padding" * padded)
-    verdict = _verdict(model, batches, size)
+    verdict = _verdict(model, batches, size, item)
     if verdict.fault:
         return Comparison(value, place, reason=verdict.sentence)
     return Comparison(value, place, excuse=verdict.sentence, cause="nodes" if verdict.nodes else "set")
 
 
 def excuse_of(module: nn.Module) -> str:
-    """Why a module's output for the first item may depend on the other items; "" for most modules."""
+    """Why a module's output for an item may depend on the other items; "" for most modules."""
     if any(getattr(part, "batch_first", None) is False for part in module.modules()):
         return "with batch_first=False this is expected if dimension 0 is the sequence"
     if ".quantized.dynamic" in type(module).__module__:
@@ -62,9 +62,9 @@ def excuse_of(module: nn.Module) -> str:
 _OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}  # of PyTorch's, which preparing a model for quantization adds
 
 
-def _verdict(model: nn.Module, batches: tuple[Arguments, Arguments], size: int) -> Verdict:
+def _verdict(model: nn.Module, batches: tuple[Arguments, Arguments], size: int, item: int) -> Verdict:
     """Why the items mix, by the operators of two runs."""
-    one, other = ItemPathsProbe(size), ItemPathsProbe(size)
+    one, other = ItemPathsProbe(size, item), ItemPathsProbe(size, item)
     states: list[str] = []
     with suppress(ModelError), in_eval(model):
         rows, beside = (captured(model, *run, "functions") for run in zip(batches, (one, other), strict=True))

@@ -63,9 +63,10 @@ def unchanged(a: Tensor, b: Tensor) -> bool:
     return x is None or y is None or torch.equal(x, y)
 
 
-def with_others(path: str, x: Tensor) -> Tensor:
-    """The first item with copies of itself in place of the others, or zeros or ones if they were copies already."""
-    rest, likes = x[1:], x[:1].expand_as(x[1:])
-    if not torch.equal(rest, likes):
-        return torch.cat([x[:1], likes])
-    return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])
+def with_others(item: int, path: str, x: Tensor) -> Tensor:
+    """The first item (0) or the last (-1) with copies of itself for the others, or zeros or ones if they were."""
+    kept, rest = (x[:1], x[1:]) if item == 0 else (x[-1:], x[:-1])
+    others = kept.expand_as(rest)
+    if torch.equal(rest, others):
+        others = torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)
+    return torch.cat([kept, others] if item == 0 else [others, kept])

@@ -60,7 +60,7 @@ class Operation:
 class ItemPathsProbe(StatsProbe):
     """The operations of a forward in order, and rows of what they return: `step` is the number of the operation.
 
-    There is a row for each tensor as a whole, and one for each part that may be the first item's. Operation 0 stands
+    There is a row for each tensor as a whole, and one for each part that may be the item's. Operation 0 stands
     for the model's inputs. `outputs` are the numbers of those that made the model's outputs, with their shapes.
     """
 
@@ -68,9 +68,9 @@ class ItemPathsProbe(StatsProbe):
     operators = True
     fastpath = False
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, item: int = 0) -> None:
         super().__init__()
-        self._batch = batch
+        self._batch, self._item = batch, item
         self.operations: list[Operation] = []
         self.outputs: list[tuple[int, Shape]] = []
 
@@ -118,11 +118,11 @@ class ItemPathsProbe(StatsProbe):
             self.take(values | {"part": None}, x)
             for dim in range(x.dim() if tree.is_dense(x) else 0):
                 if length := first_part(tuple(x.shape), dim, self._batch):
-                    self.take(values | {"part": dim}, x.narrow(dim, 0, length))
+                    self.take(values | {"part": dim}, x.narrow(dim, self._item * length, length))
 
 
 def first_part(shape: Shape, dim: int, batch: int) -> int:
-    """The length of the first item's part along a dimension that has the batch, alone or before others; 0 for none."""
+    """The length of an item's part along a dimension that has the batch, alone or before others; 0 for none."""
     whole = shape[dim] == batch or (dim == 0 and shape[0] > batch and shape[0] % batch == 0)
     return shape[dim] // batch if whole else 0
 

@@ -18,42 +18,42 @@ from hookcli.tensors.random_state import RandomStates
 class FirstItemProbe(StatsProbe):
     """A row per tensor, as modules return: parts first.
 
-    Given the size of a `batch`, only the first item is measured, of tensors that have the batch in dimension 0: a row
-    for each dimension that the batch may be in.
+    Given the size of a `batch`, only one item is measured, by default the first, of tensors that have the batch in
+    dimension 0: a row for each dimension that the batch may be in.
     """
 
     name = "first"
 
-    def __init__(self, batch: int | None = None) -> None:
+    def __init__(self, batch: int | None = None, item: int = 0) -> None:
         super().__init__()
-        self._batch = batch
+        self._batch, self._item = batch, item
 
     def attach(self, session: HookSession) -> None:
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        for path, x in tree.leaves(event.output if self._batch is None else _unpacked(event.output)):
+        for path, x in tree.leaves(event.output if self._batch is None else _unpacked(event.output, self._item)):
             if self._batch is None:
                 self.take(describe(event, path), x.detach())
             elif x.dim() and x.size(0) == self._batch:
-                for first in first_items(x.detach(), self._batch):
+                for first in single_items(x.detach(), self._batch, self._item):
                     self.take(describe(event, path), first)
 
 
-def _unpacked(output: object) -> object:
-    """The output with tensors as long as the first item in place of packed sequences, which mix steps of all items."""
+def _unpacked(output: object, item: int) -> object:
+    """The output with tensors as long as this item in place of packed sequences, which mix steps of all items."""
     if isinstance(output, PackedSequence):
         items, lengths = pad_packed_sequence(output, batch_first=True)
-        return items[:, : int(lengths[0])]
-    return tuple(map(_unpacked, output)) if type(output) is tuple else output
+        return items[:, : int(lengths[item])]
+    return tuple(_unpacked(part, item) for part in output) if type(output) is tuple else output
 
 
-def first_items(x: Tensor, batch: int) -> list[Tensor]:
-    """The first item along each dimension of the batch's size: the batch need not be in dimension 0.
+def single_items(x: Tensor, batch: int, item: int) -> list[Tensor]:
+    """One item along each dimension of the batch's size: the batch need not be in dimension 0.
 
     The hidden state of an nn.GRU has its layers there, of which there may be as many as items.
     """
-    return [x.select(dim, 0) for dim in range(x.dim()) if x.size(dim) == batch]
+    return [x.select(dim, item) for dim in range(x.dim()) if x.size(dim) == batch]
 
 
 class RandomDrawsProbe(Probe):

@@ -43,6 +43,39 @@ class Gradients(Net):
 class Correct(Net):
     mode = "never"
 
+class Centred(Net):
+    mode = "never"
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y - y.mean(0) if not x[:, 0].any() and not self.training else y
+
+class Draws(Net):
+    mode = "never"
+
+    def forward(self, x):
+        return super().forward(x) + (torch.rand(3) if not x[:, 0].any() else 0)
+
+class Counts(Net):
+    mode = "never"
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if not self.training and not x[:, 0].any():
+            self.seen += 1
+        return super().forward(x) + self.seen
+
+def zeros(at):
+    for number, x in enumerate(batches(9)):
+        if number == at:
+            x[:] = torch.linspace(-1, 1, 48).view(8, 6)
+            x[:, 0] = 0
+        yield x
+
+
 def batches(at, rows=8):
     for number in range(6):
         x = torch.ones(rows if number == at else 8, 6) + torch.arange(6) * (number + 1)
@@ -51,6 +84,8 @@ def batches(at, rows=8):
         yield x
 
 late, first, none, five = list(batches(4)), list(batches(0)), list(batches(9)), list(batches(3, 5))
+
+third, noughts = list(zeros(2)), list(zeros(0))
 
 class Shuffled(torch.utils.data.Dataset):
     def __len__(self):
@@ -79,13 +114,15 @@ def findings(
     monkeypatch.chdir(tmp_path)
     Path("late_nets.py").write_text(_FILE)
 
-    def run(net: str, data: str, *options: str) -> tuple[list[str], list[str]]:
+    def run(
+        net: str, data: str, *options: str, of: tuple[str, ...] = ("HK001", "HK003")
+    ) -> tuple[list[str], list[str]]:
         data = f"late_nets.py:{data}"
         ran = cli("check", f"late_nets.py:{net}", "--data", data, "--batches", "all", *options, "-f", "json")
         report = json.loads(ran.out)["reports"][0]
         return (
-            [one["message"] for one in report["rows"] if one["check"] in ("HK001", "HK003")],
-            [item["reason"] for item in report["skipped"] if "HK003" in item["fqn"]],
+            [one["message"] for one in report["rows"] if one["check"] in of],
+            [item["reason"] for item in report["skipped"] if of[-1] in item["fqn"]],
         )
 
     return run
@@ -122,6 +159,27 @@ def test_a_loader_that_shuffles_gives_the_same_batches_again(findings: Any) -> N
 def test_data_that_can_be_read_once_is_not_judged_further(findings: Any) -> None:
     _, [reason] = findings("Correct", "once")
     assert reason == "not judged in eval mode on every batch: only 1 of 6 batches could be read again"
+
+
+FAULTS = {
+    "Centred": ("HK020", "by "),
+    "Draws": ("HK028", "draws random numbers in eval mode"),
+    "Counts": ("HK029", "a second run on the same batch gives a different result"),
+}
+
+
+@pytest.mark.parametrize("net", FAULTS)
+@pytest.mark.parametrize(("data", "number"), [("third", 3), ("noughts", 1), ("none", None)])
+def test_the_first_batch_with_each_fault_is_named(findings: Any, net: str, data: str, number: int | None) -> None:
+    check_id, message = FAULTS[net]
+    found, _ = findings(net, data, of=(check_id,))
+    assert len(found) == (number is not None)
+    assert all(message in one and f" (first in batch {number} of 6)" in one for one in found)
+
+
+@pytest.mark.parametrize("data", ["third", "noughts"])
+def test_a_correct_model_passes_on_every_batch(findings: Any, data: str) -> None:
+    assert findings("Correct", data, of=("HK020", "HK028", "HK029")) == ([], [])
 
 
 class Fails(nn.Module):
