@@ -19,7 +19,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find, mentions, why_unseen
-from hookcli.record.launching.launched import Launched, attended, become
+from hookcli.record.launching.launched import Launched, attended, become, is_lost, made_witness
 from hookcli.record.observe.recording_plan import (
     PROBES,
     RecordingPlan,
@@ -147,15 +147,20 @@ def run(
     starts = _beside(own, files, remarks) if files and (own.live or own.serve) else []
     for remark in remarks if not own.quiet else []:
         say(remark)
-    process, code = attended() if (own.check or judging(plan)) and files else (0, 0)
+    judged = bool((own.check or judging(plan)) and files)
+    witness = made_witness() if judged else ""
+    process, code = attended(witness) if judged else (0, 0)
     if not process:
         for start in starts:
             start()
-        _become(program, files, own, plan, [script, *(arguments or [])], "" if told else moved)
-    reason = _failure(files, process, own.check) if files and not code else ""
-    if reason and not own.quiet:
-        say(f"exit code 1: {reason}")  # the summary may be that of another rank
-    return code or int(bool(reason))
+        _become(program, files, own, plan, [script, *(arguments or [])], "" if told else moved, witness)
+    lost, reason = is_lost(witness), _failure(files, process, own.check) if files and not code else ""
+    failed = code or (1 if reason else 2 * lost)
+    if lost and not reason:
+        reason = "not all could be recorded, and the rest was not judged (a warning above says why)"
+    if reason and not (code or own.quiet):
+        say(f"exit code {failed}: {reason}")  # the summary may be that of another rank
+    return failed
 
 
 def _failure(files: RecordFiles, process: int, checked: bool) -> str:
@@ -210,7 +215,13 @@ def _beside(own: RunOptions, files: RecordFiles, remarks: list[str]) -> list[Cal
 
 
 def _become(
-    program: Program, files: RecordFiles | None, own: RunOptions, plan: RecordingPlan, typed: Sequence[str], meant: str
+    program: Program,
+    files: RecordFiles | None,
+    own: RunOptions,
+    plan: RecordingPlan,
+    typed: Sequence[str],
+    meant: str,
+    witness: str,
 ) -> NoReturn:
     """Replace this process by the program. Raises UsageError if it can't be started."""
     environment: dict[str, str] = dict(os.environ)
@@ -228,6 +239,7 @@ def _become(
             debug=own.debug,
             meant=meant,
             reserved=files.reserved,
+            witness=witness,
         )
         environment = launched.environment()
     try:

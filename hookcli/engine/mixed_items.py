@@ -52,8 +52,7 @@ class MixedItems:
         if not first.fault:
             return first
         if alternates(self._operations, self._states, first.scope):
-            about = "normalises rows and columns in turn, as an assignment by Sinkhorn's algorithm does"
-            return Verdict(f"{first.scope or 'the model'} {about}; {IS_IT_MEANT}")
+            return in_turns(first.scope)
         of_set = [shape for _, shape in mixed if math.prod(shape) > 1 and not has_items(shape, self._size)]
         return beside_set(first, of_set[0]) if of_set else first
 
@@ -107,6 +106,12 @@ def of_output(mixture: Mixture) -> Sequence[Verdict]:
     if mixture.learned and not mixture.wide:
         return [Verdict(f"the output is what layers make of {mixture.by}, over the whole batch; {IS_IT_MEANT}")]
     return [Verdict(f"{mixture.by} takes all items together", fault=True)]
+
+
+def in_turns(scope: str) -> Verdict:
+    """The verdict on a module that alternates."""
+    about = "normalises rows and columns in turn, as an assignment by Sinkhorn's algorithm does"
+    return Verdict(f"{scope or 'the model'} {about}; {IS_IT_MEANT}")
 
 
 def beside_set(verdict: Verdict, shape: Shape) -> Verdict:

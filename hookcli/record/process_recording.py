@@ -130,6 +130,12 @@ class ProcessSink(RecordSink):
         """True in the program and in the first rank, which print a summary; children don't."""
         return self._world.rank == 0 and (self._is_rank or not self._child)
 
+    def left_out(self) -> None:
+        """Tell the process that judges the record: it sees whether its file is still there."""
+        if self._run.witness:
+            with suppress(OSError):
+                Path(self._run.witness).unlink()
+
     def begin_step(self) -> None:
         """See StepSink. Ranks meet in a step, if not before: none of them has ended yet, nor has their store."""
         if not (self._group or self.opened) and self._inherited.size == 1 < joined_world().size:

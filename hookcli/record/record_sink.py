@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from hookcli.record.file.record_lines import (
+    NOT_RECORDED,
     UNSEARCHED,
     End,
     Header,
@@ -161,9 +162,13 @@ class RecordSink:
         if isinstance(error, OSError):
             what = f"can't write {self.path}: {error.strerror}"
         self._failed = True
-        self._notes.append(f"{what}; nothing was recorded from then on")
+        self.left_out()
+        self._notes.append(f"{what}; {NOT_RECORDED[0]}")
         self._say(f"warning: {what}; the program continues without being recorded")
         self._trace(error)
+
+    def left_out(self) -> None:
+        """Is called if something could not be recorded."""
 
     def part_failed(self, line: str, error: Exception) -> None:
         """Warn of a part that is left out from now on. The notes on its model say so, too."""
@@ -187,18 +192,34 @@ class RecordSink:
         self.kept = keep or bool(end.models) or self._failed
         if not self.kept and self._writer is None:
             return end
-        failed = None
-        try:
-            self.open()
-            self._write_others()
-            self.open().write(end)
-        except OSError as problem:
-            failed = problem
+        problem = self.end_with(end)
+        if problem:
+            self.left_out()
         if self._writer is None:
             self.kept = False
         else:
             self.kept = self.kept or not self._writer.remove()
+            if self.kept and not self._writer.in_place:
+                self.left_out()
+                note = f"{self.path} was deleted or replaced while the program ran; {NOT_RECORDED[1]}"
+                end = replace(end, notes=(note, *end.notes))
+                self._say(f"warning: {note}")
             self._writer.close()
-        if failed and self.kept:
-            self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
+        if problem and self.kept:
+            self._say(f"warning: can't write {self.path}: {problem.strerror}; the record has no end")
         return end
+
+    def end_with(self, end: End) -> OSError | None:
+        """Write the last line, on a full disk in the room of the line that did not fit, or in brief."""
+        problem = None
+        for line in (end, end, replace(end, models=(), others={}, compiled={})):
+            try:
+                self.open()
+                self._write_others()
+                self.open().write(line)
+                return None
+            except OSError as error:
+                problem = error
+                if self._writer is None or not self._writer.cut_back():
+                    break
+        return problem

@@ -35,6 +35,10 @@ class Line:
         return {"line": self.kind} | dict(strict(values))
 
 
+NOT_RECORDED = ("nothing was recorded from then on", "nothing of it is left")
+"""The ends of notes on a record that could not be written to its end, or was deleted meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Header(Line):
     """The first line: what was run, and how it was recorded.
@@ -210,6 +214,11 @@ class End(Line):
     program_steps: int = 0
     hookcli_seconds: float = 0.0
     compiled: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the record could not be written to its end."""
+        return any(note.endswith(NOT_RECORDED) for note in self.notes)
 
     @property
     def compilation(self) -> Compilation | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ class RecordWriter:
         self._file: int | None = above_standard(file)
         self._opened = _identity(self._file)
         self._cut = False
+        self._whole = 0
         self._process = os.getpid()
         self._packer = Packer()
         self._lock = threading.RLock()  # a layout's line comes before the steps that refer to it
@@ -69,10 +71,28 @@ class RecordWriter:
         # ASCII: arguments that are not UTF-8 contain surrogates, which JSON can escape and UTF-8 can't encode.
         text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         self._check(self._file)
+        if not self._cut:
+            self._whole = os.fstat(self._file).st_size
         rest = memoryview(b"\n" + text if self._cut else text)
         while rest:  # one write takes all, unless the disk is full; then the next one raises
             rest = rest[os.write(self._file, rest) :]
             self._cut = bool(rest)
+
+    def cut_back(self) -> bool:
+        """Drop a line that was cut off, whose room a shorter one may take. Returns whether the file is still open."""
+        if self._file is not None and self._cut and os.getpid() == self._process:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._whole)
+                self._cut = False
+        return self._file is not None
+
+    @property
+    def in_place(self) -> bool:
+        """False if the file was deleted or replaced: its path leads to another, or to none."""
+        with suppress(OSError):
+            found = self.path.stat()
+            return not stat.S_ISREG(found.st_mode) or _inode(found) == self._opened
+        return False
 
     def close(self) -> None:
         """Close the file, unless the program has; later lines are dropped."""

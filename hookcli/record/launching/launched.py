@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -30,7 +31,8 @@ class Launched:
     options of hookcli among `argv` were moved before it, "" if there are none; `plan` the settings of a RecordingPlan;
     `began` the start by `perf_counter`. `python` and `package` say where hookcli is: in which Python (its prefix and
     version), and in which file. `launch` names the program, or the ranks of one launcher, that a process belongs to,
-    and `joined_by` is the id of the process that the launch began with; both are set once torch is imported.
+    and `joined_by` is the id of the process that the launch began with; both are set once torch is imported. `witness`
+    is a file that any process of the program deletes if it can't record, which needs no room on a disk; "" for none.
     """
 
     process: int  # the first field: see `_end` in sitecustomize.py
@@ -49,6 +51,7 @@ class Launched:
     launch: str = ""
     joined_by: int = 0
     reserved: bool = False
+    witness: str = ""
 
     @property
     def is_child(self) -> bool:
@@ -97,7 +100,25 @@ class Launched:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(self))}
 
 
-def attended() -> tuple[int, int]:
+def made_witness() -> str:
+    """Make a file for `Launched.witness`; returns its path, or "" if none can be made."""
+    with suppress(OSError):
+        file, path = tempfile.mkstemp(prefix="hookcli-")
+        os.close(file)
+        return path
+    return ""
+
+
+def is_lost(witness: str) -> bool:
+    """Delete the witness. Returns True if a process of the program has deleted it before."""
+    with suppress(OSError):
+        if witness:
+            Path(witness).unlink()
+        return False
+    return True
+
+
+def attended(witness: str = "") -> tuple[int, int]:
     """Fork. Returns zeros in the child, which becomes the program; in this process its id and exit code, at its end.
 
     Signals reach the program as if this process were not there, and end this process as they end the program.
@@ -114,6 +135,7 @@ def attended() -> tuple[int, int]:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     code = os.waitstatus_to_exitcode(ended[1])
     if code < 0:
+        is_lost(witness)
         with suppress(OSError):  # SIGKILL needs none
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

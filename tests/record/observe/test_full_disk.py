@@ -32,6 +32,8 @@ print("trained", step + 1)
 """
 
 
+HEALTHY = SCRIPT.replace("ones(2, 4)).sum()", "randn(8, 4)).square().mean()").replace("lr=0.1", "lr=0.01")
+
 LIMITED = """
 import resource, sys
 from hookcli.__main__ import entry
@@ -41,10 +43,12 @@ entry()
 """
 
 
-def run(folder: Path, size: int = resource.RLIM_INFINITY) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, size: int = resource.RLIM_INFINITY, *options: str, script: str = SCRIPT
+) -> subprocess.CompletedProcess[str]:
     """The script, where no file grows beyond this size."""
-    (folder / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-c", LIMITED, str(size), "run", "--every", "1", "-o", "r.jsonl", "train.py"]
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-c", LIMITED, str(size), "run", *options, "--every", "1", "-o", "r.jsonl", "train.py"]
     return forks.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -94,3 +98,49 @@ def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
     end = record.end
     assert end is not None and "No space left on device" in end.notes[0]
     assert (end.program_steps, end.models[0]["steps"], end.models[0]["recorded_steps"]) == (STEPS, STEPS, 2)
+
+
+@pytest.mark.parametrize("steps", [0, 2, 4])
+@pytest.mark.parametrize("room", [0, 100, 900])
+def test_a_checked_run_that_could_not_all_be_recorded_does_not_pass(tmp_path: Path, steps: int, room: int) -> None:
+    whole = run(tmp_path, resource.RLIM_INFINITY, "--check", script=HEALTHY)
+    assert whole.returncode == 0 and "checks passed" in whole.stderr, whole.stderr
+    lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if b'"line":"step"' in line]
+    ran = run(tmp_path, sum(map(len, lines[: ends[steps]])) + room, "--check", script=HEALTHY)
+    assert (ran.returncode, ran.stdout) == (2, f"trained {STEPS}\n")
+    assert "checks passed" not in ran.stderr and "; the program continues without being recorded" in ran.stderr
+    assert ran.stderr.splitlines()[-1].startswith("hookcli: exit code 2: not all could be recorded")
+    record = read_record(tmp_path / "r.jsonl")
+    assert [place.step for place in record.entries] == list(range(steps)) and not record.damaged
+    assert record.end is None or record.end.program_steps == STEPS
+
+
+ENDINGS = {  # what the script does after its third step and at its end: the exit code
+    ("model[0].weight.data.fill_(float('nan'))", ""): 1,
+    ("pathlib.Path('r.jsonl').unlink()", ""): 2,
+    ("pathlib.Path('r.jsonl').rename('other.jsonl')", ""): 2,
+    ("pathlib.Path('r.jsonl').unlink()", "sys.exit(3)"): 3,
+    ("pathlib.Path('other.txt').touch()", ""): 0,
+}
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_a_record_that_is_gone_does_not_pass_and_a_fault_in_it_counts_more(
+    tmp_path: Path, case: tuple[str, str]
+) -> None:
+    then, last = case
+    script = HEALTHY.replace("    optimizer.step()", f"    optimizer.step()\n    if step == 2:\n        {then}")
+    ran = run(tmp_path, resource.RLIM_INFINITY, "--check", script=f"import pathlib, sys\n{script}{last}\n")
+    assert ran.returncode == ENDINGS[case], ran.stderr
+    assert ("was deleted or replaced while the program ran" in ran.stderr) == ("r.jsonl" in then)
+    assert ("checks passed" in ran.stderr) == (ran.returncode == 0)
+
+
+def test_no_witness_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    script = f"import os, signal\n{HEALTHY}os.kill(os.getpid(), signal.SIGKILL)\n"
+    assert run(tmp_path, resource.RLIM_INFINITY, "--check", script=script).returncode == -9
+    assert run(tmp_path, resource.RLIM_INFINITY, "--check", script=HEALTHY).returncode == 0
+    assert not list((tmp_path / "tmp").glob("hookcli-*"))

@@ -147,6 +147,8 @@ class _Summary:
         verdicts += verdict_on(self.end, self.header.name, self.record) if self.checked else []
         verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
         verdicts = [with_advice(r, lambda text: text.replace("SCRIPT", self._script or "SCRIPT")) for r in verdicts]
+        if self.end.is_cut and not fails(verdicts, WARNING):
+            return ["No check found a fault in the recorded steps; those after them were not judged"] * bool(verdicts)
         return [self._rendered(verdicts)] if verdicts else []
 
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
