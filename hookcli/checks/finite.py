@@ -10,7 +10,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check
 from hookcli.checks.doubt import ReadsHarm, may_be_meant
-from hookcli.checks.measurements import EvalOutputs, ReadsInventory, ReadsLosses
+from hookcli.checks.measurements import EvalOutputs, HiddenValues, ReadsInventory, ReadsLosses
 from hookcli.checks.search import find_where
 from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row, Skipped
@@ -23,6 +23,8 @@ from hookcli.table.training import LEAST, TrainingCourse
 
 class _ReadsForwards(ReadsHarm, ReadsInventory, Protocol):
     eval_outputs: EvalOutputs | None
+    hidden: HiddenValues | None
+    grads: Report | None
 
 
 class _ReadsWhatFollows(ReadsInventory, Protocol):
@@ -108,7 +110,8 @@ class ActivationNotFinite(_NotFinite):
 
     In eval mode the model's output is judged for every batch, with gradients and without, and in objects such as
     distributions their attributes. There PyTorch's attention takes a fused path: a query that sees no key gives NaN,
-    and zeros elsewhere.
+    and zeros elsewhere. Values that torch.where or nan_to_num keep from the output are a warning if a gradient through
+    them is not finite, else a remark; of several batches the first is looked at.
     """
 
     id = "HK003"
@@ -119,7 +122,7 @@ class ActivationNotFinite(_NotFinite):
     follows = ("HK002", "HK005", "HK015")
     look = "activations"
     needs = ("activations", "inventory")
-    takes = ("eval_outputs",)
+    takes = ("eval_outputs", "hidden")
 
     def judge(self, measured: _ReadsForwards) -> Iterator[Finding | Skipped]:
         findings = [*self._of_run(measured.activations.rows, measured.inventory.rows)]
@@ -128,7 +131,22 @@ class ActivationNotFinite(_NotFinite):
             findings = [replace(one, message=f"{one.message}; {_UNSEEN}") for one in doubted]
         yield from findings
         if measured.eval_outputs and not findings:
-            yield from self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))
+            in_eval = [*self._in_eval(measured.eval_outputs, measured.inventory.meta.get("batches", 1))]
+            shown = measured.eval_outputs.activations or any(
+                map(is_lost, measured.grads.rows if measured.grads else ())
+            )
+            yield from in_eval if shown or not measured.hidden else (*in_eval, *self._hidden(measured.hidden))
+
+    def _hidden(self, hidden: HiddenValues) -> Iterator[Finding]:
+        """A warning of values that the output in eval mode hides, and its gradient does not; else a remark."""
+        bad = [row for row in hidden.activations if is_lost(row) and (hidden.gradient or (row.stats and row.stats.nan))]
+        for finding in self.of_rows(bad[:1], "values of its output"):
+            spoils = f", but not from the gradient of {hidden.gradient}, which is not finite in {IN_EVAL[3:]}"
+            message = (
+                f"{IN_EVAL}: {finding.message}; they are kept from the model's output{spoils * bool(hidden.gradient)}"
+            )
+            severity = WARNING if hidden.gradient else INFO
+            yield replace(finding, message=message, severity=severity, hint=_HIDDEN, remedy=_HIDDEN)
 
     def _in_eval(self, evaluated: EvalOutputs, batches: int) -> Iterator[Finding | Skipped]:
         how = f"{IN_EVAL} {'with' if evaluated.with_alone else 'without'} gradients"
@@ -161,6 +179,7 @@ class ActivationNotFinite(_NotFinite):
 
 _UNSEEN = "whether that is meant could not be seen"
 _LOOK_AGAIN = "record another step of this model (--every), or give --ops: either shows which operator made them"
+_HIDDEN = "replace what would give NaN before the function that makes it: torch.where after it does not stop gradients"
 _SEE_A_KEY = "let every query see a key, for example by unmasking one key of items that are all padding"
 
 

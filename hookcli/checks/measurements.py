@@ -102,6 +102,17 @@ class EvalOutputs:
     unseen: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenValues:
+    """Operators and modules of a pass with gradients in eval mode, if values there are not finite that the output does
+    not show: the rows of what they return, and the first parameter whose `gradient` is not finite, "" for none.
+    """
+
+    activations: Sequence[Row] = ()
+    inventory: Sequence[Row] = ()
+    gradient: str = ""
+
+
 @dataclass(frozen=True)
 class Measurements:
     """Everything that was measured of one model, for checks to read.
@@ -131,6 +142,7 @@ class Measurements:
     again: Sequence[Report] | None = None
     evaluation: Evaluation | None = None
     eval_outputs: EvalOutputs | None = None
+    hidden: HiddenValues | None = None
     companions: Comparison | None = None
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None

@@ -145,7 +145,8 @@ def examine(
     inventory = measured.inventory
     sources = _sources(inventory.rows if inventory else ())
     sources |= {one.fqn: one.source for one in (measured.crash, measured.eval_crash) if one and one.source}
-    in_eval = {**sources, **_sources(measured.eval_outputs.inventory if measured.eval_outputs else ())}
+    runs = [one for one in (measured.eval_outputs, measured.hidden) if one]
+    in_eval = sources | _sources([row for one in runs for row in one.inventory])
     by_finding = [in_eval if one.message.startswith(IN_EVAL) else sources for one in judgement.findings]
     located = [_located(one, run.model, its) for one, its in zip(judgement.findings, by_finding, strict=True)]
     judgement = replace(judgement, findings=located)

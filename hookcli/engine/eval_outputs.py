@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from torch import nn
 
-from hookcli.checks.measurements import EvalOutputs
+from hookcli.checks.measurements import EvalOutputs, HiddenValues
 from hookcli.engine.capture import capture
-from hookcli.engine.eval_mode import Arguments, EvalRuns, eval_runs, in_eval
+from hookcli.engine.eval_mode import Arguments, EvalRuns, eval_runs, in_eval, warnings_left_out
 from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output
 from hookcli.engine.preserve import preserved_with_attributes
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError
 from hookcli.probes.activations import ActivationsProbe
+from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.table import Row
 from hookcli.table.marks import MEANT, is_lost
@@ -43,6 +44,19 @@ def judged_outputs(
             found = found if number is None else replace(found, activations=rows)
             return replace(found, gradients=runs.gradients, with_alone=one.gradients and not runs.gradients)
     return EvalOutputs(gradients=runs.gradients, unseen=not (runs.outputs[0] or runs.hidden[0]))
+
+
+def hidden_values(model: nn.Module, inputs: Arguments) -> HiddenValues:
+    """Values that are not finite on the way to an output that is, if modules return them or a gradient shows them."""
+    step, call = Step(otherwise="randn"), Call(*inputs)
+    with suppress(ModelError), preserved_with_attributes(model, inputs), in_eval(model), warnings_left_out():
+        activations, grads = capture(model, call, probes=[ActivationsProbe(), GradsProbe()], step=step)
+        gradient = next((row.fqn for row in grads.rows if is_lost(row)), "")
+        if any(map(is_lost, activations.rows)) or gradient:
+            probes = [InventoryProbe(backward=False), ActivationsProbe()]
+            inventory, activations = capture(model, call, probes=probes, step=Step(gradients=True), ops="functions")
+            return HiddenValues(activations.rows, inventory.rows, gradient)
+    return HiddenValues()
 
 
 def _traced(model: nn.Module, inputs: Arguments, runs: EvalRuns, ops: str | None) -> EvalOutputs:

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from hookcli.checks.measurements import Comparison, EvalOutputs, Evaluation
+from hookcli.checks.measurements import Comparison, EvalOutputs, Evaluation, HiddenValues
 from hookcli.engine.eval_mode import Arguments, EvalRuns, in_eval, run_in_eval
-from hookcli.engine.eval_outputs import judged_outputs
+from hookcli.engine.eval_outputs import hidden_values, judged_outputs
 from hookcli.engine.mixing import captured, first_apart, mixing
 from hookcli.engine.outputs import common, comparable, largest_difference, with_others
 from hookcli.errors import ModelError
@@ -32,7 +32,7 @@ _STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
 
 
-Measured = Evaluation | EvalOutputs | Comparison | str
+Measured = Evaluation | EvalOutputs | HiddenValues | Comparison | str
 Fails = Callable[[str, Measured], bool]
 """Tells whether a check finds a fault in what was measured, by its name."""
 _EACH = ("companions", "evaluation", "eval_outputs")
@@ -47,11 +47,11 @@ def evaluate(
     ops: str | None = None,
     total: str | None = None,
 ) -> dict[str, Measured]:
-    """Measure `evaluation`, `eval_outputs`, `companions` and `halves` (checks/measurements.py) as far as wanted; a text
-    says why one can't be.
+    """Measure `evaluation`, `eval_outputs`, `hidden`, `companions` and `halves` (checks/measurements.py), as far as
+    wanted; a text says why one can't be.
 
-    Of several batches, `total` if it is known, and else "", each is measured until one `fails`; `halves` of the first
-    alone. Raises ModelError if the model fails on a batch in eval mode.
+    Of several batches, `total` if it is known, and else "", each is measured until one `fails`; `halves` and `hidden`
+    of the first alone. Raises ModelError if the model fails on a batch in eval mode.
     """
     results: dict[str, Measured] = {}
     waiting, number = set(wanted), 0
@@ -118,6 +118,8 @@ class EvalOfBatch:
             measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
         if "eval_outputs" in wanted:
             measured["eval_outputs"] = judged_outputs(model, inputs, runs, self._ops, self._number)
+        if "hidden" in wanted:
+            measured["hidden"] = hidden_values(model, inputs)
         if "evaluation" in wanted:
             measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
         return measured

@@ -38,7 +38,7 @@ LAYOUT = ("shapes", *(one.name for one in capabilities() if one.view))
 """The probes that need no values, in a run of their own: on the meta device if the model can run there."""
 Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
-_IN_EVAL = ("evaluation", "eval_outputs", "companions", "halves")
+_IN_EVAL = ("evaluation", "eval_outputs", "hidden", "companions", "halves")
 _FULL = {"activations", "grads"}
 _MEASURES = {one.name: one.measures for one in capabilities() if one.measures}
 
@@ -203,7 +203,7 @@ class Examiner:
         """The measurements in eval mode. A model that fails only there is still judged by the others."""
         measured: dict[str, object] = {}
         self._stage(" in eval mode")
-        wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
+        wanted = self.wanted_in_eval()
         try:
             data = self.run.data if self.run.data and self.run.data.several else None
             batches = (arguments(batch.inputs) for batch in data.each()) if data else [arguments(self.run.inputs)]
@@ -220,6 +220,11 @@ class Examiner:
             self.error = error
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
         return measured
+
+    def wanted_in_eval(self) -> list[str]:
+        """What is to be measured in eval mode; gradients there only of a model that trains in another."""
+        differentiated = self.backward and self.model.training
+        return [n for n in _IN_EVAL if n in self.needs and self.values and (differentiated or n != "hidden")]
 
     def _fails(self, name: str, result: object) -> bool:
         """True if a check finds a fault in what was measured on one batch in eval mode."""
