@@ -14,7 +14,7 @@ from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output
 from hookcli.engine.preserve import preserved_with_attributes
 from hookcli.engine.step import Step
-from hookcli.errors import ModelError
+from hookcli.errors import ModelError, NoGradientsError, NoLossError
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
@@ -46,10 +46,13 @@ def judged_outputs(
     return EvalOutputs(gradients=runs.gradients, unseen=not (runs.outputs[0] or runs.hidden[0]))
 
 
+_FAILS = (ModelError, NoLossError, NoGradientsError)  # nobody need be able to differentiate the model
+
+
 def hidden_values(model: nn.Module, inputs: Arguments) -> HiddenValues:
     """Values that are not finite on the way to an output that is, if modules return them or a gradient shows them."""
     step, call = Step(otherwise="randn"), Call(*inputs)
-    with suppress(ModelError), preserved_with_attributes(model, inputs), in_eval(model), warnings_left_out():
+    with suppress(*_FAILS), preserved_with_attributes(model, inputs), in_eval(model), warnings_left_out():
         activations, grads = capture(model, call, probes=[ActivationsProbe(), GradsProbe()], step=step)
         gradient = next((row.fqn for row in grads.rows if is_lost(row)), "")
         if any(map(is_lost, activations.rows)) or gradient:

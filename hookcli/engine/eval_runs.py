@@ -15,6 +15,7 @@ from hookcli.engine.eval_mode import Arguments, EvalRuns, in_eval, run_in_eval
 from hookcli.engine.eval_outputs import hidden_values, judged_outputs
 from hookcli.engine.mixing import captured, first_apart, mixing
 from hookcli.engine.outputs import common, comparable, largest_difference, with_others
+from hookcli.engine.preserve import preserved_with_attributes
 from hookcli.errors import ModelError
 from hookcli.probes.repeated_runs import (
     FirstItemProbe,
@@ -129,7 +130,8 @@ class EvalOfBatch:
         first = self._beside_others(size, 0)
         if self._number not in (None, 1) or not isinstance(first, Comparison) or first.value:
             return first
-        last = self._beside_others(size, -1)
+        with preserved_with_attributes(self._model, self._inputs):
+            last = self._beside_others(size, -1)
         return last if isinstance(last, Comparison) and last.value else first
 
     def _beside_others(self, size: int, item: int) -> Comparison | str:

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.tensor_origins import memory_of
 from hookcli.table import Row
 from hookcli.table.marks import MASK, MEANT, UNKNOWN, WRITTEN, is_lost
@@ -56,11 +58,15 @@ class MaskedScores:
         self._remarks: dict[Place, str] = {}
         self._lost: set[Place] = set()
         self.computed: set[Place] = set()
-        """Where a module itself made infinities, as by a logarithm, as far as nodes tell."""
+        """Where a module itself makes infinities: by a logarithm, as far as nodes tell, or by products with weights."""
 
     def see_module(self, event: HookEvent, surely_finite: Callable[[str], bool]) -> None:
         """Note the tensors with infinities that a module returned, where no operators are watched."""
+        multiplies = event.module is not None and multiplies_by_weights(event.module)
         for path, x in tree.leaves(event.output):
+            if multiplies:
+                self.computed.add((event.fqn, event.call, path))
+                continue
             node = tree.base(x).grad_fn  # to ask a view itself may make a node
             origin, place = _origin(node), (event.fqn, event.call, path)
             if origin == _COMPUTED:
@@ -212,6 +218,12 @@ def _origin(node: Node | None) -> str:
             return UNKNOWN
         node = inputs[0]
     return UNKNOWN
+
+
+def multiplies_by_weights(module: nn.Module) -> bool:
+    """True for a layer of PyTorch's with a matrix of weights, whose infinities are an overflow: nothing writes any."""
+    weights = any(x.dim() > 1 for x in module.parameters(recurse=False) if not is_lazy(x))
+    return weights and is_whole(module) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag))
 
 
 def _is_mask(x: Tensor) -> bool:
