@@ -69,11 +69,12 @@ class StillWeights(Check):
     over nine steps or more, with a gradient that was more than rounding, at half of the highest learning rate or above;
     not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
     all of these steps is reported, too; as a warning, one that fell to 0 and stayed there for nine steps or more, and
-    for more than a tenth of all. One of 0 for some parameters alone is taken for a way to freeze them. Also reported
-    are gradients that the program cleared, in all of these steps, between backward and the optimizer's step, and an
-    optimizer that has made no step when the program ends, after five backward passes or more. Where another optimizer
-    of the program steps, that is a warning: this one may be meant to begin later. A GradScaler that has skipped each of
-    nine recorded steps or more is reported, too: as a warning if the model was trained before.
+    for more than a tenth of all, of one optimizer or all. One of 0 for some parameters of an optimizer is taken for a
+    way to freeze them. Also reported are gradients that the program cleared, in all of these steps, between backward
+    and the optimizer's step, and an optimizer that has made no step when the program ends, after five backward passes
+    or more. Where another optimizer of the program steps, that is a warning: this one may be meant to begin later. A
+    GradScaler that has skipped each of nine recorded steps or more is reported, too: as a warning if the model was
+    trained before.
     """
 
     id = "HK054"
@@ -103,9 +104,11 @@ class StillWeights(Check):
         for _, message, remedy, trained in filter(itemgetter(0), of_all):
             finding = self.finding("", message if trained else f"{message}: nothing was trained")
             yield replace(finding, severity=WARNING if trained else ERROR, remedy=remedy, hint=remedy)
-        if course.has_fallen:
-            nothing = f"the last {course.fallen:,} recorded steps trained nothing"
-            found = self.finding("", f"the learning rate is 0 since step {course.fell_at:,}: {nothing}", course.fallen)
+        for optimizer, one in course.fallen().items():
+            owner, listed = _place(one.names) if optimizer else ("", "")
+            of, its = (f" of {optimizer}, which has {listed},", " of its") if optimizer else ("", "")
+            nothing = f"the last {one.fallen:,}{its} recorded steps trained nothing"
+            found = self.finding(owner, f"the learning rate{of} is 0 since step {one.fell_at:,}: {nothing}", one.fallen)
             yield replace(found, severity=WARNING, remedy=_RATE, hint=_RATE)
         for optimizer, names in course.waiting().items():
             owner, listed = _place(names)

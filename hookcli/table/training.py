@@ -31,7 +31,8 @@ class ParameterFacts:
 
     `reached`: a backward pass left a gradient in it. `held`: an optimizer has it. `rate` is the learning rate with
     which one stepped it, None if none did or that is unknown. `copied`: its optimizer keeps a copy in more bits.
-    `waits`: the name of an optimizer that has it and has made no step yet; "" if one has.
+    `waits`: the name of an optimizer that has it and has made no step yet; "" if one has. `optimizer`: the name of the
+    one that has it, with a number if it is not the first of its name.
     """
 
     fqn: str
@@ -40,6 +41,7 @@ class ParameterFacts:
     rate: float | None = None
     copied: bool = False
     waits: str = ""
+    optimizer: str = ""
 
 
 @dataclass(slots=True)
@@ -115,6 +117,32 @@ class ParameterCourse:
 
 
 @dataclass(slots=True)
+class RateCourse:
+    """The learning rates of an optimizer over the recorded steps that it made.
+
+    `fallen` is the number of the last steps in which all were 0, though gradients arrived, `fell_at` the first of
+    these; 0 if they always were. `names` are the parameters of the last step.
+    """
+
+    stepped: int = 0
+    resting: int = 0
+    fallen: int = 0
+    fell_at: int = 0
+    names: Sequence[str] = ()
+
+    def add(self, step: int, rates: Mapping[str, float | None], *, trains: bool) -> None:
+        """Take a step in which each parameter had one of these rates. `trains`: some moved, or none got a gradient."""
+        self.stepped += 1
+        rests = all(rate == 0 for rate in rates.values())
+        self.resting += rests
+        fallen = rests and self.resting < self.stepped and not trains
+        if fallen and not self.fallen:
+            self.fell_at = step
+        self.fallen = self.fallen + 1 if fallen else 0
+        self.names = list(rates)
+
+
+@dataclass(slots=True)
 class TrainingCourse:
     """The recorded steps of one model's training, as far as their gradients are known."""
 
@@ -129,12 +157,8 @@ class TrainingCourse:
     parameters: dict[str, ParameterCourse] = field(default_factory=dict)
     zero: int = 0
     """The number of steps in which every gradient was zero."""
-    resting: int = 0
-    """The number of steps that optimizers made with a learning rate of 0 alone."""
-    fallen: int = 0
-    """The number of the last steps in which the learning rate was 0, though gradients arrived; 0 if it always was."""
-    fell_at: int = 0
-    """The first of these steps."""
+    rates: dict[str, RateCourse] = field(default_factory=dict)
+    """The learning rates of each optimizer; "" for all together."""
     cleared: int = 0
     """The number of steps that optimizers made after the program had cleared every gradient."""
     stepped: int = 0
@@ -215,37 +239,39 @@ class TrainingCourse:
         changes = {row.fqn: row["update"] for row in updates}
         material = _material(grads)
         self.zero += _all_zero(grads)
-        rates = []
-        arrived = False
+        rates: dict[str, dict[str, float | None]] = {}
+        arrived = set[str]()
         for fact in facts:
             course = self.parameters.setdefault(fact.fqn, ParameterCourse())
             course.take(fact)
             if fact.fqn not in changes:
                 continue
-            rates.append(fact.rate)
-            arrived = arrived or fact.reached
+            for optimizer in ("", fact.optimizer):
+                rates.setdefault(optimizer, {})[fact.fqn] = fact.rate
+            arrived |= {fact.fqn} if fact.reached else set()
             course.moved = course.moved or changes[fact.fqn] != 0
             if fact.fqn in material and fact.rate != 0:
                 course.push(step, fact.rate, grads[fact.fqn]["l2"])
         if rates:
-            self._note_rates(step, rates, trains=not arrived or any(changes.values()))
+            self._note_rates(step, rates, arrived, changes)
         if self._first is not None:
             self.span = step + 1 - self._first
-        self.cleared += arrived and not grads and not any(changes.values())
+        self.cleared += bool(arrived) and not grads and not any(changes.values())
 
-    def _note_rates(self, step: int, rates: Sequence[float | None], *, trains: bool) -> None:
-        """Count a step that optimizers made, each parameter at one of these learning rates. `trains`: some moved, or
-        none got a gradient.
-        """
+    def _note_rates(
+        self,
+        step: int,
+        rates: Mapping[str, Mapping[str, float | None]],
+        arrived: set[str],
+        changes: Mapping[str, float],
+    ) -> None:
+        """Take the learning rates of a step, by optimizer and parameter. A gradient `arrived` in some of these."""
         self.stepped += 1
         if self._first is None:
             self._first = step
-        rests = all(rate == 0 for rate in rates)
-        self.resting += rests
-        fallen = rests and self.resting < self.stepped and not trains
-        if fallen and not self.fallen:
-            self.fell_at = step
-        self.fallen = self.fallen + 1 if fallen else 0
+        for optimizer, its in rates.items():
+            trains = not arrived & its.keys() or any(changes[fqn] for fqn in its)
+            self.rates.setdefault(optimizer, RateCourse()).add(step, its, trains=trains)
 
     def still(self) -> dict[str, ParameterCourse]:
         """The parameters that optimizers never moved, though they were to."""
@@ -316,17 +342,20 @@ class TrainingCourse:
         """True if some parameter has moved."""
         return any(course.moved for course in self.parameters.values())
 
-    @property
-    def has_fallen(self) -> bool:
-        """True if the learning rate has fallen to 0 and stayed there, for more than the end of a schedule."""
+    def fallen(self) -> dict[str, RateCourse]:
+        """The optimizers whose learning rate has fallen to 0 and stayed there, for more than the end of a schedule.
+
+        "" alone if that holds for all together.
+        """
         steps = self._row[0] + 1
-        since = steps - self.fell_at
-        return self.fallen >= LEAST_RESTING and since >= SPAN and since > _END * steps
+        since = {name: steps - one.fell_at for name, one in self.rates.items() if one.fallen >= LEAST_RESTING}
+        found = {name: self.rates[name] for name, n in since.items() if n >= SPAN and n > _END * steps}
+        return {"": found[""]} if "" in found else found
 
     @property
     def rests(self) -> bool:
         """True if the learning rate was 0 in every step that an optimizer made."""
-        return self.stepped >= LEAST and self.resting == self.stepped
+        return self.stepped >= LEAST and self.rates[""].resting == self.stepped
 
 
 def _is_finite(row: Row) -> bool:

@@ -172,7 +172,7 @@ class ParameterRows:
         for optimizer in optimizers:
             if optimizer not in waiting:
                 waits |= dict.fromkeys(parameter_ids(optimizer), "")
-        facts = []
+        facts, of = [], optimizers_of(optimizers)
         for fqn, p in self._matching():
             if not p.requires_grad:
                 continue
@@ -181,9 +181,8 @@ class ParameterRows:
             rests = update is not None and update["update"] == 0
             copied = rests and any(_keeps_more_bits(optimizer, p) for optimizer in optimizers)
             known_rate = rate if isinstance(rate, float) else None
-            facts.append(
-                ParameterFacts(name, fqn in self._reached, id(p) in held, known_rate, copied, waits.get(id(p), ""))
-            )
+            reached, waited = fqn in self._reached, waits.get(id(p), "")
+            facts.append(ParameterFacts(name, reached, id(p) in held, known_rate, copied, waited, of.get(id(p), "")))
         return facts
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
@@ -331,3 +330,13 @@ def _plain(setting: object) -> object:
     if isinstance(setting, Tensor):
         return float(setting) if setting.numel() == 1 else None
     return float(setting) if isinstance(setting, (int, float)) else None
+
+
+def optimizers_of(optimizers: Sequence[Optimizer]) -> dict[int, str]:
+    """The name of the optimizer that has each parameter, by id, with a number if it is not the first of its name."""
+    names = [type(optimizer).__name__ for optimizer in optimizers]
+    found: dict[int, str] = {}
+    for number, optimizer in enumerate(optimizers):
+        same = names[:number].count(names[number])
+        found |= dict.fromkeys(parameter_ids(optimizer), f"{names[number]} #{same + 1}" if same else names[number])
+    return found

@@ -102,3 +102,54 @@ def test_the_last_tenth_of_a_long_training_may_rest() -> None:
 
 def test_an_optimizer_that_moves_weights_at_a_rate_of_zero_is_not_accused() -> None:
     assert not found(follow(lambda step: float(step < 12)), kind=OwnRate)
+
+
+def of_several(rates: dict[str, Callable[[int], float]], number: int = 40, same: bool = False) -> list[Finding]:
+    """HK054 on a training in which each layer has an optimizer of its own, with such a rate in each step."""
+
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+        kinds = [torch.optim.SGD, torch.optim.SGD if same else torch.optim.Adam]
+        optimizers = [kind(model[at].parameters(), lr=0.01) for kind, at in zip(kinds, (0, 2), strict=True)]
+        schedulers = [schedules.LambdaLR(one, rates[at]) for one, at in zip(optimizers, "02", strict=True)]
+        for _ in range(number):
+            model(torch.randn(16, 8)).square().mean().backward()
+            for one in (*optimizers, *schedulers):
+                one.step()
+            model.zero_grad()
+        return model
+
+    reports = observed(program, check=True).of()[-1].reports
+    return [one for report in reports for one in report.findings if one.check == "HK054"]
+
+
+def stays(step: int) -> float:
+    return 1.0
+
+
+def falls(step: int) -> float:
+    return float(step < 12)
+
+
+@pytest.mark.parametrize(
+    ("rates", "same", "place", "name"),
+    [
+        ({"0": falls, "2": stays}, False, "0", "SGD"),
+        ({"0": stays, "2": falls}, False, "2", "Adam"),
+        ({"0": stays, "2": falls}, True, "2", "SGD #2"),
+    ],
+)
+def test_the_optimizer_whose_rate_falls_to_zero_is_named(rates: Any, same: bool, place: str, name: str) -> None:
+    (finding,) = of_several(rates, same=same)
+    said = f"the learning rate of {name}, which has weight, bias, is 0 since step 12: "
+    assert (finding.fqn, finding.severity) == (place, "warning") and finding.message.startswith(said), finding.message
+
+
+def test_a_rate_that_falls_for_all_optimizers_is_said_once() -> None:
+    (finding,) = of_several({"0": falls, "2": falls})
+    assert finding.message.startswith("the learning rate is 0 since step 12: ")
+
+
+@pytest.mark.parametrize("other", [stays, lambda step: 0.0, lambda step: float(step >= 12), lambda step: 1 - step / 40])
+def test_several_rates_that_are_meant_are_not_accused(other: Callable[[int], float]) -> None:
+    assert of_several({"0": stays, "2": other}) == []
