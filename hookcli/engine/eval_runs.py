@@ -144,7 +144,7 @@ class EvalOfBatch:
         pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
         if not pairs:
             return "no output has the batch in dimension 0"
-        value = largest_difference([_single_items(a, b, size, item) for a, b in pairs])
+        value = largest_difference([of_one_item(a, b, size, item) for a, b in pairs])
         if not self._fails("companions", Comparison(value)):
             return Comparison(value)
         found = mixing(self._model, (self._inputs, others), size, self._runs.changed, value, item)
@@ -214,7 +214,7 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
         return tuple(str(row.fqn) for row in captured(model, inputs, probe)) or ("",)
 
 
-def _single_items(a: Tensor, b: Tensor, size: int, item: int) -> tuple[Tensor, Tensor]:
+def of_one_item(a: Tensor, b: Tensor, size: int, item: int) -> tuple[Tensor, Tensor]:
     """The item of two outputs, along the dimension of that size where they differ least."""
     if a.shape != b.shape:
         return common(a[item][None], b[item][None])

@@ -40,7 +40,7 @@ class MixedItems:
         self._positions = deep[0][1] if deep else 0
         self._mixtures: list[Mixture] = []
         for one, state in zip(operations, states, strict=False):
-            self._mixtures.append(self._mixture(one) if state == MIXED else Mixture())
+            self._mixtures.append(self.mixture_of(one) if state == MIXED else Mixture())
 
     def verdict(self, outputs: Sequence[tuple[int, Shape]]) -> Verdict:
         """Why the items of these outputs are mixed: the first fault, or else the first that may be meant."""
@@ -56,7 +56,7 @@ class MixedItems:
         of_set = [shape for _, shape in mixed if math.prod(shape) > 1 and not has_items(shape, self._size)]
         return beside_set(first, of_set[0]) if of_set else first
 
-    def _mixture(self, one: Operation) -> Mixture:
+    def mixture_of(self, one: Operation) -> Mixture:
         taken: dict[str, list[tuple[int, Shape]]] = {SAME: [], CLEAN: [], MIXED: []}
         operands = zip(one.operands, one.given, strict=True)
         for n, shape in islice(operands, 1) if one.name in _SHAPE_ONLY else operands:

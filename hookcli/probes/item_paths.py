@@ -114,7 +114,7 @@ class ItemPathsProbe(StatsProbe):
             note = self._origins.written if id(x) in known else self._origins.made
             note(x, number)
             values = describe(event, "") | {"step": number, "output": output}
-            x = _weighted(x.detach())
+            x = weighted(x.detach())
             self.take(values | {"part": None}, x)
             for dim in range(x.dim() if tree.is_dense(x) else 0):
                 if length := first_part(tuple(x.shape), dim, self._batch):
@@ -131,7 +131,7 @@ def _shapes(tensors: Iterable[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(x.shape) for x in tensors)
 
 
-def _weighted(x: Tensor) -> Tensor:
+def weighted(x: Tensor) -> Tensor:
     """The tensor times other weights for each element: statistics of normalized values are alike without."""
     if not tree.is_plain(x) or not x.numel():
         return x
