@@ -132,9 +132,11 @@ def _shapes(tensors: Iterable[Tensor]) -> tuple[Shape, ...]:
 
 
 def weighted(x: Tensor) -> Tensor:
-    """The tensor times other weights for each element: statistics of normalized values are alike without."""
+    """The tensor times other weights at each place: statistics of normalized values are alike without."""
     if not tree.is_plain(x) or not x.numel():
         return x
     x = x if x.is_floating_point() or x.is_complex() else x.float()
-    weights = torch.arange(x.numel(), dtype=torch.float64).mul_(0.618).frac_().add_(1)
-    return x * weights.to(x.device, x.dtype).view(x.shape)
+    for dim, size in enumerate(x.shape):
+        weights = torch.arange(size, dtype=torch.float64).mul_(0.618).frac_().add_(1)
+        x = x * weights.to(x.device, x.dtype).view(-1, *[1] * (x.dim() - dim - 1))
+    return x

@@ -184,3 +184,30 @@ def test_what_spoils_each_item_is_an_error_that_names_its_operator(case: str) ->
     assert finding.severity == "error", finding.message
     reason = finding.message.partition(" of the largest; ")[2]
     assert "tests/checks/test_meant_mixing.py:" in reason or reason.startswith(("Linear (", "Softmax ("))
+
+
+def by_hand(net: Net, h: Tensor) -> Tensor:
+    q, k, v = (layer(h).transpose(0, 1) for layer in (net.q, net.k, net.v))
+    return ((q @ k.transpose(1, 2)).softmax(-1) @ v).transpose(0, 1)
+
+
+SWAPPED: dict[str, Callable[[Net, Tensor], Any]] = {
+    "attention by hand": by_hand,
+    "attention": lambda net, h: net.attention(*[h.transpose(0, 1)] * 3)[0].transpose(0, 1),
+    "a recurrent layer": lambda net, h: net.recurrent(h.transpose(0, 1))[0].transpose(0, 1),
+    "a convolution": lambda net, h: net.conv(h.permute(1, 2, 0)).permute(2, 0, 1),
+}
+IN_PLACE: dict[str, Callable[[Net, Tensor], Any]] = {
+    "attention by hand": lambda net, h: (net.q(h) @ net.k(h).transpose(1, 2)).softmax(-1) @ net.v(h),
+    "attention": lambda net, h: net.attention(h, h, h)[0],
+    "a recurrent layer": lambda net, h: net.recurrent(h)[0],
+    "a convolution": lambda net, h: net.conv(h.transpose(1, 2)).transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("case", SWAPPED)
+def test_sequences_whose_dimensions_are_swapped_are_an_error(case: str) -> None:
+    x = torch.randn(N, 5, D)
+    [finding] = check(Net(SWAPPED[case]), x, select="HK020").findings
+    assert finding.severity == "error", finding.message
+    assert check(Net(IN_PLACE[case]), x, select="HK020").findings == []
