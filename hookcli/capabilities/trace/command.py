@@ -95,7 +95,7 @@ def _mark_differences(globally: Report, locally: Report) -> Report:
             gone = (firing for firing in there[c:d] if firing not in here)
             missing += [Skipped(fqn, f"{kind}: fires with local hooks only") for kind, fqn, *_ in gone]
     noted = [(row, notes.get(_firing(row))) for row in globally.rows]
-    rows = [replace(row, values={**row.values, "note": note}) if note else row for row, note in noted]
+    rows = [row.having({"note": note}) if note else row for row, note in noted]
     differ = f"{len(notes) + len(missing)} differ from local hooks"
     totals = {**globally.totals, "order": differ if notes or missing else "same order as local hooks"}
     return replace(globally, rows=rows, totals=totals, skipped=[*globally.skipped, *dict.fromkeys(missing)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import torch
@@ -242,7 +242,7 @@ def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]
         remark = remarks.get(_place(row))
         # A tensor held no -inf before it was written into its memory.
         holds = remark and (remark not in _WITHOUT_CAUSE or (row.stats and row.stats.inf))
-        remarked.append(replace(row, values={**row.values, "scores": remark}) if holds else row)
+        remarked.append(row.having({"scores": remark}) if holds else row)
     return remarked
 
 
