@@ -79,7 +79,7 @@ def as_asked(report: Report, depth: float) -> float:
 
 def has_names(report: Report) -> bool:
     """True for rows that can be grouped by module; a list of models or findings can't."""
-    return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
+    return report.grouping != "list" and report.has_column("fqn")
 
 
 def group_rows(report: Report, depth: float, *, operators: bool = False) -> Report:

@@ -149,6 +149,10 @@ class Report:
         """The column of this name: the report's, or what hookcli knows of a key of its rows."""
         return next((column for column in self.columns if column.name == name), None) or columns.declared(name)
 
+    def has_column(self, name: str) -> bool:
+        """True if it has a column of this name."""
+        return any(column.name == name for column in self.columns)
+
     def known_columns(self) -> Iterable[Column]:
         """Every column that its rows may have: those that hookcli declares, and its own of the same or other names."""
         return (columns.DECLARED | {column.name: column for column in self.columns}).values()
