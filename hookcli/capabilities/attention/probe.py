@@ -123,7 +123,7 @@ class AttentionProbe(Probe):
 
     def _product(self, event: HookEvent) -> None:
         """Take the product of a softmax's weights, perhaps less those of a sink, with values for the heads' output."""
-        operands = [*dict(tree.arguments(event.args, event.kwargs)).values()]
+        operands = tree.received(event.args, event.kwargs)
         inside = [one for one in self._softmaxes if event.fqn in (one[0], *around(one[0]))]
         if not inside or len(operands) < 2 or min(x.dim() for x in operands) < 3:
             return

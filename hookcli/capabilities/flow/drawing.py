@@ -37,7 +37,12 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
     `depth` counts as in tables; None is the depth that fits about 40 boxes.
     """
     levels = Levels.of(report.meta)
-    rows = _leading_to_results(report.rows)
+    # without functions whose result nothing uses
+    used: set[int] = set()
+    for row in reversed(report.rows):
+        if row["kind"] != "function" or row["id"] in used:
+            used.update((row["id"], *row["inputs"]))
+    rows = [row for row in report.rows if row["id"] in used]
     boxes = _boxes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
     graph.attr("edge", **_OF_FLOW)
 
@@ -49,15 +54,6 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
     draw_framed(graph, boxes, frame_of, _draw_box)
     for (start, end), shapes in _arrows(boxes).items():
         graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
-
-
-def _leading_to_results(rows: Sequence[Row]) -> list[Row]:
-    """Leave out functions whose result nothing uses."""
-    used: set[int] = set()
-    for row in reversed(rows):
-        if row["kind"] != "function" or row["id"] in used:
-            used.update((row["id"], *row["inputs"]))
-    return [row for row in rows if row["id"] in used]
 
 
 def _fitting_depth(rows: Sequence[Row], levels: Levels) -> float:

@@ -92,7 +92,7 @@ class MaskedScores:
         """True if -inf was among an operator's arguments: as a number, or in a tensor whose values it hands on."""
         if any(isinstance(value, float) and value == -inf for value in (*event.args, *event.kwargs.values())):
             return True
-        name, tensors = name.strip("_"), [x for _, x in tree.arguments(event.args, event.kwargs)]
+        name, tensors = name.strip("_"), tree.received(event.args, event.kwargs)
         if name == "log":
             return any(map(_is_mask, tensors))
         scales = name in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0]))
