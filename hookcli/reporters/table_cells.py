@@ -74,7 +74,11 @@ def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     report = for_people(report)
     if (findings := entries(report, view)) is not None:
-        return _of_findings(report, findings, view)
+        below = Captions(report, report, report.columns, report.columns, (), view).lines()
+        faults = [one for one in findings if one.severity in SEVERITIES]
+        above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
+        below = [*(below if faults else below[1:]), footer.run_line(report)]
+        return Table((), (), (), (), (), above, below, findings, alarms=bool(faults))
     shown = _shown(report, view, _AROUND)
     table = _laid_out(report, shown, view)
     if not view.height or view.depth is not None or table.lines(view.width) <= view.height:
@@ -142,15 +146,6 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
         alarms=alarms(report),
         then=footer.next_line([report]),
     )
-
-
-def _of_findings(report: Report, findings: Sequence[Entry], view: View) -> Table:
-    """The verdict, the findings, and the run below them; a finding that is the only one is the verdict."""
-    below = Captions(report, report, report.columns, report.columns, (), view).lines()
-    faults = [one for one in findings if one.severity in SEVERITIES]
-    above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
-    below = [*(below if faults else below[1:]), footer.run_line(report)]
-    return Table((), (), (), (), (), above, below, findings, alarms=bool(faults))
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:

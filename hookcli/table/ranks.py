@@ -67,7 +67,9 @@ def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
 def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
     alone: dict[int, str] = {}
     for what, count in (("Inf", "inf"), ("NaN", "nan")):
-        having = [rank for rank, row in found.items() if _has(row, count)]
+        # in gradients, too: those that a communication hook received, or a module's
+        names = count, f"before_{count}", f"grad_{count}"
+        having = [rank for rank, row in found.items() if any(map(row.get, names))]
         if len(having) == 1 < len(found):
             alone[having[0]] = f"{what} here alone"
     for rank, row in found.items():
@@ -95,12 +97,6 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
     if not usual:
         return "the others are zero"
     return "" if 1 / _DEVIATES <= rms / usual <= _DEVIATES else f"{number(rms / usual)} times the others"
-
-
-def _has(row: Row, count: str) -> bool:
-    """True if there are any, also in gradients: those that a communication hook received, or a module's."""
-    count_of_row = row.stats and getattr(row.stats, count)
-    return bool(count_of_row or row.get(f"before_{count}") or row.get(f"grad_{count}"))
 
 
 def common_meta(parts: Parts) -> Meta:

@@ -65,13 +65,14 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     style = f"{styles()}\n{STYLE}" + (asset("vendor/uPlot.min.css") if _charts(payload) else "")
     scripts = [_enclosable(text) for text in _libraries(payload)]
     own = _enclosable(program())
+    static = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
     return _PAGE.format(
         compact=" data-compact" if compact else "",
         policy=_policy(style, [*scripts, own], live=bool(payload.get("live"))),
         version=escape(version("hookcli")),
         title=escape(visible(str(payload["title"]))),
         style=style,
-        static=_static(reports, view),
+        static="\n".join(static_table(_begun(report), static, style=False) for report in reports),
         data=_data(payload, reports, view),
         scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{own}</script>']),
     )
@@ -174,12 +175,6 @@ def _lines_of(report: Report) -> dict[str, object]:
 
 def _fault(fault: Fault) -> dict[str, str]:
     return {name: visible(text) for name, text in asdict(fault).items()}
-
-
-def _static(reports: Sequence[Report], view: View) -> str:
-    """The reports as static tables."""
-    view = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
-    return "\n".join(static_table(_begun(report), view, style=False) for report in reports)
 
 
 def _begun(report: Report) -> Report:
