@@ -112,11 +112,11 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
     try:
         with working(page.options, torch=False) as progress:
             if any(side.file for side in sides):
-                a, b = reports_of_both(sides, page.options, partial(model_runs, page.options, progress, step))
-                compared = diff_reports(a, b, tolerance)
+                ours, theirs = reports_of_both(sides, page.options, partial(model_runs, page.options, progress, step))
+                compared = diff_reports(ours, theirs, tolerance)
                 for text in map(unlike, compared):
                     remark(text, page.options)
-                reports = [*compared, *_labelled("a", a), *_labelled("b", b)]
+                reports = [*compared, *_labelled("a", ours), *_labelled("b", theirs)]
             else:
                 runs = model_runs(page.options, progress, step, own.backward)
                 reports = _of_models(sides, tolerance, own, step, runs)
