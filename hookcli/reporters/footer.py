@@ -153,12 +153,7 @@ def run_line(report: Report) -> str:
     return " · ".join([*parts, *_said(meta, "cached")])
 
 
-_SAID = {
-    "simulated": "memory of {}",
-    "amp": "autocast {}",
-    "gradients": "gradients {}",
-    "cached": "cached",
-}
+_SAID = {"simulated": "memory of {}", "amp": "autocast {}", "gradients": "gradients {}", "cached": "cached"}
 
 
 def _said(meta: Mapping[str, Any], *keys: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hookcli.diff.settings import changes_of
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import RecordedStep, StepEntry
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
 from hookcli.table.formatting import counted, listed
@@ -136,9 +136,10 @@ def record_remarks(a: Record, b: Record) -> Iterator[str]:
     for label, record, other in (("A", a, b), ("B", b, a)):
         yield from ending_remarks(label, record)
         there = {(entry.phase, entry.step, entry.forward) for entry in other.entries}
-        alone = [e for e in record.entries if (e.phase, e.step, e.forward) not in there]
+        alone = [e.step for e in record.entries if (e.phase, e.step, e.forward) not in there]
         if alone and other.entries:
-            yield f"{counted(len(alone), 'recorded step')} only in {label} ({_range(alone)})"
+            to = f" to {max(alone):,}" if min(alone) != max(alone) else ""
+            yield f"{counted(len(alone), 'recorded step')} only in {label} ({min(alone):,}{to})"
 
 
 def ending_remarks(label: str, record: Record) -> Iterator[str]:
@@ -151,8 +152,3 @@ def ending_remarks(label: str, record: Record) -> Iterator[str]:
         yield f"{label}: {skipped}"
     if damage := record.damage():
         yield f"{label}: {damage}"
-
-
-def _range(entries: Iterable[StepEntry]) -> str:
-    steps = [entry.step for entry in entries]
-    return f"{min(steps):,} to {max(steps):,}" if min(steps) != max(steps) else f"{steps[0]:,}"

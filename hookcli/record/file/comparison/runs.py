@@ -78,6 +78,9 @@ def _columns(sides: Sides) -> Iterator[Column]:
             yield Column(f"{name}_{letter(place).lower()}", f"{column.title} ({letter(place)})", column.unit)
 
 
+_NO_ROW = Row({})
+
+
 def _rows(sides: Sides) -> Iterator[Row]:
     """A row for each step that any record has."""
     by_key = [{_key(row): row for row in side.rows} if side else {} for side in sides]
@@ -87,8 +90,8 @@ def _rows(sides: Sides) -> Iterator[Row]:
         row = by_key[0].get(key) or Row({name: some.values.get(name) for name in _SHARED})
         values: dict[str, Any] = {}
         for place, (rows, names) in enumerate(zip(by_key[1:], figures[1:], strict=True), 1):
-            other = rows.get(key)
-            values |= {f"{name}_{letter(place).lower()}": other.get(name) if other else None for name in names}
+            other = rows.get(key, _NO_ROW)
+            values |= {f"{name}_{letter(place).lower()}": other.get(name) for name in names}
         yield row.having(values)
 
 

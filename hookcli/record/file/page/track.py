@@ -149,7 +149,7 @@ class Track:
     def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, object]]:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
         at = {place: row for row, place in enumerate(self._order)}
-        new = [([at[place] for place in places], values, counts) for places, values, counts in self._cells[since:]]
+        new = [([*map(at.__getitem__, places)], values, counts) for places, values, counts in self._cells[since:]]
         size = (len(at), len(new))
 
         def figures(name: str, steps: Iterable[tuple[int, list[int], Rounded]], number: int = 0) -> dict[str, object]:
@@ -165,7 +165,7 @@ class Track:
                 yield figures(statistic.name, steps, number)
         for name, by_step in self._further.items():
             later = ((step - since, *of_step) for step, of_step in by_step.items() if step >= since)
-            yield figures(name, ((column, [at[place] for place in places], values) for column, places, values in later))
+            yield figures(name, ((column, [*map(at.__getitem__, places)], values) for column, places, values in later))
         for number, statistic in enumerate(_COUNTS):
             matrix = np.full(size, np.nan)
             for column, (rows, _, counts) in enumerate(new):

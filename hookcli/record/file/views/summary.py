@@ -93,8 +93,8 @@ class _Summary:
         rows = [_model_row(model, self.latest, self.courses) for model in _most_recorded(end.models, _MODELS)]
         parts = [*self._first, "", self._rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")])]
         bad = next((one for one in self.non_finite[:1] if one.reports), None)
-        tables = [*rows_before(bad)] if bad else []
-        stopped = (bad.model, bad.phase, bad.step) if bad else None  # the rows before say more than all
+        # the rows before it say more than all
+        tables, stopped = ([*rows_before(bad)], (bad.model, bad.phase, bad.step)) if bad else ([], None)
         whole = (s for s in self._shown if s.complete or (s.model, s.phase, s.step) != stopped)
         tables += [brief(step, self.courses.get(step.model), size, facts=facts) for step in whole if size]
         parts += [self._rendered(tables)] if tables else []
