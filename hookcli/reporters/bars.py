@@ -143,5 +143,5 @@ def curve(values: Sequence[float | None], width: int) -> str:
         return _UPRIGHT[1 + round((_EIGHTHS - 1) * (scale(max(own)) - low) / span)] if own else " "
 
     number = min(width, len(values))
-    ends = [len(values) * n // number for n in range(number + 1)]
+    ends = [len(values) * n // max(number, 1) for n in range(number + 1)]
     return "".join(highest(values[begin:end]) for begin, end in pairwise(ends))

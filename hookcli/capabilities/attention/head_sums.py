@@ -162,14 +162,7 @@ class HeadSums:
         entropy, of_most, first, squares, number, own, distance = (total / queries.clamp(min=1) for total in means)
         output = (squares / number).sqrt()
         share = output / output[output.isfinite()].mean().clamp(min=torch.finfo(output.dtype).tiny)
-        centred = self.products - self.uniform
-        own = centred.diagonal()
-        differs = own > _EVEN**2 * self.uniform.diagonal()
-        cosine = centred * (own[:, None] * own).rsqrt()
-        cosine[~(differs & differs[:, None])] = -math.inf
-        cosine.fill_diagonal_(-math.inf)
-        alike, nearest = cosine.max(1)
-        alike = torch.where(alike.isinf(), math.nan, alike.clamp(-1, 1))
+        alike, nearest = self._similarity()
         named = {"queries": queries, "entropy": entropy, "entropy_share": of_most, "first_share": first}
         named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
         named |= {"self_share": own, "distance": distance} if self.square else {}
@@ -179,6 +172,17 @@ class HeadSums:
         figures = [{**dict(zip(named, of_head, strict=True)), "queries": int(of_head[0])} for of_head in values]
         alone = dict.fromkeys(("nearest", "similarity"))
         return [f | ({"nearest": int(f["nearest"])} if math.isfinite(f["similarity"]) else alone) for f in figures]
+
+    def _similarity(self) -> tuple[Tensor, Tensor]:
+        """The largest cosine of a head's weights and another's, both less even ones (NaN if none), and that head."""
+        centred = self.products - self.uniform
+        own = centred.diagonal()
+        differs = own > _EVEN**2 * self.uniform.diagonal()
+        cosine = centred * (own[:, None] * own).rsqrt()
+        cosine[~(differs & differs[:, None])] = -math.inf
+        cosine.fill_diagonal_(-math.inf)
+        alike, nearest = cosine.max(1)
+        return torch.where(alike.isinf(), math.nan, alike.clamp(-1, 1)), nearest
 
     def _add(self, scores: Scores, items: slice, begin: int, end: int) -> None:
         logits, seen = scores.block(items, begin, end)
@@ -199,17 +203,20 @@ class HeadSums:
         self.sums[:4] += torch.stack([x.to(weights.dtype).sum((0, 2)) for x in figures])
         if self.square:
             self.sums[6:] += torch.stack([x.sum((0, 2)) for x in _distances(weights, begin, end)])
-        # how many places before or after itself each query looks
-        query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
-        offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
-        counted = valid.expand_as(offset).to(self.offsets.dtype)
-        self.offsets.scatter_add_(1, offset.transpose(0, 1).flatten(1), counted.transpose(0, 1).flatten(1))
+        self._count_offsets(weights, valid, begin)
         most = torch.stack([torch.where(valid, x, -math.inf).amax((0, 2)) for x in (top[..., 0], 1 / total)])
         self.most = torch.maximum(self.most, most)
         flat = weights.flatten(2)
         self.products += (flat @ flat.transpose(1, 2)).sum(0)
         even = torch.where(valid, seen.clamp(min=2).rsqrt(), 0).expand_as(total).transpose(0, 1).flatten(1)
         self.uniform += even @ even.T
+
+    def _count_offsets(self, weights: Tensor, valid: Tensor, begin: int) -> None:
+        """Add these queries to those that look as many places before or after themselves."""
+        query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
+        offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
+        counted = valid.expand_as(offset).to(self.offsets.dtype)
+        self.offsets.scatter_add_(1, offset.transpose(0, 1).flatten(1), counted.transpose(0, 1).flatten(1))
 
 
 def _distances(weights: Tensor, begin: int, end: int) -> list[Tensor]:

@@ -108,7 +108,6 @@ class _Simulation:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), self._kernels)
-            model = self._model
             for kind, named in ((Kind.PARAMETERS, model.named_parameters()), (Kind.BUFFERS, model.named_buffers())):
                 for fqn, tensor in named:
                     self._lifetimes.hold([tensor], kind, Place(owner_of(fqn)))
