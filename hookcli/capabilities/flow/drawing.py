@@ -43,7 +43,10 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
         if row["kind"] != "function" or row["id"] in used:
             used.update((row["id"], *row["inputs"]))
     rows = [row for row in report.rows if row["id"] in used]
-    boxes = _boxes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
+    if depth is None:
+        deepest = max((levels.depth(row.fqn) for row in rows), default=1)
+        depth = next((n for n in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, n)) <= _FITTING), 1)
+    boxes = _boxes(rows, levels, depth)
     graph.attr("edge", **_OF_FLOW)
 
     def frame_of(box: _Box, at: int) -> str | None:
@@ -54,13 +57,6 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
     draw_framed(graph, boxes, frame_of, _draw_box)
     for (start, end), shapes in _arrows(boxes).items():
         graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
-
-
-def _fitting_depth(rows: Sequence[Row], levels: Levels) -> float:
-    """The greatest depth with about 40 nodes, or the least one."""
-    deepest = max((levels.depth(row.fqn) for row in rows), default=1)
-    depths = (depth for depth in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, depth)) <= _FITTING)
-    return next(depths, 1)
 
 
 def _boxes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Box]:
