@@ -34,10 +34,7 @@ def _first(record: object, *, wrong: bool) -> str:
 
 
 class _Parting:
-    """The first of a model's recorded steps after which ranks have other weights under `names`; none, without names.
-
-    `sums`: the checksums of their weights by rank.
-    """
+    """The first of a model's recorded steps after which ranks have other weights, and under which `names`."""
 
     @classmethod
     def of(cls, record: RankedRecord, model: str) -> _Parting | None:
