@@ -14,7 +14,9 @@ def entry() -> None:
     """
     try:
         os.environ.pop("HOOKCLI_RUN", None)  # hookcli does not record itself
-        _die_of_interrupts()
+        # At once: an import that is cut short can turn the exception into another, or lose it.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores them
+            signal.signal(signal.SIGINT, _interrupted)
         from hookcli.cli import begin
 
         if signal.getsignal(signal.SIGINT) is _interrupted:
@@ -25,12 +27,6 @@ def entry() -> None:
     except KeyboardInterrupt:
         _interrupted()
     end()
-
-
-def _die_of_interrupts() -> None:
-    """End at once at an interrupt: an import that is cut short can turn the exception into another, or lose it."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores them
-        signal.signal(signal.SIGINT, _interrupted)
 
 
 def _interrupted(*_: object) -> None:

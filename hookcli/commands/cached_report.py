@@ -69,18 +69,17 @@ class CachedReport:
 def _key(command: str, spec: str, options: Options, settings: Mapping[str, object]) -> str | None:
     """Everything that the report depends on; None for a report that is not cached."""
     asked, plain = asdict(options), asdict(Options())
-    if any(asked[name] != plain[name] for name in asked if name not in (*_MEASURED, *_SHOWN)):
+    if any(asked[name] != plain[name] for name in asked.keys() - {*_MEASURED, *_SHOWN}):
         return None
     files = filter(None, [options.weights, *(item.partition("=")[2] for item in options.arg)])
-    if options.device not in ("cpu", "meta") or any(map(exists, files)):
-        return None
-    if world().size > 1 or leftover():  # which is remarked on
+    remarked_on = world().size > 1 or leftover()
+    if options.device not in ("cpu", "meta") or any(map(exists, files)) or remarked_on:
         return None
     code = identity(spec)
-    measured = {name: value for name, value in asked.items() if name in _MEASURED} | {"settings": {**settings}}
+    measured = {name: asked[name] for name in _MEASURED} | {"settings": {**settings}}
     # A token is a secret, which files of the cache should not hold.
-    variables = [name for name in sorted(os.environ) if name.startswith(_LIBRARIES) and "TOKEN" not in name]
-    read = {name: os.environ[name] for name in variables}
+    variables = sorted(os.environ.items())
+    read = {name: value for name, value in variables if name.startswith(_LIBRARIES) and "TOKEN" not in name}
     kernels = _machine() if any(settings.get(name) is not None for name in BUDGETS) else ""  # a peak depends on them
     return code and f"{command} {json.dumps([measured, read])}\n{code}{kernels}"
 

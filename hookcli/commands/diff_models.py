@@ -118,7 +118,12 @@ class ModelRuns:
         """The reports of a model under the probes that made saved reports."""
         reports = []
         for report in saved:
-            probe = _probe_of(report)
+            if report.probe not in ("shapes", "inputs", "activations", "grads"):
+                raise UsageError(
+                    f"a saved report of {report.probe} can't be compared with a model; save the model's report, too"
+                )
+            kinds = {row.get("kind") for row in report.rows if row.get("kind")}
+            probe: Probe = load("probes", report.probe)(*(f"{kind}s" for kind in kinds if report.probe == "grads"))
             built = self.built(spec, probe.needs_backward)
             given = common_input(built, built, self.options, probe.needs_backward)
             own = replace(self, options=replace(self.options, ops=report.meta.get("ops")), time=bool(times_of(report)))
@@ -197,14 +202,3 @@ class ModelRuns:
         """The entries of `meta` that are the same for both sides."""
         values: Meta = {"data": data.said} if data else {"fill": self.options.fill}
         return {"input": described, **torchvision_version(), **values}
-
-
-def _probe_of(report: Report) -> Probe:
-    """The probe that made a report, with its settings. Raises UsageError for one that can't be compared."""
-    if report.probe not in ("shapes", "inputs", "activations", "grads"):
-        raise UsageError(
-            f"a saved report of {report.probe} can't be compared with a model; save the model's report, too"
-        )
-    kinds = {row.get("kind") for row in report.rows if row.get("kind")}
-    probe: Probe = load("probes", report.probe)(*(f"{kind}s" for kind in kinds if report.probe == "grads"))
-    return probe

@@ -91,20 +91,16 @@ def _start(work: Callable[[Callable[[], bool]], None], keep: int = STDERR) -> No
     try:
         os.setsid()
         if not os.fork():
-            _detach(keep)
+            os.closerange(STDERR + 1, keep)
+            os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+            os.nice(_NICER)
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1, *([] if os.isatty(STDERR) else [STDERR])):
+                os.dup2(null, number)
             work(lambda: not _runs(program))
         status = 0
     finally:
         os._exit(status)
-
-
-def _detach(keep: int) -> None:
-    os.closerange(STDERR + 1, keep)
-    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
-    os.nice(_NICER)
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, *([] if os.isatty(STDERR) else [STDERR])):
-        os.dup2(null, number)
 
 
 def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> None:

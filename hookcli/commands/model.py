@@ -93,8 +93,11 @@ class Selection:
         if match is None and wanted is None:
             return None
         from hookcli.hooks.operators.functions import type_of
+        from hookcli.tensors import tree
 
-        types = _types_of_parts(model)
+        types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
+        named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+        types |= {fqn: "" for pairs in named for fqn, _ in pairs}
         self._types, self._some = types, False
         matches = name_filter(match, types) if self.options.ops else checked_filter(match, wanted, types)
 
@@ -116,15 +119,6 @@ class Selection:
     def _asked(self) -> str:
         match = self.options.match and f"--match {self.options.match!r}"
         return " and ".join(filter(None, (match, self.options.type and f"--type {self.options.type}")))
-
-
-def _types_of_parts(model: nn.Module) -> dict[str, str]:
-    """The type of each module, by name; "" for parameters and buffers."""
-    from hookcli.tensors import tree
-
-    types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
-    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    return types | {fqn: "" for pairs in named for fqn, _ in pairs}
 
 
 def matching(tensors: Sequence[StoredTensor], pattern: str | None) -> list[StoredTensor]:

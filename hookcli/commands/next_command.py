@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Any
 
 from hookcli.checks.base import IN_EVAL
@@ -67,12 +68,16 @@ def _on_model(
     if command in _AS_CHECKED:
         return shlex.join(["hookcli", command, spec, *load_text(_AS_CHECKED[command])(options, step, settings), *more])
     names = BUILDING if command == "hooks" else _RUN
-    typed = [word for name in names if name not in _LACKS.get(command, ()) for word in as_typed(options, name)]
-    typed += [word for name in _BACKWARD.get(command, ()) for word in as_typed(step, name)]
+    typed = _typed(options, (name for name in names if name not in _LACKS.get(command, ())))
+    typed += _typed(step, _BACKWARD.get(command, ()))
     if options.ops and command in _BY_OPERATOR and not ops and "--ops" not in more:
         typed += ["--ops"] if options.ops == "functions" else as_typed(options, "ops")
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *ops, *trains, *more])
+
+
+def _typed(settings: object, names: Iterable[str]) -> list[str]:
+    return [word for name in names for word in as_typed(settings, name)]
 
 
 def with_next(reports: Iterable[Report], command: str) -> list[Report]:
@@ -86,13 +91,12 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
     A check of operators names the line where values that are not finite begin. It has no --edit, and runs alone.
     """
     judged = [with_verdict(report) for report in reports[:1] if report.probe in _JUDGED]
-    of_table = [one for report in judged for one in faults(report) if one]
+    of_table = [*filter(None, chain.from_iterable(map(faults, judged)))]
     if not of_table:
         return "hookcli explain HK008" if any(map(without_gradient, judged)) else ""
     fault = worst(of_table)[0]
     if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):
-        typed = [word for name in _RUN if name != "train" for word in as_typed(options, name)]
-        typed += [word for name in _BACKWARD["check"] for word in as_typed(step, name)]
+        typed = _typed(options, (name for name in _RUN if name != "train")) + _typed(step, _BACKWARD["check"])
         return shlex.join(["hookcli", "check", spec, *typed, "--ops", *([] if train else ["--eval"])])
     return f"hookcli explain {fault.check}" if fault.check else ""
 

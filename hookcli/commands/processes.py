@@ -134,7 +134,12 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     if not values or wanted == 1:
         yield Processes(options) if here.writes else None
     elif here.size == 1:
-        _refuse_more_than_fit(wanted)
+        available = available_memory()
+        if available is not None and wanted * _MEMORY > available:
+            enough = f"enough for {available // _MEMORY} of {formatting.size(_MEMORY)} each, without the model"
+            raise UsageError(
+                f"--nproc {wanted}: {formatting.size(available)} of memory is available, {enough}", option="nproc"
+            )
         raise ProcessesWanted(wanted, options.debug)
     else:
         from hookcli.engine.ranks.group import joined
@@ -143,15 +148,6 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
         with joined(here, options.timeout) as group:
             group.connect(options.backend, parse_device(options.device))
             yield Processes(options, group)
-
-
-def _refuse_more_than_fit(processes: int) -> None:
-    available = available_memory()
-    if available is not None and processes * _MEMORY > available:
-        enough = f"enough for {available // _MEMORY} of {formatting.size(_MEMORY)} each, without the model"
-        raise UsageError(
-            f"--nproc {processes}: {formatting.size(available)} of memory is available, {enough}", option="nproc"
-        )
 
 
 def refuse_alone(options: Options) -> None:

@@ -17,7 +17,6 @@ from hookcli.commands.diff_kinds import DiffOptions
 from hookcli.commands.diff_runs import model_runs, reports_of_both
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import next_compared
-from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
@@ -113,7 +112,11 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
     try:
         with working(page.options, torch=False) as progress:
             if any(side.file for side in sides):
-                reports = _of_files(sides, tolerance, page.options, partial(model_runs, page.options, progress, step))
+                ours, theirs = reports_of_both(sides, page.options, partial(model_runs, page.options, progress, step))
+                compared = diff_reports(ours, theirs, tolerance)
+                for text in map(unlike, compared):
+                    remark(text, page.options)
+                reports = [*compared, *_labelled("a", ours), *_labelled("b", theirs)]
             else:
                 runs = model_runs(page.options, progress, step, own.backward)
                 reports = _of_models(sides, tolerance, own, step, runs)
@@ -144,17 +147,6 @@ def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report
         history = histories(records, Query(over_time="."))
     noted = replace(first, meta=with_notes(first.meta, *notes))
     return [noted, *others, *history]
-
-
-def _of_files(
-    sides: Sequence[SideSpec], tolerance: Tolerance, options: Options, make_runs: Callable[[], ModelRuns]
-) -> list[Report]:
-    """The comparison of saved reports, or of one with a model, and the reports of both sides."""
-    a, b = reports_of_both(sides, options, make_runs)
-    compared = diff_reports(a, b, tolerance)
-    for text in map(unlike, compared):
-        remark(text, options)
-    return [*compared, *_labelled("a", a), *_labelled("b", b)]
 
 
 def _of_models(

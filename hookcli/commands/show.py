@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -74,24 +75,25 @@ class ShowOptions:
 
     def query(self, several: bool = False) -> Query:
         """The part of one record, or of several. Raises UsageError for options that contradict each other."""
-        chart = "--over-time" if self.over_time is not None else ""
-        if several and not chart:
-            chart = "--against" if self.against else "several records"
+        chart, over_time, step = "", self.over_time, None
+        if over_time is not None:
+            chart = "--over-time"
+        elif several:
+            chart, over_time = "--against" if self.against else "several records", "."
         if self.x not in AXES:
             raise UsageError(unknown("--x", self.x, AXES))
-        for name, asked in (("--smooth", self.smooth), ("--x time", self.x == "time")):
-            if asked and not chart:
-                raise UsageError(f"{name}: is for charts; add --over-time . for those of the model, or a second record")
+        if not chart and (self.smooth or self.x == "time"):
+            name = "--smooth" if self.smooth else "--x time"
+            raise UsageError(f"{name}: is for charts; add --over-time . for those of the model, or a second record")
         for name, value in (("--step", self.step), ("--probe", self.probe)):
             if chart and value is not None:
                 raise UsageError(f"{name} and {chart}: a chart shows all steps, with all probes; leave one out")
-        over_time = "." if several and self.over_time is None else self.over_time
         if self.match is not None and self.over_time is None:
             raise UsageError("--match: is for charts of a column; add --over-time COLUMN, as in --over-time std")
-        text = self.step if self.step not in (None, "all") else "0"
-        if not (text.isdecimal() and text.isascii() and len(text) <= _DIGITS):
-            raise UsageError(f"--step {shortened(text)!r}: give a number from 0, or all")
-        step = None if self.step in (None, "all") else int(text)
+        if self.step not in (None, "all"):
+            if not re.fullmatch(rf"[0-9]{{1,{_DIGITS}}}", self.step):
+                raise UsageError(f"--step {shortened(self.step)!r}: give a number from 0, or all")
+            step = int(self.step)
         phase = self.phase and self.phase.replace(" ", "_")  # tables have it in two words
         return Query(step, self.model, phase, self.probe, over_time, self.step == "all", self.match)
 

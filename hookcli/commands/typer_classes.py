@@ -44,13 +44,6 @@ class _AsItIs:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-def _spare_conversion(command: Any, ctx: object) -> None:
-    """Skip Typer's slow conversion of values; no effect if a later Typer works differently."""
-    for parameter in command.get_params(ctx):  # --help among them
-        if hasattr(parameter, "_runtime_param") and hasattr(parameter, "type_descriptor"):
-            parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)
-
-
 def _show_help(ctx: Any, parameter: object, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         write_report(f"{ctx.get_help()}\n")
@@ -107,8 +100,10 @@ class Helpful:
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and keep them as typed for the command."""
         ctx.meta[TYPED] = tuple(args)
-        _spare_conversion(self, ctx)
         whole: Any = super()
+        for parameter in whole.get_params(ctx):  # no effect if a later Typer works differently; --help is among them
+            if hasattr(parameter, "_runtime_param") and hasattr(parameter, "type_descriptor"):
+                parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)
         try:
             rest: list[str] = whole.parse_args(ctx, with_values(args) if ctx.allow_interspersed_args else args)
         except TyperException as error:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def _other_figures(then: Iterable[Report], now: Iterable[Report]) -> list[str]:
     if not then or not now:
         return []
     lacking = [key for key in STATS_KEYS if not any(key in report.statistics for report in then)]
-    new, old = ({name for report in side for row in report.rows for name in row.values} for side in (now, then))
+    new, old = ({*chain.from_iterable(row.values for report in side for row in report.rows)} for side in (now, then))
     unknown_here = ", ".join(sorted(old - new))
     notes = [f"the baseline has no {', '.join(lacking)}; --save adds it"] if lacking else []
     return notes + ([f"the baseline has {unknown_here}, unknown here"] if unknown_here else [])

@@ -30,7 +30,7 @@ def unfit(report: Report) -> str:
     fits = report.grouping == "nested" or report.probe in _LISTS
     if report.probe in _UNFIT or not fits:
         return "; those of shapes, inputs, activations and grads can"
-    if not any(column.name == "fqn" for column in report.columns):
+    if not report.has_column("fqn"):
         return ": their rows are not places in a model"
     return ""
 

@@ -55,7 +55,7 @@ class Precision:
 
     def added_to(self, report: Report) -> Report:
         """The report with these figures as columns, and the sentences after its verdict."""
-        rows = [replace(row, values={**row.values, **self.values.get(place_of(row.values), {})}) for row in report.rows]
+        rows = [row.having(self.values.get(place_of(row.values), {})) for row in report.rows]
         at = 1 + next(n for n, column in enumerate(report.columns) if column.name == "rel_l2")
         return replace(
             report,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart, structure, structure_line
@@ -42,9 +41,7 @@ def report(
     """
     changed = {module.fqn: module.text for module in settings}
     rows = [
-        replace(row, values={**row.values, "reset": changed[row.fqn]})
-        if row.get("kind") == OUTPUT and row.fqn in changed
-        else row
+        row.having({"reset": changed[row.fqn]}) if row.get("kind") == OUTPUT and row.fqn in changed else row
         for row in rows
     ]
     origin = origin or origin_of(rows)

@@ -172,21 +172,25 @@ def _sources(rows: Sequence[Row]) -> dict[str, str]:
     return {row.fqn: str(row["source"]) for row in rows if row.get("source")}
 
 
+def _is_here(file: str) -> bool:
+    """True for a file in the working directory."""
+    return not Path(file).is_absolute() and Path(file).is_file()
+
+
 def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:
     """Add a file and line in the working directory: of an operator's call, else of the innermost module there."""
     if finding.file:
         return finding
     file, _, line = sources.get(finding.fqn, "").rpartition(":")
-    if file and not Path(file).is_absolute() and Path(file).is_file():
+    if file and _is_here(file):
         return replace(finding, file=file, line=int(line))
     modules = dict(model.named_modules())
     for fqn in (finding.fqn, *around(finding.fqn)):
         members = vars(type(modules[fqn])).values() if fqn in modules else ()
         functions = [inspect.unwrap(value) for value in members if isinstance(value, FunctionType)]
-        codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
-        places = [(code.co_firstlineno, shown_path(code.co_filename)) for code in codes]
-        here = [(number, path) for number, path in places if not Path(path).is_absolute() and Path(path).is_file()]
-        if here:  # the first method of a class in the working directory
+        codes = (function.__code__ for function in functions if isinstance(function, FunctionType))
+        places = ((code.co_firstlineno, shown_path(code.co_filename)) for code in codes)
+        if here := [(number, path) for number, path in places if _is_here(path)]:  # the first method of a class
             return replace(finding, file=min(here)[1], line=min(here)[0])
     return finding
 

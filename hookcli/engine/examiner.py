@@ -79,7 +79,7 @@ class Examiner:
         if plan.compile:
             compile_settings(plan.compile)  # before anything runs
         if plan.emulate_casts:
-            backends = backends_of(model) or [word for word in [plan.compile] if word]
+            backends = backends_of(model) or [*filter(None, [plan.compile])]
             require_casts([] if plan.ops or edits else backends, bool(backends) or has_compiled(model))
         self.baseline = plan.against.of(run.name) if plan.against else None
         self.values = not any(x.is_meta for x in (*model.parameters(), *model.buffers()))

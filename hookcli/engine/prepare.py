@@ -84,7 +84,10 @@ def _as_set(model: nn.Module, setting: Setting) -> nn.Module:
     if setting.shard:
         setting.shard(model)
     if setting.device == META:
-        _check_movable(model)
+        for fqn, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
+                name = fqn or "the model"
+                raise NotImplementedError(f"{name} is TorchScript, which can't be moved to the meta device")
     model.to(setting.device)
     if setting.compile:
         model.forward = torch.compile(model.forward, **compile_settings(setting.compile))
@@ -172,12 +175,6 @@ def _call(build: Callable[[], T], name: str) -> T:
         refusing_countless_modules(),
     ):
         return build()
-
-
-def _check_movable(model: nn.Module) -> None:
-    for fqn, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
-            raise NotImplementedError(f"{fqn or 'the model'} is TorchScript, which can't be moved to the meta device")
 
 
 def _remark_on_parts(recipe: Recipe, model: nn.Module, feedback: Feedback) -> None:

@@ -34,7 +34,7 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
     devices = accelerators(model, inputs)
     states = random_states(devices)
     modules = [_Module(module) for module in model.modules()]
-    leaves = [x for _, x in tree.leaves(inputs)]
+    leaves = tree.tensors(inputs)
     tensors = [*(model.parameters() if parameters else ()), *model.buffers(), *leaves]
     kept = SavedValues(tensors)
     gradients = [(p, p.grad, p.requires_grad) for p in model.parameters()]
@@ -164,7 +164,15 @@ class SavedValues:
 
     def __init__(self, tensors: Iterable[Tensor | None]) -> None:
         plain = {id(part): part for x in tensors if x is not None for part in _plain(x)}
-        scarce = _scarce(plain.values())
+        sizes: Counter[torch.device] = Counter()  # on accelerators: `scarce` are those without room for copies
+        for x in plain.values():
+            if x.device.type != "cpu":
+                sizes[x.device] += x.numel() * x.element_size()
+        scarce = set(sizes)
+        for device, size in sizes.items():
+            with suppress(Exception):  # not every backend says how much is free
+                if torch.accelerator.get_memory_info(device)[0] >= _ROOM * size:
+                    scarce.remove(device)
         self._copies: list[tuple[Tensor, Tensor, Tensor]] = []  # tensors, their memory, copies
         for x in plain.values():
             once = _without_repeats(x.data)
@@ -202,20 +210,6 @@ def _plain(x: Tensor) -> Iterator[Tensor]:
     for part in (getattr(x, name) for name in x.__tensor_flatten__()[0]):
         if isinstance(part, Tensor):  # a DTensor also names its mesh of devices
             yield from _plain(part)
-
-
-def _scarce(tensors: Iterable[Tensor]) -> set[torch.device]:
-    """The accelerators without enough free memory for copies of these tensors."""
-    sizes: Counter[torch.device] = Counter()
-    for x in tensors:
-        if x.device.type != "cpu":
-            sizes[x.device] += x.numel() * x.element_size()
-    scarce = set(sizes)
-    for device, size in sizes.items():
-        with suppress(Exception):  # not every backend says how much is free
-            if torch.accelerator.get_memory_info(device)[0] >= _ROOM * size:
-                scarce.remove(device)
-    return scarce
 
 
 def _without_repeats(x: Tensor) -> Tensor:

@@ -67,7 +67,14 @@ class GradsProbe(StatsProbe):
         self.session = session
         if self.via == "module":
             leave_out(session, self.one_tensor)
-            self._check_edits(session)
+            what = f"grad_{self.of.removesuffix('s')}"
+            for fqn, _ in session.selected():
+                for edit in session.edits:
+                    if edit.what == what and edit.matches(fqn):
+                        raise UsageError(
+                            f"--edit {edit.text!r}: full backward hooks see {fqn or 'the model'} before it is changed; "
+                            "without --via module the rows show the edited gradients"
+                        )
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
             session.after_backward(self._reduced)
@@ -90,17 +97,6 @@ class GradsProbe(StatsProbe):
         other = GradsProbe(self.of, self.via, hist=self._hist, sink=self.sink)
         other.one_tensor = error
         return other
-
-    def _check_edits(self, session: HookSession) -> None:
-        """Full backward hooks fire before the tensor hooks that edit: what they see is not what was changed."""
-        what = f"grad_{self.of.removesuffix('s')}"
-        for fqn, _ in session.selected():
-            for edit in session.edits:
-                if edit.what == what and edit.matches(fqn):
-                    raise UsageError(
-                        f"--edit {edit.text!r}: full backward hooks see {fqn or 'the model'} before it is changed; "
-                        "without --via module the rows show the edited gradients"
-                    )
 
     def _accumulated(self, event: HookEvent) -> None:
         if event.grad is None:  # a function of the program's own gave None as the parameter's gradient

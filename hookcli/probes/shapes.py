@@ -124,7 +124,12 @@ class ShapesProbe(Probe):
 
     def _leave(self, event: HookEvent) -> None:
         if event.operator is not None:
-            self._take_operator(event, event.operator.function)
+            call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, further_values(event))
+            if self.session.ops == "aten":
+                call.signature = signature_of(event.operator.function, event.args, event.kwargs, event.output)
+            self._moved += of_operator(event)
+            call.leave(tree.leaves(event.output), self._read())
+            self._calls[event.fqn, event.call] = call
             return
         call = self._calls[event.fqn, event.call]
         if call.versions is not None:
@@ -132,14 +137,6 @@ class ShapesProbe(Probe):
         if event.edited:
             call.further["edited"] = ", ".join(filter(None, [call.further.get("edited"), event.edited]))
         call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
-
-    def _take_operator(self, event: HookEvent, function: object) -> None:
-        call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, further_values(event))
-        if self.session.ops == "aten":
-            call.signature = signature_of(function, event.args, event.kwargs, event.output)
-        self._moved += of_operator(event)
-        call.leave(tree.leaves(event.output), self._read())
-        self._calls[event.fqn, event.call] = call
 
     def rows(self) -> list[Row]:
         spent, whole = self._spent(), self.totals()

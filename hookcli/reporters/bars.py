@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hookcli.reporters.step_figures import is_logarithmic
 from hookcli.table import Bar, Column, Kind, Row
+from hookcli.table.grouping import View
 
 GRADIENTS = ("parameter", "output", "input")
 """The `kind` of rows of gradients, which vanish or explode by their norms."""
@@ -81,13 +83,13 @@ class DrawnBars:
 
 
 def drawn(
-    rows: Sequence[Row], columns: Sequence[Column], places: Sequence[int], widths: Mapping[str, int], width: int | None
+    rows: Sequence[Row], columns: Sequence[Column], places: Sequence[int], widths: Mapping[str, int], view: View
 ) -> DrawnBars:
     """Draw bars beside the columns at these places, as far as they fit into the width; none without a width."""
     none: Sequence[str] = ()
-    if width is None or not rows:
+    if not view.bars or view.width is None or not rows:
         return DrawnBars(dict.fromkeys(places, none))
-    spare = width + _GAP - sum(widths[columns[i].name] + _GAP for i in places)
+    spare = view.width + _GAP - sum(widths[columns[i].name] + _GAP for i in places)
     alone = [i for i, c in enumerate(columns) if c.name == _ALONE and i not in places and rows[0].get("kind")]
     alone = alone if spare > _GAP else []
     places = sorted((*places, *alone))
@@ -129,13 +131,17 @@ def lying(level: float, width: int) -> str:
 
 def curve(values: Sequence[float | None], width: int) -> str:
     """A bar for the highest of each of `width` stretches of values, logarithmic as in charts; ! for a NaN."""
-    number = min(width, len(values))
-    parts = [values[len(values) * n // number : len(values) * (n + 1) // number] for n in range(number)]
     known = [value for value in values if value is not None and math.isfinite(value)]
     scale = math.log10 if known and is_logarithmic(known) else float
     low = scale(min(known, default=0.0))
     span = scale(max(known, default=0.0)) - low or 1.0
-    own = [[value for value in part if value is not None] for part in parts]
-    tops = [max(part, default=0.0) if all(map(math.isfinite, part)) else None for part in own]
-    bars = ["!" if top is None else _UPRIGHT[1 + round((_EIGHTHS - 1) * (scale(top) - low) / span)] for top in tops]
-    return "".join(bar if part else " " for bar, part in zip(bars, own, strict=True))
+
+    def highest(part: Sequence[float | None]) -> str:
+        own = [value for value in part if value is not None]
+        if not all(map(math.isfinite, own)):
+            return "!"
+        return _UPRIGHT[1 + round((_EIGHTHS - 1) * (scale(max(own)) - low) / span)] if own else " "
+
+    number = min(width, len(values))
+    ends = [len(values) * n // max(number, 1) for n in range(number + 1)]
+    return "".join(highest(values[begin:end]) for begin, end in pairwise(ends))

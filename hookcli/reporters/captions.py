@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 
@@ -26,42 +27,81 @@ _SHORTENED = (
 _BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
 
 
-def captions(
-    report: Report,
-    shown: Report,
-    columns: Sequence[Column],
-    hidden: Sequence[Column],
-    on_bars: Sequence[str],
-    view: View,
-    remarks: Sequence[str] = (),
-    *,
-    tight: bool = False,
-) -> list[str]:
-    """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for.
+@dataclass(frozen=True)
+class Captions:
+    """What stands below a table of the rows that are `shown`, with those of the columns that are `kept`.
 
-    Those of a record's step are whole unless room is `tight`. The parts of the peak are never cut off, and what grew
-    apart only where room is tight. `remarks` on rows, which had no room below these, are counted with the notes.
+    `on_bars` are lines on bars. `remarks` on rows had no room below these, and are counted with the notes. `tight`:
+    room is short, so that the lines of a record's step are shortened, too.
     """
-    totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
-    notes = [*footer.remarks(report), *table_columns.notes(report, columns)]
-    notes += _explained(shown, [c for c in columns if c not in hidden])
-    skipped = [f"not measured: {footer.skipped_line(report, python=view.python)}"] if report.skipped else []
-    parts = "; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python))))
-    whole = [line for line in (*totals, *notes, *skipped, parts, *on_bars) if line]
-    on_screen = view.width and view.height  # static pages have a height alone
-    shortened = report.probe in _SHORTENED or (tight and report.probe == "run")
-    if not on_screen or view.depth is not None or not shortened:
-        return whole
-    if not remarks and _height(whole, view.width) <= _MOST:
-        return whole
-    uncut = str(report.totals.get("held") or (not tight and report.totals.get("grew")) or "")
-    first = _cut(footer.short_totals(report, totals), view.width, uncut)
-    notes += [text for text in totals if text.count("\n")]
-    if not first and notes and cell_len(notes[0]) <= (view.width or 0):
-        first, *notes = notes
-    told = _counted(report, shown, hidden, [*notes, *remarks], on_bars)
-    fitting = (text for text in _variants(told, view.python) if _height([text], view.width) <= _MOST - bool(first))
-    return [text for text in (first, next(fitting, ", ".join(told))) if text]
+
+    report: Report
+    shown: Report
+    columns: Sequence[Column]
+    kept: Sequence[Column]
+    on_bars: Sequence[str]
+    view: View
+    remarks: Sequence[str] = ()
+    tight: bool = False
+
+    @property
+    def hidden(self) -> list[Column]:
+        """The columns without room."""
+        return [column for column in self.columns if column not in self.kept]
+
+    def lines(self) -> list[str]:
+        """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth is given."""
+        report, view = self.report, self.view
+        totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
+        notes = [*footer.remarks(report), *table_columns.notes(report, self.columns), *self._explained()]
+        skipped = f"not measured: {footer.skipped_line(report, python=view.python)}" if report.skipped else ""
+        parts = "; ".join(filter(None, (_grouped(report, self.shown, view), _hidden(self.hidden, view.python))))
+        whole = [*filter(None, (*totals, *notes, skipped, parts, *self.on_bars))]
+        shortened = report.probe in _SHORTENED or (self.tight and report.probe == "run")
+        if (
+            not (view.width and view.height) or view.depth is not None or not shortened
+        ):  # static pages have a height alone
+            return whole
+        if not self.remarks and _height(whole, view.width) <= _MOST:
+            return whole
+        return self._in_short(totals, notes, view.width)
+
+    def _in_short(self, totals: Sequence[str], notes: Sequence[str], width: int) -> list[str]:
+        """Two lines. The parts of the peak are never cut off, and what grew apart only where room is tight."""
+        uncut = self.report.totals.get("held") or (not self.tight and self.report.totals.get("grew"))
+        first = _cut(footer.short_totals(self.report, totals), width, str(uncut or ""))
+        notes = [*notes, *(text for text in totals if text.count("\n"))]
+        if not first and notes and cell_len(notes[0]) <= width:
+            first, *notes = notes
+        told = self._counted(len(notes) + len(self.remarks))
+        variants = _variants(told, self.view.python)
+        fitting = (text for text in variants if _height([text], width) <= _MOST - bool(first))
+        return [*filter(None, (first, next(fitting, ", ".join(told))))]
+
+    def _counted(self, notes: int) -> list[str]:
+        """Numbers of what the lines would say, the one that may be left out last."""
+        report, shown = self.report, self.shown
+        rows = len(report.rows)
+        some = f"{len(shown.rows)} of {rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
+        if is_sequence(report) or report.grouping == "steps":
+            some = f"{'the first ' * is_sequence(report)}{len(shown.rows)} of {rows:,} rows"
+        if any(row.get("folded") for row in shown.rows):
+            some = f"{len(shown.rows)} of {rows:,} rows, repeated blocks are one"
+        return [
+            *([some] if len(shown.rows) < rows else []),
+            *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
+            *([formatting.counted(notes, "note")] if notes else []),
+            *([f"{formatting.counted(len(self.hidden), 'column')} hidden"] if self.hidden else []),
+            *(text[:1].lower() + text[1:] for text in self.on_bars),
+        ]
+
+    def _explained(self) -> list[str]:
+        """Sentences on a plugin's columns, and on those of a comparison that has differences."""
+        shown, compares = self.shown, self.shown.probe == "diff"
+        asked = [c for c in self.columns if c.explanation and (compares or c.name not in DECLARED)]
+        filled = [c for c in asked if c not in self.hidden and any(row.get(c.name) for row in shown.rows)]
+        sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
+        return [" ".join(sentences)] if sentences else []
 
 
 def _height(lines: Sequence[str], width: int | None) -> int:
@@ -78,25 +118,6 @@ def _cut(text: str, width: int | None, uncut: str = "") -> str:
     return text if not kept else kept if len(kept) == least else f"{kept} …"
 
 
-def _counted(
-    report: Report, shown: Report, hidden: Sequence[Column], notes: Sequence[str], on_bars: Sequence[str]
-) -> list[str]:
-    """Numbers of what the lines would say, the one that may be left out last."""
-    rows = len(report.rows)
-    some = f"{len(shown.rows)} of {rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
-    if is_sequence(report) or report.grouping == "steps":
-        some = f"{'the first ' * is_sequence(report)}{len(shown.rows)} of {rows:,} rows"
-    if any(row.get("folded") for row in shown.rows):
-        some = f"{len(shown.rows)} of {rows:,} rows, repeated blocks are one"
-    return [
-        *([some] if len(shown.rows) < rows else []),
-        *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
-        *([formatting.counted(len(notes), "note")] if notes else []),
-        *([f"{formatting.counted(len(hidden), 'column')} hidden"] if hidden else []),
-        *(text[:1].lower() + text[1:] for text in on_bars),
-    ]
-
-
 def _variants(told: Sequence[str], python: bool) -> Iterator[str]:
     """The counts in a line that ends with the ways to see all: the longest line first, at last without some counts."""
     depth, choose = ('table(depth="all")', "table(columns=...)") if python else ("--depth all", "--columns")
@@ -108,15 +129,7 @@ def _variants(told: Sequence[str], python: bool) -> Iterator[str]:
 
 def is_sequence(report: Report) -> bool:
     """True for events and calls in order, of which a screen shows the first."""
-    return report.grouping == "events" or any(column.name == "inputs" for column in report.columns)
-
-
-def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
-    """Sentences on a plugin's columns, and on those of a comparison that has differences."""
-    asked = [c for c in columns if c.explanation and (report.probe == "diff" or c.name not in DECLARED)]
-    filled = [column for column in asked if any(row.get(column.name) for row in report.rows)]
-    sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
-    return [" ".join(sentences)] if sentences else []
+    return report.grouping == "events" or report.has_column("inputs")
 
 
 def _grouped(report: Report, shown: Report, view: View) -> str:

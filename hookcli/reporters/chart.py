@@ -146,8 +146,8 @@ def several_curves(figure: Curves, marks: Sequence[str], size: tuple[int, int]) 
     """Draw curves, a mark for each in each column, so that they can be told apart where they cross."""
     logarithmic = figure.logarithmic
     curves = [[(step, _height(_cut(value, figure), logarithmic)) for step, value in points] for points in figure.points]
-    steps = sorted({step for points in curves for step, _ in points})
-    heights = [height for points in curves for _, height in points]
+    every = [*chain.from_iterable(curves)]
+    steps, heights = sorted({step for step, _ in every}), [height for _, height in every]
     columns, lines = size[0] - LABEL - 1, size[1] - 2
     low, high = _limits(heights)
 
@@ -166,11 +166,11 @@ def several_curves(figure: Curves, marks: Sequence[str], size: tuple[int, int]) 
     shared = {cell for cell, count in counts.items() if count > 1}
     for cells, mark in zip([*lone, shared], [*marks, SHARED], strict=True):
         if cells:
-            plt.scatter([x for x, _ in cells], [y for _, y in cells], marker=mark)
+            plt.scatter(*map(list, zip(*cells, strict=True)), marker=mark)
     shown, names = _ticks(steps, figure.over_time)
-    plt.xticks([round(at_column(step)) for step in shown], names)
+    plt.xticks([*map(round, map(at_column, shown))], names)
     levels, labels = _levels(heights, logarithmic)
-    plt.yticks([at_line(level) for level in levels], labels)
+    plt.yticks([*map(at_line, levels)], labels)
     return _built(plt)
 
 

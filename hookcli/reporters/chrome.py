@@ -69,7 +69,8 @@ def _events(report: Report, process: int) -> Iterator[dict[str, object]]:
 
 def _event(row: Row, title: str, phase: str, process: int, thread: int) -> dict[str, object]:
     where = {"pid": process, "tid": thread}
-    return {"name": title, "cat": row["kind"], "ph": phase, "ts": row["us"], **where, "args": _details(row)}
+    details = {key: row.get(key) for key in (*names(EVENT_DETAILS), "edited") if row.get(key) not in (None, "", 0)}
+    return {"name": title, "cat": row["kind"], "ph": phase, "ts": row["us"], **where, "args": details}
 
 
 def _end(title: str, at: float, process: int, thread: int) -> dict[str, object]:
@@ -89,8 +90,3 @@ def _title(row: Row) -> str:
     if row["kind"].startswith("forward"):
         return str(where)
     return f"{row['kind'].removesuffix('_pre').removesuffix('_post') if spans else row['kind']} {where}"
-
-
-def _details(row: Row) -> dict[str, object]:
-    keys = (*names(EVENT_DETAILS), "edited")
-    return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0)}

@@ -21,10 +21,10 @@ class CsvReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a header and a line per row."""
-        reports = [printable(report) for report in reports]
-        marks = {"model": [report.model for report in reports], "probe": [report.probe for report in reports]}
+        reports = [*map(printable, reports)]
         declared = [column.name for report in reports for column in report.columns]
-        which = [mark for mark, values in marks.items() if len(set(values)) > 1 and mark not in declared]
+        marks = [mark for mark in ("model", "probe") if mark not in declared]
+        which = [mark for mark in marks if len({getattr(report, mark) for report in reports}) > 1]
         rows = [
             ([getattr(report, mark) for mark in which], flat_table.cells(row, report, view))
             for report in reports

@@ -136,31 +136,39 @@ def run_line(report: Report) -> str:
     parts += _of_step(meta) if meta.keys() >= _STEP else []
     first = f"{counted(meta['batches'], 'batch', 'batches')}, first {meta['input']}" if "batches" in meta else ""
     parts += made_up(meta, first or str(meta.get("input") or ""))
-    parts += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
-    parts += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
-    parts += [f"autocast {meta['amp']}"] if meta.get("amp") else []
-    parts += [str(meta["optimizer"])] if meta.get("optimizer") else []
+    parts += _said(meta, "format", "device", "dtype", "mode", "simulated", "amp", "optimizer")
     why = f"; {meta['no_own_loss']}" if meta.get("no_own_loss") else ""  # the model's own loss was not differentiated
     if (value := meta.get("loss_value")) is not None:
         parts.append(f"loss {value:.4g} ({meta.get('loss')}{why})")
     elif "backward_vector" in meta:
         parts.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
-    parts += [f"gradients {meta['gradients']}"] if meta.get("gradients") else []
-    parts += [f"edited {edit}" for edit in meta.get("edits", ())]
-    parts += [str(meta["sweep"])] if meta.get("sweep") else []  # another word
-    if "processes" in meta:
-        how = f" ({meta['parallel']})" if meta.get("parallel") else ""
-        rank = meta.get("rank")  # or several, where not all are merged
-        shown = f"rank {rank}" if isinstance(rank, int) else f"ranks {', '.join(map(str, rank or ()))}"
-        parts.append(f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else ""))
+    edits = (f"edited {edit}" for edit in meta.get("edits", ()))
+    parts += [*_said(meta, "gradients"), *edits, *_said(meta, "sweep"), *_processes(meta)]  # another word
     overhead = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
     parts += [f"{'ran ' * bool(overhead)}{duration(meta['seconds'])}{overhead}"] if "seconds" in meta else []
     if plain := meta.get("plain_seconds"):
         parts.append(f"{duration(plain)} without hooks")
     if meta.get("complete") is False:
         parts.append("incomplete: the run failed" if meta.get("error") else "incomplete")
-    parts += ["cached"] if meta.get("cached") else []
-    return " · ".join(parts)
+    return " · ".join([*parts, *_said(meta, "cached")])
+
+
+_SAID = {"simulated": "memory of {}", "amp": "autocast {}", "gradients": "gradients {}", "cached": "cached"}
+
+
+def _said(meta: Mapping[str, Any], *keys: str) -> list[str]:
+    """What a run has under these keys, in the words of `_SAID`, else by itself."""
+    return [_SAID.get(key, "{}").format(meta[key]) for key in keys if meta.get(key)]
+
+
+def _processes(meta: Meta) -> list[str]:
+    """The number of processes, and which of them are shown, where not all are merged."""
+    if "processes" not in meta:
+        return []
+    how = f" ({meta['parallel']})" if meta.get("parallel") else ""
+    rank = meta.get("rank")
+    shown = f"rank {rank}" if isinstance(rank, int) else f"ranks {', '.join(map(str, rank or ()))}"
+    return [f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else "")]
 
 
 def made_up(meta: Meta, given: str) -> list[str]:

@@ -32,19 +32,24 @@ def _render(report: Report, view: View) -> str:
     if view.depth is None and not view.sort:
         report = fitted(report, SCREEN)
     columns = table_columns.visible(report, view)
-    head = [_escaped(column.title or " ") for column in columns]
-    rule = [":---" if table_columns.reads_left(report, column) else "---:" for column in columns]
-    body = [[_escaped(formatting.cell(row, column)) for column in columns] for row in report.rows]
-    table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)] if body else []
+    cells = [
+        [
+            _escaped(column.title or " "),
+            ":---" if table_columns.reads_left(report, column) else "---:",
+            *(_escaped(formatting.cell(row, column)) for row in report.rows),
+        ]
+        for column in columns
+    ]
+    table = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
     notes = [footer.totals_line(footer.without_headlines(report)), *footer.remarks(report)]
     notes += table_columns.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
-    below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]
+    below = [f"{_escaped(line)}  " for line in "\n".join(notes).split("\n") if line]
     above = [f"### {_escaped(f'{report.probe}: {report.model}')}"]
     above += [f"**{_escaped(line)}**" for line in footer.headlines(report)]
     above.append(_escaped(footer.run_line(report)))
-    return "\n".join([*(f"{line}\n" for line in above if line), *table, *([""] if table else []), *below, ""])
+    return "\n".join([*(f"{line}\n" for line in above if line), *([*table, ""] if report.rows else []), *below, ""])
 
 
 def _escaped(text: str) -> str:

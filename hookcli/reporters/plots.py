@@ -185,15 +185,16 @@ def _cut_zeros(ax: Any, bins: Sequence[Bin], shares: Sequence[float], numel: int
 def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:
     """Marks between bins, evenly: every so many bins, and the place of 0 among them."""
     every = math.ceil(len(bins) / most)
-    marked = [(place, one) for place, one in enumerate(bins) if place % every == 0 and len(bins) - place > every / 2]
-    edges = {place - 0.5: one.low for place, one in marked if not one.is_zeros}
-    edges |= {} if bins[-1].is_zeros else {len(bins) - 0.5: bins[-1].high}
+    marked = range(0, math.ceil(len(bins) - every / 2), every)
+    edges = {place - 0.5: bins[place].low for place in marked if not bins[place].is_zeros}
+    if not bins[-1].is_zeros:
+        edges[len(bins) - 0.5] = bins[-1].high
     zero = next((float(place) for place, one in enumerate(bins) if one.is_zeros), None)
     if zero is None and bins[0].low < 0 < bins[-1].high:
         zero = next(place - 0.5 for place, one in enumerate(bins) if one.high > 0)
-    kept = {x: value for x, value in edges.items() if zero is None or abs(x - zero) > every / 2}
-    kept |= {zero: 0.0} if zero is not None else {}
-    return list(kept), [f"{value:.3g}" for value in kept.values()]
+    if zero is not None:
+        edges = {x: value for x, value in edges.items() if abs(x - zero) > every / 2} | {zero: 0.0}
+    return list(edges), [f"{value:.3g}" for value in edges.values()]
 
 
 def timelines(reports: Sequence[Report], form: str) -> bytes:

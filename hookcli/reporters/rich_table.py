@@ -131,12 +131,12 @@ def _style(row: Row, name: str, text: str) -> str:
     if name == "mark":
         edited = row.get("edited")  # an edit was asked for; any other mark is a warning
         style = "" if row.get("unlike") else "bold red"
-        return "cyan" if edited and text == f"edited: {edited}" else style
+        return "cyan" if text == f"edited: {edited}" else style
     if name == "loss" and isinstance(value, float) and not math.isfinite(value):
         return "bold red"
     if name == "severity":
         return _SEVERITIES.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
-    small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
+    small = name in FIGURES and isinstance(value, float) and abs(value) < 1e-6
     return "dim" if small or name in ("dtype", "type") else ""

@@ -85,13 +85,21 @@ def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str
 
 
 def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, Any]:
+    name = finding.fqn.rpartition(".")[2] or report.model
+    place = ".".join(filter(None, (report.model, finding.fqn)))
+    at = {"uri": quote(PurePath(finding.file or _file(report.model)).as_posix(), errors="backslashreplace")}
     properties = {"model": report.model, "value": finding.value, "threshold": finding.threshold, "hint": finding.hint}
     return {
         "ruleId": finding.check,
         "ruleIndex": ids.index(finding.check),
         "level": _level(finding.severity),
         "message": {"text": sentence(report, finding)},
-        "locations": [_location(report, finding)],
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": at, "region": {"startLine": finding.line or 1}},
+                "logicalLocations": [{"name": name, "fullyQualifiedName": place, "kind": "module"}],
+            }
+        ],
         "properties": {key: value for key, value in properties.items() if value is not None},
     }
 
@@ -99,16 +107,6 @@ def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, A
 def _level(severity: str) -> str:
     """Return the severity in SARIF's words."""
     return "note" if severity == INFO else severity
-
-
-def _location(report: Report, finding: Finding) -> dict[str, Any]:
-    name = finding.fqn.rpartition(".")[2] or report.model
-    place = ".".join(filter(None, (report.model, finding.fqn)))
-    at = {"uri": quote(PurePath(finding.file or _file(report.model)).as_posix(), errors="backslashreplace")}
-    return {
-        "physicalLocation": {"artifactLocation": at, "region": {"startLine": finding.line or 1}},
-        "logicalLocations": [{"name": name, "fullyQualifiedName": place, "kind": "module"}],
-    }
 
 
 def _file(spec: str) -> str:

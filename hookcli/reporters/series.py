@@ -42,7 +42,7 @@ class Point:
 def points(reports: Iterable[Report]) -> Iterator[Point]:
     """Yield the figures of each step. A report without steps has them in step 0; findings of checks are left out."""
     for report in reports:
-        if any(column.name == "check" for column in report.columns):
+        if report.has_column("check"):
             continue
         by_step: dict[int, Point] = {}
         for row in report.rows:

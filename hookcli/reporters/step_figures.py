@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from typing import Any
 
 from hookcli.reporters import footer
 from hookcli.table import Column, Kind, Report, Shown, agree, formatting
@@ -133,38 +134,51 @@ def against(report: Report) -> Mapping[str, str]:
     return names if isinstance(names, Mapping) else {}
 
 
+class _Course:
+    """The points of a figure: as a curve with gaps, the values that are finite, and the steps of those that are not."""
+
+    def __init__(self, points: Sequence[tuple[float, Any]]) -> None:
+        self.curve = [(step, _finite(value)) for step, value in points]
+        self.finite = [value for _, value in self.curve if not math.isnan(value)]
+        self.lost = [step for step, value in points if isinstance(value, float) and not math.isfinite(value)]
+
+
 def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
-    points = [(step, _finite(value)) for step, value in found]
-    finite = [value for _, value in points if not math.isnan(value)]
-    lost = [step for step, value in found if isinstance(value, float) and not math.isfinite(value)]
+    course = _Course(found)
+    finite, lost = course.finite, course.lost
     flat = ""
     if _is_flat(finite):
-        where = "throughout" if len(finite) >= len(points) else f"in {len(finite)} of {len(points)} recorded steps"
-        flat = f"{title}: {formatting.number(finite[0])}" + (f" {where}" if points[1:] else "")
+        where = "throughout" if len(finite) >= len(found) else f"in {len(finite)} of {len(found)} recorded steps"
+        flat = f"{title}: {formatting.number(finite[0])}" + (f" {where}" if found[1:] else "")
     more = f" and {counted(len(lost) - 1, 'more step')}" if lost[1:] else ""
     remark = f"NaN or Inf in step {lost[0]:,}{more}" if lost else ""
-    return Curves(title, [points], is_logarithmic(finite), remark, flat=flat, lost=lost)
+    return Curves(title, [course.curve], is_logarithmic(finite), remark, flat=flat, lost=lost)
 
 
 def _compared(title: str, runs: Mapping[str, Points]) -> Curves:
     """A figure of several runs, with the first step in which two are apart; in one line if none of them changed."""
     parted = _apart(*runs.values()) if len(runs) == _PAIR else _ends(runs)
-    curves = [[(step, _finite(value)) for step, value in points] for points in runs.values()]
-    finite = {name: [y for _, y in points if not math.isnan(y)] for name, points in zip(runs, curves, strict=True)}
-    flat = ""
-    if all(not values or _is_flat(values) for values in finite.values()):
-        whole = [*map(len, curves)] == [*map(len, finite.values())]
-        where = "throughout" if whole else f"({parted})" if parted else ""
-        firsts = {name: values[0] for name, values in finite.items() if values}
-        alike = len(firsts) == len(runs) and _is_flat([*firsts.values()])
-        each = ", ".join(f"{name} {formatting.number(value)}" for name, value in firsts.items())
-        flat = f"{title}: {formatting.number(next(iter(firsts.values()))) if alike else each} {where}".rstrip()
-    lost = sorted({step for points in runs.values() for step, value in points if not math.isfinite(value)})
-    sound = [y for name, points in runs.items() if all(map(math.isfinite, dict(points).values())) for y in finite[name]]
-    every = [y for values in finite.values() for y in values]
+    courses = {name: _Course(points) for name, points in runs.items()}
+    lost = sorted({step for course in courses.values() for step in course.lost})
+    every = [y for course in courses.values() for y in course.finite]
+    whole = [name for name, points in runs.items() if all(map(math.isfinite, dict(points).values()))]
+    sound = [y for name in whole for y in courses[name].finite]
     no_room = bool(sound) and max(map(abs, every)) > _FAR * max(map(abs, sound)) > 0
     limits = (min(sound), max(sound)) if no_room else None
-    return Curves(title, curves, is_logarithmic(sound if limits else every), parted, flat, lost, limits)
+    logarithmic, flat = is_logarithmic(sound if limits else every), _in_one_line(title, courses, parted)
+    return Curves(title, [course.curve for course in courses.values()], logarithmic, parted, flat, lost, limits)
+
+
+def _in_one_line(title: str, courses: Mapping[str, _Course], parted: str) -> str:
+    """A figure that changes in none of these runs; "" if it changes."""
+    if not all(_is_flat(course.finite) for course in courses.values() if course.finite):
+        return ""
+    whole = all(len(course.curve) == len(course.finite) for course in courses.values())
+    where = "throughout" if whole else f"({parted})" if parted else ""
+    firsts = {name: course.finite[0] for name, course in courses.items() if course.finite}
+    alike = len(firsts) == len(courses) and _is_flat([*firsts.values()])
+    each = ", ".join(f"{name} {formatting.number(value)}" for name, value in firsts.items())
+    return f"{title}: {formatting.number(next(iter(firsts.values()))) if alike else each} {where}".rstrip()
 
 
 def _apart(ours: Points, theirs: Points) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
-from hookcli.reporters.captions import captions, is_sequence
+from hookcli.reporters.captions import Captions, is_sequence
 from hookcli.reporters.findings import Entry, entries, worst
 from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
@@ -74,7 +74,11 @@ def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     report = for_people(report)
     if (findings := entries(report, view)) is not None:
-        return _of_findings(report, findings, view)
+        below = Captions(report, report, report.columns, report.columns, (), view).lines()
+        faults = [one for one in findings if one.severity in SEVERITIES]
+        above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
+        below = [*(below if faults else below[1:]), footer.run_line(report)]
+        return Table((), (), (), (), (), above, below, findings, alarms=bool(faults))
     shown = _shown(report, view, _AROUND)
     table = _laid_out(report, shown, view)
     if not view.height or view.depth is not None or table.lines(view.width) <= view.height:
@@ -122,17 +126,18 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
-    below = captions(
-        report, shown, columns, [c for c in columns if c not in kept], drawn.remarks, view, left_out, tight=tight
-    )
+    drawn = bars.drawn(shown.rows, columns, places, widths, view)
+    below = Captions(report, shown, columns, kept, drawn.remarks, view, left_out, tight).lines()
     places = list(drawn.bars)
     summary = _summary(report, shown, view)
+    for i in drawn.alone:
+        widths[columns[i].name] = 0
+        columns[i] = replace(columns[i], title="")
     return Table(
         shown.rows,
-        [columns[i] if i not in drawn.alone else replace(columns[i], title="") for i in places],
+        [columns[i] for i in places],
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
-        [0 if i in drawn.alone else widths[columns[i].name] for i in places],
+        [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
         "\n".join(filter(None, (*footer.headlines(report), summary, footer.run_line(report)))),
         below,
@@ -141,15 +146,6 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
         alarms=alarms(report),
         then=footer.next_line([report]),
     )
-
-
-def _of_findings(report: Report, findings: Sequence[Entry], view: View) -> Table:
-    """The verdict, the findings, and the run below them; a finding that is the only one is the verdict."""
-    below = captions(report, report, report.columns, (), (), view)
-    faults = [one for one in findings if one.severity in SEVERITIES]
-    above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
-    below = [*(below if faults else below[1:]), footer.run_line(report)]
-    return Table((), (), (), (), (), above, below, findings, alarms=bool(faults))
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -49,7 +50,7 @@ def visible(report: Report, view: View) -> list[Column]:
     if view.columns:
         return list(report.columns)
     operators = any(is_operator(row.fqn) for row in report.rows)
-    flows = any(column.name == "inputs" for column in report.columns)
+    flows = report.has_column("inputs")
     asked = {"source"} if operators else set()  # the line of an operator is shown; the source of a check is on request
     asked |= {"id"} if flows else set()
     chosen = [c for c in report.columns if (c.shown not in _ON_REQUEST or c.name in asked) and _informs(report, c)]
@@ -59,25 +60,30 @@ def visible(report: Report, view: View) -> list[Column]:
 
 def _informs(report: Report, column: Column) -> bool:
     """True if a column holds information that is not said elsewhere."""
-    name, shown = column.name, column.shown
+    shown = column.shown
     if not report.rows:
         return shown != Shown.BELOW  # headings alone show that nothing was measured
     if shown in (Shown.BELOW, Shown.MARK):
         return False
-    if name == "fired":
-        return any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows)
-    values = [row.get(name) for row in report.rows]
-    if name == "order" and values == [row.get("bucket") for row in report.rows]:
+    values = [row.get(column.name) for row in report.rows]
+    if column.name == "order" and values == [row.get("bucket") for row in report.rows]:
         return False
-    if name == "dtype":  # the run's dtype is above the table
-        return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
-    if name == "kind":
-        return len(set(values)) > 1 or not set(values) <= {*bars.GRADIENTS}
+    if test := _TELLS.get(column.name):
+        return test(report, values)
     if shown == Shown.VARIED:
         return len(set(values)) > 1
     if shown == Shown.SET or any(isinstance(value, bool) for value in values):
         return any(value not in (None, "", 0, column.usual) for value in values)
     return shown == Shown.ALWAYS or any(value is not None for value in values)
+
+
+_TELLS: Mapping[str, Callable[[Report, Sequence[Any]], bool]] = {
+    "fired": lambda report, _: any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows),
+    # the run's dtype is above the table
+    "dtype": lambda report, values: any(v not in (None, "", report.meta.get("dtype", "float32")) for v in values),
+    "kind": lambda _, values: len(set(values)) > 1 or not set(values) <= {*bars.GRADIENTS},
+}
+"""Columns of which more than their values tells whether they inform."""
 
 
 def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
@@ -95,7 +101,7 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
             room -= widths[name] + 2
         else:
             dropped.add(name)
-    pairs = {column.pair for column in columns if column.pair and column.name in dropped}
+    pairs = {column.pair for column in columns if column.name in dropped} - {""}
     return [c for c in columns if c.name not in dropped and c.pair not in pairs]
 
 
@@ -156,13 +162,14 @@ def kept(
 ) -> list[Column]:
     """The columns that fit beside the names, which are shortened: in a pipe, where people search for them, less."""
     place = next((i for i, column in enumerate(columns) if column.name in _DOTTED), None)
+    width = None if view.columns else view.width or PIPE
     if not view.width or place is None:
-        return columns if view.columns else fitted(shown, columns, widths, view.width or PIPE)
+        return fitted(shown, columns, widths, width)
     names = [line[place] for line in cells]
     least = _NAME if view.height else max(_NAME, view.width // 2)
     title, dotted = len(columns[place].title), columns[place].name
     widths[dotted] = max([title, *map(cell_len, abbreviated(names, least))])
-    fitting = columns if view.columns else fitted(shown, columns, widths, view.width)
+    fitting = fitted(shown, columns, widths, width)
     room = view.width - (1 + sum(column.bar in bars.SCALES for column in fitting) if view.bars else 0)
     room -= sum(widths[column.name] + 2 for column in fitting if column.name != dotted)
     for line, name in zip(cells, abbreviated(names, max(room, least)), strict=True):
@@ -178,9 +185,9 @@ def _order(report: Report, columns: Sequence[Column], column: Column) -> float |
     if column.name == "l2" and report.rows and report.rows[0].get("kind") in bars.GRADIENTS:
         return math.inf
     if column in MEMORY_KINDS and report.grouping == "disjoint":
-        sums = sorted(sum(row.get(c.name) or 0 for row in report.rows) for c in MEMORY_KINDS)
-        own = sum(row.get(column.name) or 0 for row in report.rows)
-        return _SMALL if own < sums[-1] / 100 else 30 + sums.index(own)  # after the type
+        sums = {c.name: sum(row.get(c.name) or 0 for row in report.rows) for c in MEMORY_KINDS}
+        own, ranked = sums[column.name], sorted(sums.values())
+        return _SMALL if own < ranked[-1] / 100 else 30 + ranked.index(own)  # after the type
     if column.name in INCLUSIVE and not any(other.name == INCLUSIVE["forward_us"] for other in columns):
         return -100.0  # times that nobody asked for
     return column.drop

@@ -35,7 +35,7 @@ def _fitting(reports: Sequence[Report], tables: Sequence[Table], view: View) -> 
     Of two runs it is that on the runs, whose verdict says what the first step in which they differ is; of the models
     and phases of a record those with faults come first.
     """
-    of_runs = [any(column.name == "loss_a" for column in report.columns) for report in reports]
+    of_runs = [report.has_column("loss_a") for report in reports]
     of_steps = all(report.probe == "run" for report in reports)
     lines = sum(table.lines(view.width) for table in tables)
     if not view.height or view.depth is not None or not (any(of_runs) or of_steps) or lines <= view.height:

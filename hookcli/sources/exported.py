@@ -74,7 +74,14 @@ def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, 
         if here.type == "meta":
             program = move_to_device_pass(program, "meta")
         model = torch.export.unflatten(program)
-    _name_classes(model)
+    # Named as in the program that was exported, for tables and `--type`. The class also holds the compiled graph,
+    # which would look like a part that someone forgot to register.
+    for module in model.modules():
+        if isinstance(module, (InterpreterModule, UnflattenedModule)):
+            base = _Program if isinstance(module, UnflattenedModule) else type(module)
+            name = (module.type_name() or base.__name__).rpartition(".")[2]
+            graph = {"graph_module": vars(module).pop("graph_module", None)}  # a ModuleDict has none
+            module.__class__ = type(name, (base,), graph)
     signature = program.module_call_graph[0].signature
     args, keywords = program.example_inputs or ((), {})
     names = (signature and signature.forward_arg_names) or ()
@@ -117,16 +124,3 @@ class _Program(UnflattenedModule):
     def forward(self, *args: object, **keywords: object) -> object:
         named = [keywords.pop(name) for name in self.positional if name in keywords]
         return super().forward(*args, *named, **keywords)  # type: ignore[no-untyped-call]
-
-
-def _name_classes(model: nn.Module) -> None:
-    """Give each module a class with the name of the one that was exported, for tables and `--type`.
-
-    The class also holds the module's compiled graph, which would look like a part that someone forgot to register.
-    """
-    for module in model.modules():
-        if isinstance(module, (InterpreterModule, UnflattenedModule)):
-            base = _Program if isinstance(module, UnflattenedModule) else type(module)
-            name = (module.type_name() or base.__name__).rpartition(".")[2]
-            graph = {"graph_module": vars(module).pop("graph_module", None)}  # a ModuleDict has none
-            module.__class__ = type(name, (base,), graph)

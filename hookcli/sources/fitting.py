@@ -64,7 +64,9 @@ class Fitting:
     """The search for a model's state dict in a checkpoint."""
 
     def __init__(self, checkpoint: Mapping[Any, object], model_state: Mapping[str, object]) -> None:
-        self._model = {_unwrapped(name): name for name in model_state}
+        self._model = {
+            ".".join(part for part in name.split(".") if part not in _WRAPPERS): name for name in model_state
+        }
         if len(self._model) < len(model_state):  # without the wrappers, two names would be one
             self._model = {name: name for name in model_state}
         self._sizes = {name: size_text(model_state[real]) for name, real in self._model.items()}
@@ -139,11 +141,6 @@ class Fitting:
         within = {f"{name}." if name else "": version for name, version in versions.items()}
         own = {name: version for name, version in within.items() if name.startswith(found.in_names)}
         vars(state)[STATE_VERSIONS] = {name.removeprefix(found.in_names)[:-1]: version for name, version in own.items()}
-
-
-def _unwrapped(name: str) -> str:
-    parts = name.split(".")
-    return ".".join(part for part in parts if part not in _WRAPPERS) if not _WRAPPERS.isdisjoint(parts) else name
 
 
 def _endings(name: str, deepest: int) -> Iterator[tuple[str, str]]:

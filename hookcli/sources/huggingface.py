@@ -47,7 +47,12 @@ class HuggingFaceSource:
         place = _ConfigPlace.of(request.spec)
         config = _configured(library, place, request.args, spec)
         model_class = _class(library, config, request.task, spec)
-        _run_on_meta(library)
+        # As FakeTensors, meta tensors are not read, and no kernel that fails on them is called.
+        utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
+        _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
+        if experts is not None and not _multiplies_groups_on_meta():
+            name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
+            _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
         inputs = Inputs.of(model_class, config)
         meta: Meta = {
             "transformers": library.__version__,
@@ -157,15 +162,6 @@ def _class(library: ModuleType, config: Any, task: str | None, spec: str) -> typ
     if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
         raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
     return model_class
-
-
-def _run_on_meta(library: ModuleType) -> None:
-    """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
-    utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
-    _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
-    if experts is not None and not _multiplies_groups_on_meta():
-        name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
-        _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
 
 def _wrap(module: object, name: str, function: Callable[..., object]) -> None:

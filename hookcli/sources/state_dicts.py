@@ -36,7 +36,18 @@ def is_file(weights: str) -> bool:
 def read_state(file: str) -> dict[str, object]:
     """The content of a checkpoint, or the state dict in the files of a folder or an index. Raises UsageError."""
     if files.is_folder(file) or file.endswith(INDEX):
-        return _read_parts(file)
+        with UserCode(lambda error: _wrong(f"--weights {file}: {in_brief(error)}")):
+            try:
+                parts = open_tensors(file)
+            except UsageError as error:
+                raise _wrong(f"--weights {error}") from error
+        folder = Path(file) if files.is_folder(file) else Path(file).parent
+        wanted = {tensor.name for tensor in parts.tensors}
+        state: dict[str, object] = {}
+        for name in dict.fromkeys(tensor.file for tensor in parts.tensors):
+            whole = _state_of(folder / name)
+            state |= content(whole).tensors
+        return {name: tensor for name, tensor in state.items() if name in wanted}
     if not files.is_file(file):
         raise _wrong(f"--weights: no file {shortened(file)!r}")
     return _state_of(Path(file))
@@ -47,22 +58,6 @@ def _state_of(file: Path) -> dict[str, object]:
     if not isinstance(state, dict):
         raise _wrong(f"--weights {file}: holds an object of type {class_name(state)}, not a state dict")
     return state
-
-
-def _read_parts(place: str) -> dict[str, object]:
-    """The tensors of a folder's files, or of those that an index names."""
-    with UserCode(lambda error: _wrong(f"--weights {place}: {in_brief(error)}")):
-        try:
-            parts = open_tensors(place)
-        except UsageError as error:
-            raise _wrong(f"--weights {error}") from error
-    folder = Path(place) if files.is_folder(place) else Path(place).parent
-    wanted = {tensor.name for tensor in parts.tensors}
-    state: dict[str, object] = {}
-    for name in dict.fromkeys(tensor.file for tensor in parts.tensors):
-        whole = _state_of(folder / name)
-        state |= content(whole).tensors
-    return {name: tensor for name, tensor in state.items() if name in wanted}
 
 
 def _read(file: Path) -> Any:

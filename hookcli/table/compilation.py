@@ -110,7 +110,8 @@ class Compilation:
             (limit, len(limit), "recompile limit hit"),
             (left, len(left), "function left eager"),
         ):
-            named = _examples(items) if places else ""
+            more = f"; and {len(items) - _NAMED} more" if items[_NAMED:] else ""
+            named = f" ({'; '.join(map(str, items[:_NAMED]))}{more})" if places else ""
             parts += [counted(number, what, _SEVERAL.get(what, "")) + named] if items else []
         share = f", {self.seconds / of:.0%} of the run" if of else ""
         least = "" if self.complete else "at least "
@@ -127,11 +128,6 @@ class Compilation:
 
 _SEVERAL = {"function left eager": "functions left eager", "recompile limit hit": "recompile limits hit"}
 _NAMED = 2  # places that a line names
-
-
-def _examples(items: Sequence[object]) -> str:
-    more = f"; and {len(items) - _NAMED} more" if items[_NAMED:] else ""
-    return f" ({'; '.join(map(str, items[:_NAMED]))}{more})"
 
 
 def _known(kind: Any, data: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,16 @@ from hookcli.table.validation import (
     COLUMN,
     COMPLETE,
     FINDING,
-    GROUPINGS,
     META,
     NEEDED,
+    OF_GROUPING,
+    REPORT,
     ROW,
     SKIPPED,
-    STEPS,
     TOTALS,
     fits,
     is_figure,
-    is_mapping,
     is_plain,
-    is_text,
     optional,
     require,
 )
@@ -98,28 +95,23 @@ def sound(report: Report) -> Report:
 
     Raises ValueError, which names the first value of another type.
     """
-    require({"probe": report.probe, "model": report.model}, {"probe": is_text, "model": is_text})
-    require({"grouping": report.grouping}, {"grouping": lambda value: value in GROUPINGS})
-    for what, values, tests in (("meta", report.meta, META), ("totals", report.totals, TOTALS)):
-        require({what: values}, {what: is_mapping})
-        require(values, tests, is_plain)
-    for column in report.columns:
-        require({name: getattr(column, name) for name in COLUMN}, COLUMN)
-    for item in report.skipped:
-        require(asdict(item), SKIPPED)
-    for finding in report.findings:
-        require(asdict(finding), FINDING)
-    named = [column.name for column in report.columns if column.name not in STATS_KEYS]
-    own = {c.name: optional(is_figure) if c.unit else fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
-    counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
-    whole = report.probe in COMPLETE or report.grouping == "moments"
-    needed = {*(named if whole else ()), *NEEDED.get(report.probe, ())}
-    needed |= set(STEPS if report.grouping == "steps" else ())
+    require({name: getattr(report, name) for name in REPORT}, REPORT)
+    require(report.meta, META, is_plain)
+    require(report.totals, TOTALS, is_plain)
+    for items, tests in ((report.columns, COLUMN), (report.skipped, SKIPPED), (report.findings, FINDING)):
+        for item in items:
+            require({name: getattr(item, name) for name in tests}, tests)
+    needed = {*NEEDED.get(report.probe, ()), *OF_GROUPING.get(report.grouping, ())}
+    if report.probe in COMPLETE or report.grouping == "moments":
+        needed |= {column.name for column in report.columns} - {*STATS_KEYS}
     needed -= set(STATS_KEYS).difference(report.statistics)
+    own = {c.name: optional(is_figure) if c.unit else fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
+    of_row = {**ROW, **own}
+    counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
     for row in report.rows:
         flat = report.flat(row)
-        require(flat, {**ROW, **own} if own else ROW, is_plain)
-        require({name: flat.get(name) for name in counted}, counted)
+        require(flat, of_row, is_plain)
+        require(flat, counted)
         if missing := needed - flat.keys():
             raise ValueError(f"a row has no {min(missing)!r}")
     return report

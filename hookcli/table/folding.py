@@ -37,7 +37,7 @@ def folded(report: Report) -> Report:
     if not changed:
         return report
     rows = [
-        row if name == row.fqn else replace(row, values={**row.values, "fqn": name, "origin": row.fqn})
+        row if name == row.fqn else row.having({"fqn": name, "origin": row.fqn})
         for row, name in zip(report.rows, names, strict=True)
     ]
     return replace(report, rows=rows, meta={**report.meta, "containers": list(dict.fromkeys(containers))})

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
-from hookcli.table import Merge, Report, Row
+from hookcli.table import Report, Row
 from hookcli.table.columns import find_column
 from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.marks import Fault, faults, with_verdict, within
@@ -79,7 +79,7 @@ def as_asked(report: Report, depth: float) -> float:
 
 def has_names(report: Report) -> bool:
     """True for rows that can be grouped by module; a list of models or findings can't."""
-    return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
+    return report.grouping != "list" and report.has_column("fqn")
 
 
 def group_rows(report: Report, depth: float, *, operators: bool = False) -> Report:
@@ -97,12 +97,32 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     """
     if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
         return report
+    report = _without_details(report)
+    levels = Levels.of(report.meta)
+    match report.grouping:
+        case "events":
+            return replace(report, rows=[row for row in report.rows if levels.depth(row.fqn) <= depth])
+        case "moments":
+            return replace(report, rows=stretches(report.rows, lambda fqn: levels.owner(fqn, depth)))
+        case "steps":
+            return replace(report, rows=_ends(report.rows))
+        case "disjoint":
+            rows = merged_by_owner(report, depth)
+        case _:
+            rows = _of_nested(report, levels, depth, operators=operators)
+    return replace(report, rows=_marked(report, rows, levels, depth))
+
+
+def _without_details(report: Report) -> Report:
+    """The report without the rows of a module's details, such as its heads, where the module itself has a row."""
     for name in (column.name for column in report.columns if column.detail):
         own = {row.fqn for row in report.rows if row.get(name) is None}
         report = replace(report, rows=[r for r in report.rows if r.get(name) is None or r.fqn not in own])
-    levels = Levels.of(report.meta)
-    if report.grouping != "nested":
-        return replace(report, rows=_of_other_grouping(report, levels, depth))
+    return report
+
+
+def _of_nested(report: Report, levels: Levels, depth: float, *, operators: bool) -> list[Row]:
+    """The grouped rows of a report in which a module's row includes those of its parts."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
@@ -110,22 +130,16 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     costs = any("macs" in row.values for row in report.rows)
     for row in report.rows:
         owner = levels.shown(row.fqn, depth, operators=operators)
-        if owner == row.fqn:
-            key = row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
-            groups.setdefault(key, []).append(row)
-        elif owner in present:
+        is_own = owner == row.fqn
+        if not is_own and owner in present:
             hidden[owner].append(row)
-        elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
-            groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
-    columns = [column for column in report.known_columns() if column.merge != Merge.SAME]
-    rows = [merged(rows, key[0], hidden[key[0]], columns) for key, rows in groups.items()]
-    rows = [
-        replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if "depth" in row.values else row
-        for row in rows
-    ]
-    if any(column.name in row.values for row in report.rows[:1] for column in OF_PARAMETERS):
-        rows = _gathered(report.rows, rows, levels, depth)
-    return replace(report, rows=_marked(report, rows, levels, depth))
+        elif is_own or (not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents):
+            key = owner, row.get("kind"), row.get("pass"), row.get("path", "") if is_own else "", row.get("rank")
+            groups.setdefault(key, []).append(row)
+    columns = [*report.known_columns()]
+    rows = [merged(rows, owner, hidden[owner], columns) for (owner, *_), rows in groups.items()]
+    rows = [row.having({"depth": levels.depth(row.fqn)}) if "depth" in row.values else row for row in rows]
+    return _gathered(report.rows, rows, levels, depth)
 
 
 def _marked(report: Report, grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
@@ -140,31 +154,29 @@ def _marked(report: Report, grouped: Sequence[Row], levels: Levels, depth: float
         if not (below := hidden.pop(row.fqn, None)):
             return row
         note = "; ".join(filter(None, [within(row.fqn, below), row.get("note")]))
-        return replace(row, values={**row.values, "note": note})
+        return row.having({"note": note})
 
     return [noted(row) for row in grouped] if hidden else [*grouped]
 
 
-def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
-    """The grouped rows with the norms of all parameters within, on the first row of each module."""
+def _gathered(rows: Sequence[Row], grouped: list[Row], levels: Levels, depth: float) -> list[Row]:
+    """The grouped rows, those of parameters with the norms of all within, on the first row of each module."""
+    if not any(column.name in row.values for row in rows[:1] for column in OF_PARAMETERS):
+        return grouped
     parts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         parts[levels.owner(row.fqn, depth)].append(row)
-    return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in grouped]
+    return [row.having(gathered(parts.pop(row.fqn, ()))) for row in grouped]
 
 
-def _of_other_grouping(report: Report, levels: Levels, depth: float) -> list[Row]:
-    """The grouped rows of a report in which no row includes others (see `Report.grouping`)."""
-    rows = report.rows
-    if report.grouping == "disjoint":
-        return _marked(report, merged_by_owner(report, depth), levels, depth)
-    if report.grouping == "events":
-        return [row for row in rows if levels.depth(row.fqn) <= depth]
-    if report.grouping == "moments":
-        return stretches(rows, lambda fqn: levels.owner(fqn, depth))
-    steps = [row["step"] for row in rows]
-    of = {step: {frozenset(row["fqns"]) for row in rows if row["step"] == step} for step in {*steps[:1], *steps[-1:]}}
-    return [row for row in rows if row["step"] == steps[-1] or of.get(row["step"], of[steps[-1]]) != of[steps[-1]]]
+def _ends(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the last step, and those of the first if it had other buckets."""
+    buckets: dict[int, set[frozenset[str]]] = defaultdict(set)
+    for row in rows:
+        buckets[row["step"]].add(frozenset(row["fqns"]))
+    first, last = (row["step"] for row in (rows[0], rows[-1])) if rows else (0, 0)
+    kept = {last, first} if buckets[first] != buckets[last] else {last}
+    return [row for row in rows if row["step"] in kept]
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:

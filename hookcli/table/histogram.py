@@ -195,15 +195,20 @@ def is_histogram(value: Any) -> bool:
         return False
     sides: list[Any] = [value.get(key) for key in _COUNTS]
     linear = [value[key] for key in _LINEAR if key in value]
-    for counts in sides + linear:
-        if not (isinstance(counts, list) and all(type(n) is int and n >= 0 for n in counts)):
-            return False
-    negative, positive, overflows = sides
-    if len(negative) != len(positive) or len(positive) > _FARTHEST or len(overflows) != len(FORMATS):
+    if not all(map(_are_counts, sides + linear)):
         return False
+    negative, positive, overflows = sides
+    if not len(negative) == len(positive) <= _FARTHEST or len(overflows) != len(FORMATS):
+        return False
+    if not any(linear):
+        return True
     pairs = list(zip(linear, (negative, positive), strict=False))
     whole = len(pairs) == 2 and all(len(bins) in (0, LINEAR) and sum(bins) == sum(side) for bins, side in pairs)
-    return not any(linear) or (whole and any(side and side[-1] for side in (negative, positive)))
+    return whole and any(negative[-1:] + positive[-1:])
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
 
 
 _COUNTS, _LINEAR = ("negative", "positive", "overflows"), ("linear_negative", "linear_positive")

@@ -65,7 +65,7 @@ def is_unexplained(row: Row) -> bool:
 def of_unknown_origin(rows: Sequence[Row], computed: Container[str]) -> list[Row]:
     """The rows, with this remark on infinities that nothing explains, and that their module has not `computed`."""
     unknown = {number for number, row in enumerate(rows) if is_unexplained(row) and row.fqn not in computed}
-    remarked = (replace(row, values={**row.values, "scores": UNKNOWN}) for row in rows)
+    remarked = (row.having({"scores": UNKNOWN}) for row in rows)
     return [new if number in unknown else old for number, (old, new) in enumerate(zip(rows, remarked, strict=True))]
 
 
@@ -205,7 +205,7 @@ def with_verdict(report: Report) -> Report:
 
     Parameters without a gradient come after errors and before warnings. A slope of gradients is noted in its row.
     """
-    report = _with_slope(report)
+    report = _with_slope(report) if report.probe == "grads" else report
     if "verdict" in report.totals:
         return report
     of_rows = [one for one in faults(report) if one]
@@ -231,8 +231,6 @@ def without_gradient(report: Report) -> str:
 
 def _with_slope(report: Report) -> Report:
     """Gradients of parameters, with a `slope` in words at the weight from which on they vanish or explode."""
-    if report.probe != "grads":
-        return report
     rows = [row for row in report.rows if row.get("kind") == "parameter" and len(row.get("shape") or ()) > 1]
     norms = {
         row.fqn: row.stats.l2 for row in rows if row.stats and row.stats.l2 > 0 and not row.stats.nan + row.stats.inf
@@ -242,10 +240,6 @@ def _with_slope(report: Report) -> Report:
     for word, (limit, _) in _SLOPES.items():
         if there := slope(norms, limit, above=limit > 1):
             slope_of = {word: f"{word} from here to {there.until} ({there.utmost:.2g} of that near the loss)"}
-            begins = (row.fqn == there.begins for row in report.rows)
-            rows = [
-                replace(row, values={**row.values, **slope_of}) if here else row
-                for row, here in zip(report.rows, begins, strict=True)
-            ]
+            rows = [row.having(slope_of) if row.fqn == there.begins else row for row in report.rows]
             return replace(report, rows=rows)
     return report

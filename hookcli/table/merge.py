@@ -18,41 +18,39 @@ _SHAPES = 16  # shapes of one place that are kept
 
 
 def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, Any]:
-    """The values of two or more rows as those of one. A value is None where no row has one, or its rule gives none.
-
-    A norm is merged over rows of one module alone; rows of several modules have none in common.
-    """
+    """The values of two or more rows as those of one. A value is None where no row has one, or its rule gives none."""
     values = {
         name: value if all(row.get(name) == value for row in rows) else None for name, value in rows[0].values.items()
     }
     present = {name for row in rows for name in row.values}
-    worst = (
-        max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0)) if "times" in present else None
-    )
-    same_place = all(row.fqn == rows[0].fqn for row in rows)
-    ratios = []
-    for column in columns:
-        name, rule = column.name, column.merge
-        if name not in present or rule == Merge.SAME:
-            continue
-        if column.lowest_of in present:
-            values[name] = _lowest(rows, column.lowest_of).get(name)
-        elif rule == Merge.FIRST:
-            values[name] = rows[0].get(name)
-        elif rule == Merge.WORST:
-            values |= {name: worst.get(name)} if worst else {}
-        elif rule == Merge.LISTED:
-            values |= _listed(name, rows)
-        elif rule == Merge.RATIO:
-            ratios.append(name)
-        elif rule != Merge.NORM or same_place:
-            values[name] = _combined(rows, column)
-    return values | {name: ratio(values.get("update"), values.get("weight")) for name in ratios}
+    chosen = [column for column in columns if column.name in present and column.merge != Merge.SAME]
+    for column in chosen:
+        values |= _by_rule(rows, column, present)
+    update, weight = values.get("update"), values.get("weight")
+    return values | {column.name: ratio(update, weight) for column in chosen if column.merge == Merge.RATIO}
 
 
-def _lowest(rows: Sequence[Row], name: str) -> Row:
-    """The row whose value in this column is lowest; the first if none has one."""
-    return min((row for row in rows if row.get(name) is not None), key=lambda row: float(row[name]), default=rows[0])
+def _by_rule(rows: Sequence[Row], column: Column, present: set[str]) -> dict[str, Any]:
+    """The merged value of one of the columns that are `present`; nothing where the value that all rows share stays.
+
+    A norm is merged over rows of one module alone; rows of several modules have none in common.
+    """
+    name = column.name
+    if (other := column.lowest_of) in present:
+        known = (row for row in rows if row.get(other) is not None)
+        return {name: min(known, key=lambda row: float(row[other]), default=rows[0]).get(name)}
+    match column.merge:
+        case Merge.FIRST:
+            return {name: rows[0].get(name)}
+        case Merge.WORST if "times" in present:
+            return {name: max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0)).get(name)}
+        case Merge.LISTED:
+            return _listed(name, rows)
+        case Merge.NORM if any(row.fqn != rows[0].fqn for row in rows):
+            return {}
+        case Merge.RATIO | Merge.WORST:
+            return {}
+    return {name: _combined(rows, column)}
 
 
 def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, Any]:
@@ -63,8 +61,13 @@ def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> 
 
 
 def _combined(rows: Sequence[Row], column: Column) -> Any:
-    """The rows' values under this column as one, by a rule for numbers; None if no row has a number."""
-    parts = [value for row in _counted(rows, column) if isinstance(value := row.get(column.name), (int, float))]
+    """The rows' values under this column as one, by a rule for numbers; None if no row has a number.
+
+    Of a module that was called several times the first call counts, if the rule counts it once.
+    """
+    if column.merge == Merge.ONCE:
+        rows = [*{origin(row): row for row in reversed(rows) if row.get(column.name) is not None}.values()]
+    parts = [value for row in rows if isinstance(value := row.get(column.name), (int, float))]
     return _RULES[column.merge](parts) if parts else None
 
 
@@ -87,13 +90,6 @@ def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
     counts = Counter(str(row[name]) for row in rows if row.get(name))
     texts = [text if number == len(rows) else f"{text} ({number} of {len(rows)})" for text, number in counts.items()]
     return {name: listed(texts, 1)} if texts else {}
-
-
-def _counted(rows: Sequence[Row], column: Column) -> Sequence[Row]:
-    """The rows that count: of a module that was called several times the first, if the rule counts it once."""
-    if column.merge != Merge.ONCE:
-        return rows
-    return [*{origin(row): row for row in reversed(rows) if row.get(column.name) is not None}.values()]
 
 
 def rules_of(columns: Iterable[Column]) -> list[Column]:

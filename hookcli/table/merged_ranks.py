@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import IDENTITY, place_of
 from hookcli.table.formatting import shape
-from hookcli.table.merge import concatenated, ruled, rules_of
+from hookcli.table.merge import ruled, rules_of
 from hookcli.table.meta import without
 from hookcli.table.rank_table import LAYOUT, Of, PlaceOnRanks, RankTable, Values
 from hookcli.table.ranks import Parts, common_meta, common_skipped, common_totals, merges, ranks_named, rows_by_place
@@ -35,22 +33,18 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
         return replace(first, meta=common_meta(parts))
     table = RankTable(parts)
     shapes = {place_of(row.values): row["shape"] for row in whole.rows} if whole else {}
-    places = zip(table.keys, table.places(), strict=True)
-    verdicts = [_verdict(place, shapes.get(key)) for key, place in places]
-    stats = table.stats([verdict.of for verdict in verdicts])
-    pairs = [(each.values, found) for each, found in zip(verdicts, stats, strict=True) if each.values is not None]
-    rows = [Row({k: v for k, v in values.items() if k not in LAYOUT}, found) for values, found in pairs]
-    if rules := rules_of(first.columns):
-        by_place = rows_by_place(parts)
-        counted = zip(table.keys, table.counted([verdict.of for verdict in verdicts]), verdicts, strict=True)
-        of = [[by_place[key][rank] for rank in ranks] for key, ranks, each in counted if each.values is not None]
-        rows = [replace(row, values={**row.values, **ruled(own, rules)}) for row, own in zip(rows, of, strict=True)]
-    remarks = [
-        Skipped(str(place["fqn"]), each.remark, str(place["path"] or ""), each.reason)
-        for key, each in zip(table.keys, verdicts, strict=True)
-        if each.remark
-        for place in [dict(zip(IDENTITY, key, strict=True))]
-    ]
+    verdicts = [_verdict(place, shapes.get(key)) for key, place in zip(table.keys, table.places(), strict=True)]
+    of = [verdict.of for verdict in verdicts]
+    stats, rules = table.stats(of), rules_of(first.columns)
+    by_place, counted = (rows_by_place(parts), table.counted(of)) if rules else ({}, [[]] * len(of))
+    rows, remarks = [], []
+    for key, verdict, found, ranks in zip(table.keys, verdicts, stats, counted, strict=True):
+        if verdict.remark:
+            place = dict(zip(IDENTITY, key, strict=True))
+            remarks.append(Skipped(str(place["fqn"]), verdict.remark, str(place["path"] or ""), verdict.reason))
+        if verdict.values is not None:
+            row = Row({key: value for key, value in verdict.values.items() if key not in LAYOUT}, found)
+            rows.append(row.having(ruled([by_place[key][rank] for rank in ranks], rules)) if rules else row)
     meta = without(common_meta(parts), "rank", "tensor_parallel")
     skipped = [*common_skipped(parts), *remarks]
     return replace(first, rows=rows, skipped=skipped, meta=meta, totals=common_totals(first, rows))
@@ -73,34 +67,35 @@ def _verdict(place: PlaceOnRanks, whole: Any) -> _Verdict:
     that exists once for the whole batch, such as an embedding of positions: each rank has only a summand of it.
     """
     first, ranks = place.found[0]
-    kind, sizes = first.get("kind"), place.sizes
+    size, number = place.sizes[0]
     if first.get("partial"):
-        return _Verdict(None, "all", SUMMED, Reason.SUMMED if kind == "parameter" else Reason.OTHER)
+        return _Verdict(None, "all", SUMMED, Reason.SUMMED if first.get("kind") == "parameter" else Reason.OTHER)
     if first.get("sharded") and "mesh" not in first:
         return _Verdict(first, "all", place.remark)
     if len(place.found) == len(ranks) == 1:
         return _Verdict(first, "rank", place.remark)
-    size = sizes[0][0]
-    if len(sizes) == sizes[0][1] == 1:
+    if len(place.sizes) == number == 1:
         return _Verdict({**first, "shape": size}, "all", place.remark)
-    if all(other == size for other, _ in sizes):
-        if whole is None and kind != "parameter" and place.same:  # whatever the batch, the ranks computed the same
-            return _Verdict(first, "unit" if place.units else "rank", place.remark)
-        if whole == size or (whole is None and kind == "parameter"):
-            return _of_one_size(place)
-    if not (whole and math.prod(whole) == sum(math.prod(shape) * number for shape, number in sizes)):
-        parts: Iterable[list[int] | None] = ([size[0] * number, *size[1:]] if size else [] for size, number in sizes)
-        whole = reduce(concatenated, parts)
+    if all(other == size for other, _ in place.sizes) and (verdict := _of_one_size(place, whole)):
+        return verdict
+    if not (whole and math.prod(whole) == place.numel):
+        whole = place.concatenated()
     if whole is not None:
         return _Verdict({**first, "shape": whole}, "all", place.remark)
     shapes = ", ".join(f"{shape(values['shape'])} on {ranks_named(own)}" for values, own in place.found)
     return _together(place, f"the ranks' shapes do not go together: {shapes}")
 
 
-def _of_one_size(place: PlaceOnRanks) -> _Verdict:
-    """The row of a tensor that does not grow with the batch."""
+def _of_one_size(place: PlaceOnRanks, whole: Any) -> _Verdict | None:
+    """The row of a tensor that does not grow with the batch; None for one that does."""
     first = place.found[0][0]
-    if first.get("kind") in ("output", "input"):
+    kind = first.get("kind")
+    if whole is None and kind != "parameter":
+        # whatever the batch, the ranks computed the same
+        return _Verdict(first, "unit" if place.units else "rank", place.remark) if place.same else None
+    if whole not in (None, place.sizes[0][0]):
+        return None
+    if kind in ("output", "input"):
         return _Verdict(None, "all", SUMMANDS)
     if place.alike:
         return _Verdict(first, "rank", place.remark)

@@ -18,57 +18,54 @@ from hookcli.table.times import remaining_times
 
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterable[Column]) -> Row:
     """One row named `fqn` for all these, merged by the rules of their columns; `below` are the rows that it hides."""
-    values = dict(rows[0].values)
-    notes = [_beyond(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
-    if len(rows) > 1:
-        shapes = _each_shape(rows) if all(row.fqn == fqn for row in rows) else {}
-        values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | shapes
-        if any(row.get(key) != rows[0].get(key) for row in rows for key in ("input_names", "input_shape")):
-            values.pop("input_names", None)
-        if folded := [str(row["origin"]) for row in rows if row.get("origin")]:
-            values["origin"] = None
-            if (number := blocks(fqn, folded[0])) > 1:
-                values["folded"] = number
-                notes.append(_apart(rows, fqn))
-        of_any_call = {"call": None, "pass": None}  # of modules, or heads of one
-        found = {place_of({**row.values, "fqn": origin(row), **of_any_call}) for row in rows}
-        calls, rest = divmod(len(rows), places := len(found))
-        if calls > 1 and not rest and places == values.get("folded", 1):
-            values["repeated"] = calls
-        values |= remaining_times(rows, values)
-        if any("times" in row.values for row in rows):
-            values |= _distance(rows)
+    values = _of_several(rows, fqn, columns) if rows[1:] else dict(rows[0].values)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
-        own = [values["edited"]] if values.get("edited") else []
-        values["edited"] = "; ".join([*own, listed([in_words(name, fqn) for name in edited], 1)])
-    if any(notes):
-        values["note"] = "; ".join(filter(None, [*notes, values.get("note")]))
+        names = listed([in_words(name, fqn) for name in edited], 1)
+        values["edited"] = "; ".join(filter(None, [values.get("edited"), names]))
+    changed = _changed(below, fqn, str(rows[0].values.get("change") or ""))
+    if notes := [*filter(None, [_beyond(below, fqn), changed, values.get("note")])]:
+        values["note"] = "; ".join(notes)
     stats = [row.stats for row in rows if row.stats]
     together = TensorStats.merge(stats) if stats[1:] else next(iter(stats), None)
     return replace(rows[0], values=values, stats=together)
 
 
-def _distance(rows: Sequence[Row]) -> dict[str, Any]:
-    """The merged distances of compared tensors; none for other rows."""
-    parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
-    return Discrepancy.merge(parts).figures() if parts else {}
+def _of_several(rows: Sequence[Row], fqn: str, columns: Iterable[Column]) -> dict[str, Any]:
+    """The values of two or more rows as those of one, with what tells how many they are"""
+    values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | _each_shape(rows, fqn)
+    if any(row.get(key) != rows[0].get(key) for row in rows for key in ("input_names", "input_shape")):
+        values.pop("input_names", None)
+    if folded := [str(row["origin"]) for row in rows if row.get("origin")]:
+        values["origin"] = None
+        if (number := blocks(fqn, folded[0])) > 1:
+            values["folded"] = number
+            values |= _apart(rows, fqn, values.get("note"))
+    of_any_call = {"call": None, "pass": None}  # of modules, or heads of one
+    places = len({place_of({**row.values, "fqn": origin(row), **of_any_call}) for row in rows})
+    calls, rest = divmod(len(rows), places)
+    if calls > 1 and not rest and places == values.get("folded", 1):
+        values["repeated"] = calls
+    distances = [Discrepancy.of(row.values) for row in rows if {"error_l2", "times"} <= row.values.keys()]
+    return values | remaining_times(rows, values) | (Discrepancy.merge(distances).figures() if distances else {})
 
 
-def _each_shape(rows: Sequence[Row]) -> dict[str, Any]:
-    """The shapes that a module had in its calls, each once, where they differ."""
+def _each_shape(rows: Sequence[Row], fqn: str) -> dict[str, Any]:
+    """The shapes that a module had in its calls, each once, where they differ; none for rows of several modules."""
+    if any(row.fqn != fqn for row in rows):
+        return {}
     names = [key for key in rows[0].values if key.endswith("shape") and any(r.get(key) != rows[0][key] for r in rows)]
     return {f"{key}s": [*{str(row[key]): row[key] for row in rows if row.get(key)}.values()] for key in names}
 
 
-def _apart(rows: Sequence[Row], fqn: str) -> str | None:
-    """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
+def _apart(rows: Sequence[Row], fqn: str, note: str | None) -> dict[str, str]:
+    """A note, before another one, between which ends the L2 norms of folded blocks lie, if they are far apart."""
     norms = sorted((row.stats.l2, origin(row)) for row in rows if row.stats and row.stats.numel)
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
-        return None
+        return {}
     (least, first), (most, last) = norms[0], norms[-1]
     block = next(name for name in prefixes(fqn) if repeats(name) > 1)
     first, last = (in_words(name, owner_of(block)) for name in (first, last))
-    return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
+    return {"note": "; ".join(filter(None, [f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})", note]))}
 
 
 _APART = 10  # times the least norm: more is worth a word
@@ -108,7 +105,7 @@ def merged_by_owner(report: Report, depth: float) -> list[Row]:
     for (owner, *_), rows in groups.items():
         row = merged(rows, owner, (), columns)
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
-        merged_rows.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+        merged_rows.append(row.having({**sums, **_merged_out(rows)}))
     return merged_rows
 
 

@@ -24,10 +24,10 @@ def printable(report: Report, *, lines: bool = False) -> Report:
 
 def _made_visible(value: T, shown: Callable[[str], str]) -> T:
     found: Any = value
-    if isinstance(value, str):
-        found = value if isinstance(value, Enum) else shown(value)
-    elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
+    if value is None or isinstance(value, (float, int, Enum, TensorStats)):  # most are, and dataclasses take long
         pass
+    elif isinstance(value, str):
+        found = shown(value)
     elif isinstance(value, Mapping):
         found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):

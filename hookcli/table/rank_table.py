@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations, zip_longest
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from hookcli.table import STATS_KEYS, TensorStats
 from hookcli.table.columns import place_of
 from hookcli.table.histogram import Histogram
 from hookcli.table.measured_rows import MeasuredRows
+from hookcli.table.merge import concatenated
 from hookcli.table.merging import Mask, merge_parts, parts_agree
 from hookcli.table.ranks import ALIKE, Parts, ranks_named
 
@@ -52,6 +54,16 @@ class PlaceOnRanks:
         """A remark on ranks without a part, and on parts whose places in the whole tensor are not known."""
         unseen = f"not seen on {ranks_named(self.missing)}" if self.missing else ""
         return "; ".join(filter(None, (unseen, DIVIDED if self.divided else CONSTANT if self.constant else "")))
+
+    @property
+    def numel(self) -> int:
+        """The number of elements of all units' tensors together."""
+        return sum(math.prod(size) * number for size, number in self.sizes)
+
+    def concatenated(self) -> list[int] | None:
+        """The shape of the units' tensors concatenated along dimension 0; None if they do not fit."""
+        parts: Iterable[list[int] | None] = ([s[0] * number, *s[1:]] if s else [] for s, number in self.sizes)
+        return reduce(concatenated, parts)
 
 
 class RankTable:

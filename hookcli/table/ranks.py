@@ -65,43 +65,38 @@ def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
 
 
 def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
+    alone: dict[int, str] = {}
+    for what, count in (("Inf", "inf"), ("NaN", "nan")):
+        # in gradients, too: those that a communication hook received, or a module's
+        names = count, f"before_{count}", f"grad_{count}"
+        having = [rank for rank, row in found.items() if any(map(row.get, names))]
+        if len(having) == 1 < len(found):
+            alone[having[0]] = f"{what} here alone"
     for rank, row in found.items():
         others = [other for r, other in found.items() if r != rank]
-        yield _of(rank, row, _deviation(row, others))
+        yield _of(rank, row, alone.get(rank) or _deviation(row, others))
 
 
 def _of(rank: int, row: Row, deviates: str = "") -> Row:
-    return replace(row, values={**row.values, "rank": rank, "deviates": deviates or None})
+    return row.having({"rank": rank, "deviates": deviates or None})
 
 
 def _deviation(row: Row, others: Sequence[Row]) -> str:
     """The difference of a rank's row from the other ranks' rows, in words; "" if there is none."""
     stats = [other.stats for other in others if other.stats]
-    if not others:
-        return ""
-    for name, count in (("NaN", "nan"), ("Inf", "inf")):
-        if _has(row, count) and not any(_has(other, count) for other in others):
-            return f"{name} here alone"
     if not (row.stats and stats):
         return ""
     if row.get("sharded"):  # different pieces of one tensor
         return "a shard"
     if all(other.get("shape") != row.get("shape") for other in others):
         return f"shape {shape(row['shape'])}"
-    sizes = [other.rms for other in stats if other.finite]
-    if not (row.stats.finite and sizes):
+    rms, sizes = row.stats.rms, [each.rms for each in stats if each.finite]
+    usual = median([rms, *sizes]) if sizes[1:] else max(sizes, default=rms)
+    if not row.stats.finite or usual == rms:
         return ""
-    rms = row.stats.rms
-    usual = median([rms, *sizes]) if sizes[1:] else sizes[0]
-    if usual == rms or (usual and 1 / _DEVIATES <= rms / usual <= _DEVIATES):
-        return ""
-    return f"{number(rms / usual)} times the others" if usual else "the others are zero"
-
-
-def _has(row: Row, count: str) -> bool:
-    """True if there are any, also in gradients: those that a communication hook received, or a module's."""
-    count_of_row = row.stats and getattr(row.stats, count)
-    return bool(count_of_row or row.get(f"before_{count}") or row.get(f"grad_{count}"))
+    if not usual:
+        return "the others are zero"
+    return "" if 1 / _DEVIATES <= rms / usual <= _DEVIATES else f"{number(rms / usual)} times the others"
 
 
 def common_meta(parts: Parts) -> Meta:

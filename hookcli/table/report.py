@@ -149,6 +149,10 @@ class Report:
         """The column of this name: the report's, or what hookcli knows of a key of its rows."""
         return next((column for column in self.columns if column.name == name), None) or columns.declared(name)
 
+    def has_column(self, name: str) -> bool:
+        """True if it has a column of this name."""
+        return any(column.name == name for column in self.columns)
+
     def known_columns(self) -> Iterable[Column]:
         """Every column that its rows may have: those that hookcli declares, and its own of the same or other names."""
         return (columns.DECLARED | {column.name: column for column in self.columns}).values()
@@ -242,15 +246,12 @@ def _statistics(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
 
 def document(reports: Iterable[Report], error: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The one JSON document that holds the reports of a run, and the error that ended it, if one did."""
-    ended = {"error": error} if error else {}
-    return {"schema": SCHEMA, **ended, "reports": [_with_computed(report) for report in reports]}
-
-
-def _with_computed(report: Report) -> dict[str, Any]:
-    """The report with the figures that follow from its histograms."""
-    written: dict[str, Any] = strict(report.to_dict())
-    computed = [column.name for column in report.columns if column.name in HIST_KEYS]
-    for row, values in zip(report.rows, written["rows"], strict=True):
-        if "hist" in values:
-            values |= {name: strict(row.get(name)) for name in computed}
-    return written
+    documents = []
+    for report in reports:
+        written: dict[str, Any] = strict(report.to_dict())
+        computed = [column.name for column in report.columns if column.name in HIST_KEYS]  # from histograms
+        for row, values in zip(report.rows, written["rows"], strict=True):
+            if "hist" in values:
+                values |= {name: strict(row.get(name)) for name in computed}
+        documents.append(written)
+    return {"schema": SCHEMA, **({"error": error} if error else {}), "reports": documents}

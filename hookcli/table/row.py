@@ -31,6 +31,10 @@ class Row:
         """The fully qualified name of the module or parameter; "" is the model itself."""
         return str(self.values.get("fqn", ""))
 
+    def having(self, values: Mapping[str, Any]) -> Row:
+        """The row with these values too, or in place of its own."""
+        return Row({**self.values, **values}, self.stats, self.lacking)
+
     def flat(self) -> dict[str, Any]:
         """All values in one mapping, as machine formats write them."""
         if self.stats is None:

@@ -57,13 +57,10 @@ def fitting_depth(report: Report, lines: int, *, operators: bool = False) -> flo
     details = any(column.detail for column in report.columns)
     if (len(report.rows) <= lines and not details) or not has_names(report):
         return math.inf
-    levels = range(deepest(report), _branching(report), -1)
-    fits = (depth for depth in levels if len(group_rows(report, depth, operators=operators).rows) <= lines)
-    return next(fits, levels.stop)
-
-
-def _branching(report: Report) -> int:
-    """The least depth at which there is more than a lone child of the model, whose row would say nothing new."""
-    levels = Levels.of(report.meta)
+    levels, deep = Levels.of(report.meta), deepest(report)
     names = {row.fqn for row in report.rows if levels.depth(row.fqn)}
-    return next((n for n in range(1, deepest(report) + 1) if len({levels.owner(x, n) for x in names}) > 1), 1)
+    # a lone child of the model has a row that would say nothing new
+    branching = next((n for n in range(1, deep + 1) if len({levels.owner(x, n) for x in names}) > 1), 1)
+    depths = range(deep, branching, -1)
+    fits = (depth for depth in depths if len(group_rows(report, depth, operators=operators).rows) <= lines)
+    return next(fits, branching)

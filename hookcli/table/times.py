@@ -44,7 +44,7 @@ def with_times(report: Report, times: Times, note: str = "") -> Report:
         if not call_times and key not in times and key not in seen and row.get("kind") is None:
             untimed.append(Skipped(row.fqn, "not timed: not called in the timed passes"))
         seen.add(key)
-        rows.append(replace(row, values={**row.values, **{name: call_times.get(name) for name in names}}))
+        rows.append(row.having({name: call_times.get(name) for name in names}))
     return replace(
         report,
         rows=rows,
@@ -118,10 +118,11 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
     rows, taken = [], set[CallKey]()
     for row in report.rows:
         place = (row.fqn, row.get("call") or 0)
-        is_first = row.get("kind") in (None, "output") and place not in taken
-        taken |= {place} if is_first else set()
-        own = (a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {})
-        rows.append(replace(row, values={**row.values, **_figures(*(own if is_first else ({}, {})))}))
+        own: tuple[Mapping[str, float], Mapping[str, float]] = {}, {}
+        if row.get("kind") in (None, "output") and place not in taken:
+            taken.add(place)
+            own = a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {}
+        rows.append(row.having(_figures(*own)))
     columns = [c for c in SIDE_TIMES if any(row.get(c.name) is not None for row in rows)]
     pairs: list[_Pair] = [(place, a[place], b.get(other, {})) for place, other in there.items()]
     pairs += [(place, None, call_times) for place, call_times in b.items() if place not in {*there.values()}]

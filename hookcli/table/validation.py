@@ -95,7 +95,7 @@ def _is_hooks(value: Any) -> bool:
 
 
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
-STEPS = ("step", "fqns")
+OF_GROUPING: Mapping[str, Sequence[str]] = {"steps": ("step", "fqns")}
 COMPLETE = (
     *("shapes", "timeline"),
     *(name for one in capabilities() if one.complete for name in (one.name, *one.reports)),
@@ -104,6 +104,11 @@ COMPLETE = (
 NEEDED = {
     "updates": ("weight", "update"),
     **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),
+}
+REPORT: Mapping[str, Fits] = {
+    **dict.fromkeys(("probe", "model"), is_text),
+    "grouping": GROUPINGS.__contains__,
+    **dict.fromkeys(("meta", "totals"), is_mapping),
 }
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 _KINDS: Mapping[Kind, Fits] = {

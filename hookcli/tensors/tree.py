@@ -71,6 +71,16 @@ def arguments(args: Args, kwargs: Mapping[str, object], unseen: Unseen | None = 
         yield from leaves(kwargs, "", unseen)
 
 
+def tensors(value: object) -> list[Tensor]:
+    """The tensors of `leaves`."""
+    return [x for _, x in leaves(value)]
+
+
+def received(args: Args, kwargs: Mapping[str, object], unseen: Unseen | None = None) -> list[Tensor]:
+    """The tensors of `arguments`."""
+    return [x for _, x in arguments(args, kwargs, unseen)]
+
+
 Change = Callable[[str, Tensor], Tensor]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from hookcli.table.formatting import counted, listed, number
@@ -74,7 +73,7 @@ def noted(rows: Sequence[Row]) -> list[Row]:
     """The rows, with a note on the faults of each head."""
     words = [[note.format_map(row.values) for test, (_, note) in _FAULTS.items() if test(row)] for row in rows]
     notes = [{"note": f"{SIGN} {', '.join(each)}"} if each else {} for each in words]
-    return [replace(row, values={**row.values, **note}) for row, note in zip(rows, notes, strict=True)]
+    return [row.having(note) for row, note in zip(rows, notes, strict=True)]
 
 
 def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:

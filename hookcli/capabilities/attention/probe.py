@@ -123,8 +123,8 @@ class AttentionProbe(Probe):
 
     def _product(self, event: HookEvent) -> None:
         """Take the product of a softmax's weights, perhaps less those of a sink, with values for the heads' output."""
-        operands = [x for _, x in tree.arguments(event.args, event.kwargs)]
-        inside = [one for one in self._softmaxes if one[0] == event.fqn or is_within(one[0], event.fqn)]
+        operands = tree.received(event.args, event.kwargs)
+        inside = [one for one in self._softmaxes if event.fqn in (one[0], *around(one[0]))]
         if not inside or len(operands) < 2 or min(x.dim() for x in operands) < 3:
             return
         equation, output = next(iter(event.args), None), event.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from statistics import median_low
+from typing import NamedTuple
 
 from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.record.file.ranks.ranked_record import RankedRecord
@@ -22,28 +23,51 @@ def headline(record: Record) -> str:
     "" if there is nothing to say. Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon
     after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
     """
-    parts = record.parts if isinstance(record, RankedRecord) else {0: record}
-    every = sorted({_place(one) for one in record.of(Blame) if one.passes})
-    bad, jumped = ([place for place in every if place[2] is finite] for finite in (False, True))
-    before = [place for place in jumped if not bad or bad[0][0] - _SOON <= place[0] < bad[0][0]]
-    if not (first := next(iter((*before, *bad)), None)):
+    moments = sorted({_Moment.of(one) for one in record.of(Blame) if one.passes})
+    jumped = [moment for moment in moments if moment.finite]
+    bad = next((moment for moment in moments if not moment.finite), None)
+    first = next((moment for moment in jumped if not bad or bad.follows(moment.step)), bad)
+    if not first or any(first.follows(one.jumped) for one in record.courses().values()):
         return ""
-    step, model, finite = first
-    if any(one.jumped is not None and step - _SOON <= one.jumped < step for one in record.courses().values()):
-        return ""
-    ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
-    same = {rank: one for rank in ranks for one in parts[rank].of(Blame) if one.passes and _place(one) == first}
-    where = _where(same, len(ranks)) if same else ""
-    if not finite or not same:
-        return f"{model}: the gradient was not finite at step {step:,}: {where}" if where else ""
-    norm, usual = max((one.norm or 0.0, one.usual or math.inf) for one in same.values())
-    others = f"; so it did in {counted(len(jumped) - 1, 'more recorded step')}" if jumped[1:] else ""
-    times = f"{norm / usual:,.0f} times the median before"
-    return f"{model}: the gradient's norm jumped to {number(norm)} at step {step:,}, {times}: {where}{others}"
+    ranks = first.by_rank(record)
+    blames = {rank: blame for rank, blame in ranks.items() if blame}
+    return first.said(blames, len(ranks), len(jumped) - 1)
 
 
-def _place(blame: Blame) -> tuple[int, str, bool]:
-    return blame.step, blame.model, blame.norm is not None
+class _Moment(NamedTuple):
+    """A step of a model with blame; its gradient was `finite` or not."""
+
+    step: int
+    model: str
+    finite: bool
+
+    @classmethod
+    def of(cls, blame: Blame) -> _Moment:
+        return cls(blame.step, blame.model, blame.norm is not None)
+
+    def follows(self, step: int | None) -> bool:
+        """True if it comes soon after this step."""
+        return step is not None and self.step - _SOON <= step < self.step
+
+    def by_rank(self, record: Record) -> dict[int, Blame | None]:
+        """The blames of the ranks that recorded it; None of one that has none."""
+        parts = record.parts if isinstance(record, RankedRecord) else {0: record}
+        key = self.model, "train", self.step
+        return {
+            rank: next((one for one in part.of(Blame) if one.passes and _Moment.of(one) == self), None)
+            for rank, part in parts.items()
+            if key in ((*entry.key, entry.step) for entry in part.entries)
+        }
+
+    def said(self, blames: Mapping[int, Blame], ranks: int, others: int) -> str:
+        """The line, by the ranks' blames; `ranks` recorded the step, and the gradient jumped in `others`, too."""
+        where = _where(blames, ranks) if blames else ""
+        if not (blames and self.finite):
+            return f"{self.model}: the gradient was not finite at step {self.step:,}: {where}" if where else ""
+        norm, usual = max((one.norm or 0.0, one.usual or math.inf) for one in blames.values())
+        more = f"; so it did in {counted(others, 'more recorded step')}" if others else ""
+        jumped = f"the gradient's norm jumped to {number(norm)} at step {self.step:,}"
+        return f"{self.model}: {jumped}, {norm / usual:,.0f} times the median before: {where}{more}"
 
 
 def _where(same: Mapping[int, Blame], ranks: int) -> str:

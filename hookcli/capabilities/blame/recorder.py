@@ -28,18 +28,19 @@ class GradientCourse:
 
     def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
         """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
-        grads = [row for row in step.rows("grads") if row.get("kind") == "parameter" and row["numel"]]
-        groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
-        bad = any(row.stats and (row.stats.nan or row.stats.inf) for row in grads)
-        if not grads or step.phase != "train" or not step.complete or (bad and (scaled or step.model in self._bad)):
+        grads = [row for row in step.parameter_grads() if row["numel"]]
+        if not grads:
             return None
         norms = self._norms[step.model]
         usual = median(norms) if len(norms) >= KNOWN else None
-        limit = max(APART * usual, _ABOVE * max(norms), _GROWTH * norms[-1]) if usual else math.inf
-        if bad:
+        if any(row["nan"] + row["inf"] for row in grads):
+            if scaled or step.model in self._bad:
+                return None
             self._bad.add(step.model)
             return rows.blame(step.model, step.step, None, usual)
+        groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
         whole = norm([row["l2"] for row in grads] if None in groups or not groups else groups)
+        limit = max(APART * usual, _ABOVE * max(norms), _GROWTH * norms[-1]) if usual else math.inf
         norms.append(min(whole, limit))  # so that the next jump is seen, too
         return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
 
@@ -71,5 +72,6 @@ class StepOfBlame(StepPart):
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[Blame]:
         """The blame, if there is one. Waits for an accelerator then."""
-        blame = self._course.judge(step, self._rows, scaled)
+        trained = step.phase == "train" and step.complete
+        blame = self._course.judge(step, self._rows, scaled) if trained else None
         return [blame] if blame else []

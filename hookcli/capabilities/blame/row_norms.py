@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from statistics import median_low
 
 import torch
@@ -64,27 +66,48 @@ class RowNorms:
         """Which passes and rows made the gradient; None if none was seen. Waits for an accelerator."""
         if not self._made:
             return None
-        found = [
-            (number, fqn, [x * x if abs(x) < 1e150 else math.inf for x in norms])
-            for (number, fqn, _), norms in zip(self._made, fetched([norms for *_, norms in self._made]), strict=True)
-        ]
-        sums = [math.fsum(x for n, _, rows in found if n == number for x in rows) for number in range(found[-1][0] + 1)]
-        finite, largest = math.isfinite(max(sums)), sums.index(max(sums))
-        mine = [(fqn, rows) for number, fqn, rows in found if number == largest]
-        mine = [one for one in mine if len(one[1]) in self._batches] if self._batches else mine
-        if not finite:  # where backward met it first: from there on it may have spread to other rows
-            mine = [one for one in mine if not math.isfinite(math.fsum(one[1]))][:1]
-        if not mine:
+        passes = [_Pass() for _ in range(self._made[-1][0] + 1)]
+        numbers, fqns, norms = zip(*self._made, strict=True)
+        for number, fqn, of_rows in zip(numbers, fqns, fetched(norms), strict=True):
+            passes[number].add(fqn, of_rows)
+        sums = [one.sum() for one in passes]
+        finite = math.isfinite(max(sums))
+        modules = passes[sums.index(max(sums))].of_batch(self._batches, finite=finite)
+        if not modules:
             return Blame(model, step, norm, usual, sums)
-        size = Counter(len(rows) for _, rows in mine).most_common()[0][0]
-        mine = [(fqn, rows) for fqn, rows in mine if len(rows) == size]
-        whole = [math.fsum(of_modules) for of_modules in zip(*(rows for _, rows in mine), strict=True)]
+        _, rows = zip(*modules, strict=True)
+        whole = [math.fsum(of_modules) for of_modules in zip(*rows, strict=True)]
         limit = max(APART * median_low(whole), max(whole) * _LEAST) if finite else 1e300
         apart = sorted((n for n, x in enumerate(whole) if x > limit), key=lambda n: -whole[n])
-        apart = apart if len(apart) < size else []
-        share = math.fsum(whole[n] for n in apart) / math.fsum(whole) if finite and apart else float(bool(apart))
-        most, _ = max(mine, key=lambda one: math.fsum(one[1][n] for n in apart or range(size)))
-        return Blame(model, step, norm, usual, sums, apart[:_KEPT], size, share, most, self._mixed)
+        if len(apart) == len(whole):
+            apart = []
+        share = math.fsum(whole[n] for n in apart) / math.fsum(whole) if finite else float(bool(apart))
+        most, _ = max(modules, key=lambda one: math.fsum(one[1][n] for n in apart or range(len(whole))))
+        return Blame(model, step, norm, usual, sums, apart[:_KEPT], len(whole), share, most, self._mixed)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """The squares of the norms that a backward pass made of rows, by module, in the order of the pass."""
+
+    modules: list[tuple[str, list[float]]] = field(default_factory=list)
+
+    def add(self, fqn: str, norms: Iterable[float]) -> None:
+        self.modules.append((fqn, [x * x if abs(x) < 1e150 else math.inf for x in norms]))
+
+    def sum(self) -> float:
+        return math.fsum(x for _, rows in self.modules for x in rows)
+
+    def of_batch(self, sizes: Collection[int], *, finite: bool) -> list[tuple[str, list[float]]]:
+        """The modules with a row for each of a batch; `sizes`: of the batches that the model got, if any is known.
+
+        If the pass is not finite, only where backward met that first: from there on it may have spread to other rows.
+        """
+        mine = [(fqn, rows) for fqn, rows in self.modules if not sizes or len(rows) in sizes]
+        if not finite:
+            return [one for one in mine if not math.isfinite(math.fsum(one[1]))][:1]
+        size = Counter(len(rows) for _, rows in mine).most_common(1)
+        return [(fqn, rows) for fqn, rows in mine if len(rows) == size[0][0]]
 
 
 def _trains(module: nn.Module | None) -> bool:

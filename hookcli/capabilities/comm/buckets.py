@@ -97,7 +97,7 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
     merged = bucket_row(where, most, before, after, errors, norms["after_l2"])
     if most is None or len(set(handed)) == 1:
         return merged
-    return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
+    return merged.having({"note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
 
 
 def _agreed(found: Sequence[TensorStats]) -> TensorStats:

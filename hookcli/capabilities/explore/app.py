@@ -91,7 +91,7 @@ class Explorer(App[None]):
     def _show(self, event: object = None, fqn: str | None = None) -> None:
         """Build the tree of what the search finds, and go to a place; else to the first that is found, or stay."""
         places, test = self._joined.places.values(), search(self._joined, self._input.value)
-        found = [place for place in places if not test or test(place)]
+        found = [*filter(test, places)]  # all without a test
         place = self._joined.near(fqn if fqn is not None else found[0].fqn if test and found else self._fqn)
         if not self._search:
             self._open = {fqn for fqn, node in self._made.items() if node.is_expanded}

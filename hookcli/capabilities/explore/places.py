@@ -23,6 +23,7 @@ _HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads 
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
 _OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}  # another word
 _DRAWN = [one.name for one in capabilities() if one.view]
+_FURTHER = {"run": RECORDED}
 _OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
 _INNER = [c.name for c in DECLARED.values() if c.identity and c.shown == Shown.FILLED and not c.charted]  # head, expert
 _ELSEWHERE = {*IDENTITY, *names(_OWN), "attributes", "forward"}
@@ -88,17 +89,16 @@ class Joined:
         """The rows of reports by the name of their module, and by their head."""
         found: dict[str, dict[str, list[Row]]] = {}
         aside = ("check", *_DRAWN) if reports[1:] else ("check",)
-        for report in (one for one in reports if one.probe not in aside):
+        for report in reports:
+            if report.probe in aside:
+                continue
+            columns = {column.name: column for column in (*report.columns, *_FURTHER.get(report.probe, ()))}
+            details = [column.name for column in columns.values() if column.detail]
             for row in sorted(report.rows, key=lambda x: (report.grouping == "list" and x.get("index")) or 0):
-                key = f"{report.probe} {row.get('kind')}" if report.probe == "grads" else report.probe
-                fqn = row.fqn.rpartition(".")[0] if key in _OF_PARAMETERS else row.fqn
-                head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else _HEADS.get(key, key)
-                inner = " ".join(f"{name} {row[name]}" for name in _INNER if row.get(name) is not None)
-                known = (*report.columns, *(RECORDED if key == "run" else ()))
-                alone = not inner or any(one.detail and row.get(one.name) is not None for one in known)
-                for each in (f"{head} {inner}".strip(), *([] if alone else [head])):
-                    self.columns.setdefault(each, {}).update({column.name: column for column in known})
-                    found.setdefault(fqn, {}).setdefault(each, []).append(row)
+                fqn, heads = _where(report.probe, row, details)
+                for head in heads:
+                    self.columns.setdefault(head, {}).update(columns)
+                    found.setdefault(fqn, {}).setdefault(head, []).append(row)
         for item in (item for report in reports for item in report.skipped if item.kind == Reason.NEVER_CALLED):
             found.setdefault(item.fqn, {}).setdefault("", [Row({"type": "never called"})])
         return found
@@ -111,6 +111,16 @@ class Joined:
         calls = len({row["call"] for row in heads.get("", ()) if "call" in row.values}) or None
         values = {**first.values, "fqn": fqn, "type": kind, "calls": calls, "source": source}
         return Place(fqn, kind, rows | {"": replace(first, values=values)})
+
+
+def _where(probe: str, row: Row, details: Sequence[str]) -> tuple[str, list[str]]:
+    """The module that a row is of, and the heads of its figures: with the number of a head or expert, and without."""
+    key = f"{probe} {row.get('kind')}" if probe == "grads" else probe
+    fqn = row.fqn.rpartition(".")[0] if key in _OF_PARAMETERS else row.fqn
+    head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else _HEADS.get(key, key)
+    inner = " ".join(f"{name} {row[name]}" for name in _INNER if row.get(name) is not None)
+    alone = not inner or any(row.get(name) is not None for name in details)
+    return fqn, [f"{head} {inner}".strip(), *([] if alone else [head])]
 
 
 def told(found: Finding) -> str:
@@ -152,22 +162,28 @@ def figures(place: Place, joined: Joined, histories: Sequence[Report], width: in
     parts: list[Text | Table] = [Text.assemble((visible(place.fqn) or "(model)", "bold"), " ", (place.type, "dim"))]
     parts += [Text(text, "dim" if text.startswith("not measured") else "red") for text in place.remarks]
     cells = {head: _cells(place.rows[head], known) for head, known in joined.columns.items() if head in place.rows}
-    tensors, number = [head for head in cells if head and cells[head]], max((width - _TITLE) // _FIGURE, 1)
-    for report in histories:
-        cells["over time"] = _curves(report, max(width - 2 * _TITLE - _FIGURE, 8))
+    tensors = [head for head in cells if head and cells[head]]
+    if histories:
+        cells["over time"] = _curves(histories[-1], max(width - 2 * _TITLE - _FIGURE, 8))
     lines = {head: cells[head] for head in tensors if head.rpartition(" ")[2].isdigit()}
     titles = [*dict.fromkeys(title for line in lines.values() for title in line)]
     cells |= {title: {head: line.get(title, "") for head, line in lines.items()} for title in titles}
+    number = max((width - _TITLE) // _FIGURE, 1)
     blocks = [[head for head in tensors if head not in lines], titles]
-    for heads in ([""], *(b[n : n + number] for b in blocks for n in range(0, len(b), number)), ["over time"]):
-        table = Table.grid("", *heads, padding=(0, 1, 0, 0))
-        for name in dict.fromkeys(["", *(name for head in heads for name in cells.get(head, ()))]):
-            row = [cells.get(head, {}).get(name, "") if name else visible(head) for head in heads if head in cells]
-            table.add_row(name, *row, style="" if name else "bold")
-        parts.append(table)
+    rows = [block[n : n + number] for block in blocks for n in range(0, len(block), number)]
+    parts += [_table(heads, cells) for heads in ([""], *rows, ["over time"])]
     if source := place.rows.get("", Row({})).get("source"):
         parts.append(Text(f"at {visible(source)}"))
     return Group(*parts)
+
+
+def _table(heads: Sequence[str], cells: Mapping[str, Mapping[str, str]]) -> Table:
+    """The figures under these heads side by side, a line for each name."""
+    table = Table.grid("", *heads, padding=(0, 1, 0, 0))
+    for name in dict.fromkeys(["", *(name for head in heads for name in cells.get(head, ()))]):
+        row = [cells.get(head, {}).get(name, "") if name else visible(head) for head in heads if head in cells]
+        table.add_row(name, *row, style="" if name else "bold")
+    return table
 
 
 def _cells(row: Row, columns: Mapping[str, Column]) -> dict[str, str]:

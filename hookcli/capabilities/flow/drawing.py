@@ -37,8 +37,16 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
     `depth` counts as in tables; None is the depth that fits about 40 boxes.
     """
     levels = Levels.of(report.meta)
-    rows = _leading_to_results(report.rows)
-    boxes = _boxes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
+    # without functions whose result nothing uses
+    used: set[int] = set()
+    for row in reversed(report.rows):
+        if row["kind"] != "function" or row["id"] in used:
+            used.update((row["id"], *row["inputs"]))
+    rows = [row for row in report.rows if row["id"] in used]
+    if depth is None:
+        deepest = max((levels.depth(row.fqn) for row in rows), default=1)
+        depth = next((n for n in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, n)) <= _FITTING), 1)
+    boxes = _boxes(rows, levels, depth)
     graph.attr("edge", **_OF_FLOW)
 
     def frame_of(box: _Box, at: int) -> str | None:
@@ -49,22 +57,6 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
     draw_framed(graph, boxes, frame_of, _draw_box)
     for (start, end), shapes in _arrows(boxes).items():
         graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
-
-
-def _leading_to_results(rows: Sequence[Row]) -> list[Row]:
-    """Leave out functions whose result nothing uses."""
-    used: set[int] = set()
-    for row in reversed(rows):
-        if row["kind"] != "function" or row["id"] in used:
-            used.update((row["id"], *row["inputs"]))
-    return [row for row in rows if row["id"] in used]
-
-
-def _fitting_depth(rows: Sequence[Row], levels: Levels) -> float:
-    """The greatest depth with about 40 nodes, or the least one."""
-    deepest = max((levels.depth(row.fqn) for row in rows), default=1)
-    depths = (depth for depth in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, depth)) <= _FITTING)
-    return next(depths, 1)
 
 
 def _boxes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Box]:

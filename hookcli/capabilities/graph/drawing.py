@@ -19,7 +19,13 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
         names = {row["id"]: str(row["id"]) for row in rows}
     else:
         names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in rows}
-        _draw_groups(graph, rows, names)
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(names[row["id"]], []).append(row)
+        for name, members in groups.items():
+            spent = sum(row["us"] or 0 for row in members)
+            count = f"{len(members)} node{'s' if members[1:] else ''}"
+            graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))
     for start, end in dict.fromkeys(_edges(rows, names)):
         graph.edge(_node_id(start), _node_id(end))
 
@@ -61,13 +67,3 @@ def _look(row: Row) -> dict[str, str]:
     if row["fired"] > 1:
         return {"penwidth": "2"}
     return {"fillcolor": "lightblue"} if row["node"] == "AccumulateGrad" else {}
-
-
-def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> None:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(names[row["id"]], []).append(row)
-    for name, members in groups.items():
-        spent = sum(row["us"] or 0 for row in members)
-        count = f"{len(members)} node{'s' if members[1:] else ''}"
-        graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))

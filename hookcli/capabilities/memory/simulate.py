@@ -108,7 +108,10 @@ class _Simulation:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), self._kernels)
-            self._hold_what_exists()
+            for kind, named in ((Kind.PARAMETERS, model.named_parameters()), (Kind.BUFFERS, model.named_buffers())):
+                for fqn, tensor in named:
+                    self._lifetimes.hold([tensor], kind, Place(owner_of(fqn)))
+            self._lifetimes.hold(tree.tensors(self._run.inputs), Kind.INPUTS, OUTSIDE)
             optimizer = self._plan.make_optimizer([p for p in model.parameters() if p.requires_grad])
             self._note_state(optimizer)  # Adagrad has it from the beginning
             timelines = Timelines(self._lifetimes)
@@ -131,13 +134,6 @@ class _Simulation:
             checkpointed=self._checkpointed,
             sources={fqn: source for fqn, (_, source) in places.operators.items()},
         )
-
-    def _hold_what_exists(self) -> None:
-        model = self._model
-        for kind, named in ((Kind.PARAMETERS, model.named_parameters()), (Kind.BUFFERS, model.named_buffers())):
-            for fqn, tensor in named:
-                self._lifetimes.hold([tensor], kind, Place(owner_of(fqn)))
-        self._lifetimes.hold([x for _, x in tree.leaves(self._run.inputs)], Kind.INPUTS, OUTSIDE)
 
     def _step(self, optimizer: torch.optim.Optimizer | None) -> None:
         lifetimes = self._lifetimes

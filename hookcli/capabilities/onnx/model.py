@@ -121,7 +121,7 @@ class OnnxModel(DumpReader):
         named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
         found = {name: x for name, x in named.items() if isinstance(x, Tensor)}
         if not found.keys() >= self._dtypes.keys():
-            tensors = [x for _, x in tree.arguments(args, dict(kwargs))]
+            tensors = tree.received(args, dict(kwargs))
             if len(tensors) != len(self._dtypes):
                 takes, ours = (listed(names, _LISTED) for names in ([*self._dtypes], [*map(tree.shape_text, tensors)]))
                 raise UsageError(f"{self.folder}: takes {takes}; the PyTorch model gets {ours or 'nothing'}")

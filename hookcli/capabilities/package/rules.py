@@ -23,11 +23,11 @@ def suggestion(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> list
     tried = list(rules)
     needed = modules
     for _ in range(_ROUNDS):
-        if not any(m.problem for m in needed):
+        if not (wrong := [module for module in needed if module.problem]):
             without_effect = [rule for rule, _ in idle_rules(tried, needed)]
             return [rule for rule in tried if rule not in without_effect]
-        before = [_way_out(m) for m in needed if m.problem and m.action]
-        behind = [_way_out(m) for m in needed if m.problem and not m.action]
+        before = [_way_out(module) for module in wrong if module.action]
+        behind = [_way_out(module) for module in wrong if not module.action]
         tried = list(dict.fromkeys([*before, *tried, *behind]))
         try:
             needed = rehearse(roots, tried)

@@ -83,18 +83,12 @@ def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str
         mixed = arrow.float64() if kinds == {arrow.int64(), arrow.float64()} else arrow.string()
         fields.append(arrow.field(name, mixed if len(kinds) > 1 else next(iter(kinds), usual)))
     schema = arrow.schema(fields)
-    whole = [_widened(arrow, part, schema) for part in parts]
+    whole = []
+    for part in parts:
+        known = {name: part.column(name) for name in part.column_names}
+        own = [known[f.name].cast(f.type) if f.name in known else arrow.nulls(len(part), f.type) for f in schema]
+        whole.append(arrow.table(own, schema=schema))
     return arrow.concat_tables(whole) if whole else schema.empty_table()
-
-
-def _widened(arrow: Any, part: Any, schema: Any) -> object:
-    columns = [
-        part.column(field.name).cast(field.type)
-        if field.name in part.column_names
-        else arrow.nulls(len(part), field.type)
-        for field in schema
-    ]
-    return arrow.table(columns, schema=schema)
 
 
 def _field(field: Any, column: Column | None) -> Any:

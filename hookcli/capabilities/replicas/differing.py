@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
@@ -29,30 +29,48 @@ def _first(record: object, *, wrong: bool) -> str:
     if not isinstance(record, RankedRecord):
         return ""
     models = dict.fromkeys(entry.model for entry in record.entries if entry.phase == "train")
-    found = (_of_model(record, model, wrong) for model in models)
-    return next(filter(None, found), "")
+    found = (_Parting.of(record, model) for model in models)
+    return next((one.apart() if wrong else one.on_their_own() for one in found if one and one.replicate is wrong), "")
 
 
-def _of_model(record: RankedRecord, model: str, wrong: bool) -> str:
-    entries = [e for e in record.entries if (e.model, e.phase) == (model, "train") and any(_sets(record, e))]
-    differ = {e.step: own for e in entries for own in _sets(record, e) if len(set(own.values())) > 1}
-    first = next((entry for entry in entries if entry.step in differ), None)
-    ranks = differ[first.step] if first else ()
-    steps = {rank: step for rank, step in record.steps_of_ranks(first) if rank in ranks} if first else {}
-    sums = {rank: {row.fqn: row["checksum"] for row in step.rows("replicas")} for rank, step in steps.items()}
-    every = next(iter(sums.values()), {})
-    names = [fqn for fqn in every if len({own.get(fqn) for own in sums.values()}) > 1]
-    if not (first and names) or _replicate(list(steps.values()), names) is not wrong:
-        return ""
-    if not wrong:
-        return f"{model}: {ranks_named(list(steps))} train weights of their own: nothing makes their gradients alike"
-    step, later = first.step, {entry.step for entry in entries if entry.step >= first.step}
-    when = f"from step {step:,} on" if differ.keys() >= later else f"at step {step:,}, not in all later ones"
-    if before := [entry.step for entry in entries if entry.step < step]:
-        when += f" (they agreed at step {max(before):,})"
-    who = differing({rank: tuple(own.get(fqn) for fqn in names) for rank, own in sums.items()})
-    of = f"{len(names):,} of {counted(len(every), 'parameter')}"
-    return f"{model}: the replicas' weights differ {when}: {who}, in {of}, the first is {names[0]}"
+class _Parting:
+    """The first of a model's recorded steps after which ranks have other weights, and under which `names`."""
+
+    @classmethod
+    def of(cls, record: RankedRecord, model: str) -> _Parting | None:
+        """None if the weights are the same in all steps."""
+        entries = [e for e in record.entries if (e.model, e.phase) == (model, "train") and any(_sets(record, e))]
+        differ = {e.step: own for e in entries for own in _sets(record, e) if len(set(own.values())) > 1}
+        first = next((entry for entry in entries if entry.step in differ), None)
+        if first is None:
+            return None
+        steps = {rank: step for rank, step in record.steps_of_ranks(first) if rank in differ[first.step]}
+        parting = cls(model, first.step, [entry.step for entry in entries], differ.keys(), steps)
+        return parting if parting.names else None
+
+    def __init__(
+        self, model: str, step: int, steps: Sequence[int], differ: Set[int], ranks: Mapping[int, RecordedStep]
+    ) -> None:
+        """`steps`: all that were recorded; `differ`: those in which weights do; `ranks`: the first of these by rank."""
+        self._model, self._step, self._steps, self._differ = model, step, steps, differ
+        self._sums = {rank: {row.fqn: row["checksum"] for row in own.rows("replicas")} for rank, own in ranks.items()}
+        self._every = next(iter(self._sums.values()), {})
+        self.names = [fqn for fqn in self._every if len({own.get(fqn) for own in self._sums.values()}) > 1]
+        self.replicate = _replicate([*ranks.values()], self.names)
+
+    def on_their_own(self) -> str:
+        ranks = ranks_named([*self._sums])
+        return f"{self._model}: {ranks} train weights of their own: nothing makes their gradients alike"
+
+    def apart(self) -> str:
+        step = self._step
+        always = self._differ >= {number for number in self._steps if number >= step}
+        when = f"from step {step:,} on" if always else f"at step {step:,}, not in all later ones"
+        if before := [number for number in self._steps if number < step]:
+            when += f" (they agreed at step {max(before):,})"
+        who = differing({rank: tuple(own.get(fqn) for fqn in self.names) for rank, own in self._sums.items()})
+        of = f"{len(self.names):,} of {counted(len(self._every), 'parameter')}"
+        return f"{self._model}: the replicas' weights differ {when}: {who}, in {of}, the first is {self.names[0]}"
 
 
 def _sets(record: RankedRecord, entry: StepEntry) -> list[dict[int, str]]:
@@ -68,7 +86,7 @@ def _replicate(steps: Sequence[RecordedStep], names: Sequence[str]) -> bool | No
     """True if ranks are to hold the same: a wrapper averages their gradients, or they are alike; None if unknown."""
     if all(step.reports[0].meta.get("replicas", 1) > 1 for step in steps):
         return True
-    rows = [{r.fqn: r["l2"] for r in step.rows("grads") if r.get("kind") == "parameter"} for step in steps]
+    rows = [{row.fqn: row["l2"] for row in step.parameter_grads()} for step in steps]
     if not all(own.keys() >= {*names} for own in rows):
         return None
     return all(agree(own[fqn], rows[0][fqn], rel_tol=ALIKE) for own in rows for fqn in names)

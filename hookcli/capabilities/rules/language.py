@@ -99,7 +99,12 @@ def _parsed(text: str) -> Rule:
         if len(condition) > _LETTERS:
             raise UsageError(f"a condition has at most {_LETTERS} characters")
         text = _CALL.sub(_quoted, condition)
-        _refuse_what_python_warns_of(text)
+        # Python reads `5or` and `'\d'` with a warning, on the terminal of the user.
+        if "\\" in text:
+            raise UsageError(f"backslashes are not allowed; {_EXAMPLE}")
+        for word in re.findall(r"(?<![\w.])\d[\w.]*", re.sub(r"'[^']*'", "", text)):
+            if not re.fullmatch(r"[\d_]+\.?\d*(?:[eE]\d*)?|0[xXbBoO][\da-fA-F]+", word):
+                raise UsageError(f"{word!r} is not a number; put a space between a number and a word")
         tree = ast.parse(text, mode="eval").body
         _holds(tree, lambda node, within: nodes.update({node: _term(node, within)}))
         if not nodes:
@@ -108,15 +113,6 @@ def _parsed(text: str) -> Rule:
         why = str(error) if isinstance(error, UsageError) else f"{getattr(error, 'msg', error)}; {_EXAMPLE}"
         raise UsageError(f"--rule {shortened(text, 80)!r}: {why}") from None
     return Rule(name.strip() or condition, tree, nodes)
-
-
-def _refuse_what_python_warns_of(text: str) -> None:
-    r"""Raise UsageError for `5or` and for `'\d'`: Python reads them with a warning, on the terminal of the user."""
-    if "\\" in text:
-        raise UsageError(f"backslashes are not allowed; {_EXAMPLE}")
-    for word in re.findall(r"(?<![\w.])\d[\w.]*", re.sub(r"'[^']*'", "", text)):
-        if not re.fullmatch(r"[\d_]+\.?\d*(?:[eE]\d*)?|0[xXbBoO][\da-fA-F]+", word):
-            raise UsageError(f"{word!r} is not a number; put a space between a number and a word")
 
 
 def _quoted(call: re.Match[str]) -> str:

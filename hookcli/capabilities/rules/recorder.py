@@ -107,11 +107,14 @@ class Recorder(RecorderPart):
 
     def _judge(self, model: str, step: int, values: Values, *, waits: bool) -> None:
         plain = {figure: _plain(values.get(figure)) for figure in self._longest}
-        for rule in (rule for rule in self.rules if rule.waits == waits):
-            known = {term: self._value(term, model, step, plain[term.figure]) for term in rule.nodes.values()}
-            self._seen.update(term for term, value in known.items() if value is not None)
-            if rule.holds(known):
-                self._fire(rule.name, model, step, {term.label: x for term, x in known.items() if x is not None})
+        for rule in self.rules:
+            if rule.waits != waits:
+                continue
+            every = {term: self._value(term, model, step, plain[term.figure]) for term in rule.nodes.values()}
+            known = {term: value for term, value in every.items() if value is not None}
+            self._seen.update(known)
+            if rule.holds(every):
+                self._fire(rule.name, model, step, {term.label: value for term, value in known.items()})
         for figure, value in plain.items():
             if (longest := self._longest[figure]) and figure.waits == waits and math.isfinite(value or 0.0):
                 past = self._past.setdefault((model, figure), deque(maxlen=longest + 1))

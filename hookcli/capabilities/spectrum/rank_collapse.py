@@ -28,12 +28,14 @@ def collapsed(rows: Sequence[Row], limit: float = ALIKE) -> list[Row]:
 def _fallen(rows: Sequence[Row], name: str, of_input: str, low: float, high: float) -> list[Row]:
     """The innermost rows with a figure up to `low`, from `high` at least in their inputs, as it stays below."""
     seen = [row for row in rows if row.get(name) is not None]
-    found = []
-    for row in seen:
-        if row[name] <= low and (row.get(of_input) or 0.0) >= high:
-            ends = max(one["index"] for one in seen if one.fqn == row.fqn or is_within(one.fqn, row.fqn))
-            later = [one for one in seen if one["index"] > ends or is_within(row.fqn, one.fqn)]
-            found += [row] if all(one[name] < high for one in later) else []
+
+    def falls(row: Row) -> bool:
+        if row[name] > low or (row.get(of_input) or 0.0) < high:
+            return False
+        ends = max(one["index"] for one in seen if one.fqn == row.fqn or is_within(one.fqn, row.fqn))
+        return all(one[name] < high for one in seen if one["index"] > ends or is_within(row.fqn, one.fqn))
+
+    found = [*filter(falls, seen)]
     return [row for row in found if not any(is_within(one.fqn, row.fqn) for one in found)]
 
 

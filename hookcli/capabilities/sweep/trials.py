@@ -134,21 +134,30 @@ def trials(
     `paths`: of the outputs that the figure which ranks is made of.
     """
     wanted = {n: m for n, m in model.named_modules() if n and (select is None or select(n, m))}
+    if sweep.of == "modules" and not sweep.quantize:
+        return _modules(sweep, wanted, seen, paths, levels)
     near = {n: m for n, m in wanted.items() if levels.depth(n) <= (sweep.depth or math.inf)}
-    if sweep.of != "modules":
-        return (_heads if sweep.of == "heads" else _experts)(sweep, model, near, seen)
-    if sweep.quantize:
+    if sweep.of == "modules":
         return _layers(sweep, near)
+    return (_heads if sweep.of == "heads" else _experts)(sweep, model, near, seen)
+
+
+def _modules(
+    sweep: Sweep, wanted: Mapping[str, nn.Module], seen: SeenModules, paths: Collection[str], levels: Levels
+) -> Found:
+    """A run for each module down to the depth that was asked for, else to one with at most MOST modules."""
     unswept = seen.unswept(wanted)
     depths = {n: levels.depth(n) for n in wanted if n not in unswept and n in seen.makers}
     few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
     depth = sweep.depth or next(few, 1)
-    deeper = f"deeper than {depth:g}; --depth all sweeps {len(depths)} modules"
     ways = [_Ways(seen.flow.calls, path) for path in paths if sweep.done in _DONE.values()]
-    swept = [n for n in depths if depths[n] <= depth]
-    cuts = {n for n in swept if _is_bottleneck(seen.makers[n], ways)}
-    found = [Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=n in cuts) for n in swept]
-    return found, [*unswept.values(), *(Skipped(n, deeper) for n in depths if depths[n] > depth)]
+    found = [
+        Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=_is_bottleneck(seen.makers[n], ways))
+        for n, own in depths.items()
+        if own <= depth
+    ]
+    deeper = f"deeper than {depth:g}; --depth all sweeps {len(depths)} modules"
+    return found, [*unswept.values(), *(Skipped(n, deeper) for n, own in depths.items() if own > depth)]
 
 
 def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
@@ -175,10 +184,13 @@ def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], se
         if fused and not sweep.quantize and sweep.operation != "zero":
             skipped[fqn] = Skipped(fqn, "its experts are parts of one weight: they can only be zeroed or rounded")
         if fqn not in skipped:
-            held = [(module, fused)] if fused else [(m, parts.matrices(m)) for m in module.modules() if sweep.quantize]
-            weights = [w for each in held for w in _changes(sweep, *each, number if fused else ...)]
-            edits = [] if held else [sweep.edit(fqn)]
-            found.append(Trial(fqn, type_text(module), edits, weights, {"expert": number}))
+            change: Any = {"edits": [sweep.edit(fqn)]}
+            if fused:
+                change = {"weights": [*_changes(sweep, module, fused, number)]}  # another word
+            elif sweep.quantize:
+                every = ((one, parts.matrices(one)) for one in module.modules())
+                change = {"weights": [w for each in every for w in _changes(sweep, *each)]}  # another word
+            found.append(Trial(fqn, type_text(module), part={"expert": number}, **change))
     return found, [*skipped.values()]
 
 

@@ -94,8 +94,7 @@ def _mark_differences(globally: Report, locally: Report) -> Report:
             notes |= {one: "in another order locally" if one in there else "globally only" for one in here[a:b]}
             gone = (firing for firing in there[c:d] if firing not in here)
             missing += [Skipped(fqn, f"{kind}: fires with local hooks only") for kind, fqn, *_ in gone]
-    noted = [(row, notes.get(_firing(row))) for row in globally.rows]
-    rows = [replace(row, values={**row.values, "note": note}) if note else row for row, note in noted]
+    rows = [row.having({"note": notes[firing]}) if (firing := _firing(row)) in notes else row for row in globally.rows]
     differ = f"{len(notes) + len(missing)} differ from local hooks"
     totals = {**globally.totals, "order": differ if notes or missing else "same order as local hooks"}
     return replace(globally, rows=rows, totals=totals, skipped=[*globally.skipped, *dict.fromkeys(missing)])

@@ -38,20 +38,19 @@ def pair(a: Sequence[StoredTensor], b: Sequence[StoredTensor]) -> Pairing:
     """Pair the tensors of A and B. Only those whose names have no counterpart are read, for their bytes."""
     ours, theirs = {x.name: x for x in a}, {y.name: y for y in b}
     names = {name: name for name in ours if name in theirs}
-    prefix = _prefix([n for n in ours if n not in names], [n for n in theirs if n not in names])
-    for name in ours:
+
+    def alone() -> tuple[list[StoredTensor], list[StoredTensor]]:
+        taken = set(names.values())
+        return [x for x in a if x.name not in names], [y for y in b if y.name not in taken]
+
+    only_a, only_b = ([x.name for x in side] for side in alone())
+    prefix = _prefix(only_a, only_b)
+    for name in only_a:
         other = name.removeprefix(prefix[1:]) if prefix.startswith("-") else prefix + name
-        if prefix and name not in names and other != name and other in theirs and other not in ours:
+        if other in theirs and other not in ours:
             names[name] = other
-    taken = set(names.values())
-    names |= _by_bytes([x for x in a if x.name not in names], [y for y in b if y.name not in taken])
-    taken = set(names.values())
-    return Pairing(
-        [(x, theirs[names[x.name]]) for x in a if x.name in names],
-        [x for x in a if x.name not in names],
-        [y for y in b if y.name not in taken],
-        prefix,
-    )
+    names |= _by_bytes(*alone())
+    return Pairing([(x, theirs[names[x.name]]) for x in a if x.name in names], *alone(), prefix)
 
 
 def _prefix(ours: Sequence[str], theirs: Sequence[str]) -> str:

@@ -142,7 +142,7 @@ class TensorGradHooks(HookGroup):
         outputs = self.core.watches(call.hooked, _OUT)
         if call.received or outputs:
             among, within = tree.Unseen(), tree.Unseen()
-            received = [x for _, x in tree.arguments(args, kwargs, among)]
+            received = tree.received(args, kwargs, among)
             returned = list(tree.leaves(output, "", within))
             if call.received:
                 self._inputs.returned(call, received + _hidden(among), [y for _, y in returned], _hidden(within))

@@ -93,7 +93,8 @@ class _Answering:
             backend = innermost(callback)
             if not callable(backend):
                 return chosen
-            _set_apart()
+            if (way := _apart()) is not None:  # the call that asked leaves the region at its end
+                way[0](way[1])
             return create(own_program(backend))
 
         return callback_from_stance
@@ -105,12 +106,6 @@ def _apart() -> tuple[Callable[[int], object], int] | None:
     module = import_module(_EVAL_FRAME)  # torch 2.11 has no regions, and `room_for_own_programs` makes up for that
     numbers, enter = (getattr(module, name, None) for name in _REGIONS)
     return None if numbers is None or enter is None else (enter, next(numbers))
-
-
-def _set_apart() -> None:
-    """Enter hookcli's own region, which the call that asked leaves at its end."""
-    if (way := _apart()) is not None:
-        way[0](way[1])
 
 
 @contextmanager

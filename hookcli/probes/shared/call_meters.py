@@ -48,14 +48,14 @@ class Traffic:
 def of_operator(event: HookEvent) -> Traffic:
     """The bytes that an operator moved; its event comes after it ran."""
     assert event.operator is not None
-    name, received = event.operator.name, [x for _, x in tree.arguments(event.args, event.kwargs)]
+    name, received = event.operator.name, tree.received(event.args, event.kwargs)
     if event.operator.full_name.endswith(".__setitem__"):
         return _of_assignment(*event.args)
     target = {id(x) for _, x in tree.leaves(event.kwargs.get("out"))}
     if name in _OVERWRITE:
         target |= {id(x) for x in received[:1]}
     read = [] if name.endswith("_like") or name.startswith("new_") else [x for x in received if id(x) not in target]
-    made = [x for _, x in tree.leaves(event.output)]
+    made = tree.tensors(event.output)
     received_ids = {id(x) for x in received}
     if any(id(x) not in received_ids and _shares_memory(x, received) for x in made):
         return Traffic()
@@ -68,9 +68,9 @@ def of_layer(event: HookEvent, versions: Sequence[int]) -> Traffic:
     `versions`: those that the tensors had which it received. A layer that hands on a tensor moves nothing.
     """
     assert event.module is not None
-    received = [x for _, x in tree.arguments(event.args, event.kwargs)]
+    received = tree.received(event.args, event.kwargs)
     kept = {id(x) for x, before in zip(received, versions, strict=False) if version_of(x) == before}
-    made = [x for _, x in tree.leaves(event.output)]
+    made = tree.tensors(event.output)
     if all(id(x) in kept or (_shares_memory(x, received) and id(x) not in map(id, received)) for x in made):
         return Traffic()
     held = [*event.module.parameters(recurse=False), *event.module.buffers(recurse=False)]

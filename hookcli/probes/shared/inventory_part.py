@@ -152,8 +152,8 @@ class TensorSources(InventoryPart):
     def leave(self, event: HookEvent) -> None:
         if self.session.batch_number:
             return
-        received = [x for _, x in tree.arguments(event.args, event.kwargs)]
-        made = [x for _, x in tree.leaves(event.output)]
+        received = tree.received(event.args, event.kwargs)
+        made = tree.tensors(event.output)
         makes = event.operator is not None or (event.module is not None and is_whole(event.module))
         numbers = dict.fromkeys(self._origins.of(x) for x in (received if makes else made))
         makers = [self._places[number] for number in numbers if number is not None and number != CONSTANT]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import torch
@@ -92,7 +92,7 @@ class MaskedScores:
         """True if -inf was among an operator's arguments: as a number, or in a tensor whose values it hands on."""
         if any(isinstance(value, float) and value == -inf for value in (*event.args, *event.kwargs.values())):
             return True
-        name, tensors = name.strip("_"), [x for _, x in tree.arguments(event.args, event.kwargs)]
+        name, tensors = name.strip("_"), tree.received(event.args, event.kwargs)
         if name == "log":
             return any(map(_is_mask, tensors))
         scales = name in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0]))
@@ -242,7 +242,7 @@ def with_remarks(rows: Iterable[Row], remarks: Mapping[Place, str]) -> list[Row]
         remark = remarks.get(_place(row))
         # A tensor held no -inf before it was written into its memory.
         holds = remark and (remark not in _WITHOUT_CAUSE or (row.stats and row.stats.inf))
-        remarked.append(replace(row, values={**row.values, "scores": remark}) if holds else row)
+        remarked.append(row.having({"scores": remark}) if holds else row)
     return remarked
 
 

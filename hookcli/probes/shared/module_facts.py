@@ -171,7 +171,7 @@ class ModuleInputs(InventoryPart):
         self._normalized: dict[str, dict[str, object]] = {}
 
     def enter(self, event: HookEvent) -> None:
-        tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        tensors = tree.received(event.args, event.kwargs)
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
         if _centers_channels(event.module):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import chain
 
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.html.page import page
@@ -65,16 +66,23 @@ def _payload(reports: Sequence[Report]) -> dict[str, object]:
     """The payload of a page. Differences are of a comparison, whose sides they join; findings beside figures are of a
     model, whose reports are shown as one.
     """
-    probes = {report.probe for report in reports}
-    kind = "diff" if "diff" in probes else "model" if "check" in probes and len(probes) > 1 else "reports"
-    titles = [f"{report.probe}: {report.model}" if kind == "reports" else report.model for report in reports]
-    if kind == "diff":  # of records, else of models
-        metas = [report.meta for report in reports if "record" in report.meta.get("a", {})]
-        records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
-        titles = records or [report.model for report in reports if report.probe == "diff"]
-    if kind == "reports" and len({report.model for report in reports}) == 1 < len(reports):
-        titles = [f"{reports[0].model}: {', '.join(dict.fromkeys(report.probe for report in reports))}"]
+    probes = dict.fromkeys(report.probe for report in reports)
+    models = dict.fromkeys(report.model for report in reports)
+    kind = "reports"
+    titles: Iterable[str] = (f"{report.probe}: {report.model}" for report in reports)
+    if "diff" in probes:  # of records, else of models
+        kind = "diff"
+        records = [
+            f"{report.meta['a']['record']} → {report.meta['b']['record']}"
+            for report in reports
+            if "record" in report.meta.get("a", {})
+        ]
+        titles = records or (report.model for report in reports if report.probe == "diff")
+    elif "check" in probes and len(probes) > 1:
+        kind, titles = "model", models
+    elif len(models) == 1 < len(reports):
+        titles = [f"{reports[0].model}: {', '.join(probes)}"]
     if RUNS_PROBE in probes:
-        titles = [name for report in reports for name in report.meta.get("against", {}).values()]
+        titles = chain.from_iterable(report.meta.get("against", {}).values() for report in reports)
     title = ", ".join(dict.fromkeys(titles))
     return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}

@@ -63,15 +63,20 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     view = view or View()
     reports = [Report.from_dict(item) for item in payload["reports"]]
     style = f"{styles()}\n{STYLE}" + (asset("vendor/uPlot.min.css") if _charts(payload) else "")
-    scripts = [_enclosable(text) for text in _libraries(payload)]
+    probes = {report.probe for report in reports}
+    needed = dict.fromkeys(one.library for one in capabilities() if one.library and one.name in probes)
+    libraries = [_library("uPlot", "uPlot.iife.min.js")] * _charts(payload)
+    libraries += [_library(name, f"{name}.min.js") for name in needed]
+    scripts = [*map(_enclosable, libraries)]
     own = _enclosable(program())
+    static = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
     return _PAGE.format(
         compact=" data-compact" if compact else "",
         policy=_policy(style, [*scripts, own], live=bool(payload.get("live"))),
         version=escape(version("hookcli")),
         title=escape(visible(str(payload["title"]))),
         style=style,
-        static=_static(reports, view),
+        static="\n".join(static_table(_begun(report), static, style=False) for report in reports),
         data=_data(payload, reports, view),
         scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{own}</script>']),
     )
@@ -93,14 +98,6 @@ def _explained(reports: Sequence[Report]) -> dict[str, dict[str, str]]:
         for name, check in checks.items()
         if check
     }
-
-
-def _libraries(payload: Mapping[str, Any]) -> list[str]:
-    """The scripts of others that the page needs."""
-    probes = {report["probe"] for report in payload["reports"]}
-    needed = dict.fromkeys(one.library for one in capabilities() if one.library and one.name in probes)
-    charts = [_library("uPlot", "uPlot.iife.min.js")] * _charts(payload)
-    return charts + [_library(name, f"{name}.min.js") for name in needed]
 
 
 def _library(name: str, file: str) -> str:
@@ -174,12 +171,6 @@ def _lines_of(report: Report) -> dict[str, object]:
 
 def _fault(fault: Fault) -> dict[str, str]:
     return {name: visible(text) for name, text in asdict(fault).items()}
-
-
-def _static(reports: Sequence[Report], view: View) -> str:
-    """The reports as static tables."""
-    view = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
-    return "\n".join(static_table(_begun(report), view, style=False) for report in reports)
 
 
 def _begun(report: Report) -> Report:

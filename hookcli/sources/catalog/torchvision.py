@@ -31,12 +31,12 @@ def _models(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
             every = (*node.args.args, *node.args.kwonlyargs)
-            arguments = [a for a in every if a.arg == "weights" and a.annotation]  # another word
-            named = [n for a in arguments for n in ast.walk(a.annotation or a) if isinstance(n, ast.Name)]
-            enums = [weights[n.id] for n in named if n.id in weights]  # such as ResNet50_Weights
+            annotations = [a.annotation for a in every if a.arg == "weights" and a.annotation]  # another word
+            named = [weights.get(getattr(n, "id", "")) for a in annotations for n in ast.walk(a)]
+            enum = next(filter(None, named), None)  # such as ResNet50_Weights
             described = [
                 _describe(entry.value, constants)  # `Weights(...)`
-                for entry in (enums[0].body if enums else ())
+                for entry in (enum.body if enum else ())
                 if isinstance(entry, ast.Assign) and isinstance(entry.value, ast.Call)
             ]
             yield _model_entry(name, kind, described, _fixed_size(node))

@@ -86,23 +86,19 @@ def _content(file: str, suffix: str) -> object:
 
         return load_file(files.regular(file))
     if suffix == ".npz":
-        return _npz(file)
+        import numpy as np
+
+        with files.opened(file) as opened, np.load(opened, allow_pickle=False) as archive:
+            if sum(item.file_size for item in archive.zip.infolist()) > (available_memory() or math.inf):
+                raise OSError(errno.EFBIG, "its arrays would take more than the memory that is available")
+            arrays = {name: archive[name] for name in archive.files}
+        return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
     if suffix == ".npy":
         import numpy as np
 
         with files.opened(file) as array:
             return np.load(array, allow_pickle=False)
     return torch.load(files.regular(file), map_location="cpu", weights_only=True)
-
-
-def _npz(file: str) -> object:
-    import numpy as np
-
-    with files.opened(file) as opened, np.load(opened, allow_pickle=False) as archive:
-        if sum(item.file_size for item in archive.zip.infolist()) > (available_memory() or math.inf):
-            raise OSError(errno.EFBIG, "its arrays would take more than the memory that is available")
-        arrays = {name: archive[name] for name in archive.files}
-    return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
 
 
 _KINDS = {

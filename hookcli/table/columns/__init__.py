@@ -122,13 +122,9 @@ def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     if not fitting and given in names(TIMES):
         raise UsageError(f"{option}: {given} needs --time")
     if not fitting:
-        raise UsageError(f"{option}: {unknown('column', given, [*named], also=_headings(named))}")
+        titles = [column.title for column in named.values()]
+        headings = [t for t in titles if t and titles.count(t) == 1 and t.casefold() not in named]
+        raise UsageError(f"{option}: {unknown('column', given, [*named], also=headings)}")
     if len(fitting) > 1:
         raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {', '.join(names(fitting))}")
     return fitting[0]
-
-
-def _headings(named: Mapping[str, Column]) -> list[str]:
-    """The headings that name one column, and are not its name in another case."""
-    titles = [column.title for column in named.values()]
-    return [t for t in titles if t and titles.count(t) == 1 and t.casefold() not in named]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from torch import Tensor
@@ -40,11 +41,10 @@ class Unwritable(Exception):  # noqa: N818 - not an error: the arguments are lef
 def encoded(value: object, tensors: dict[str, Tensor]) -> object:
     """The value as JSON; its tensors are added to `tensors` under new names. Raises Unwritable for other objects."""
     if isinstance(value, Tensor):
-        earlier = next((name for name, tensor in tensors.items() if tensor is value), None)
-        name = earlier or f"input{len(tensors)}"
+        name = next((name for name, tensor in tensors.items() if tensor is value), f"input{len(tensors)}")
         tensors[name] = value
         return {"tensor": name}
-    if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
+    if type(value) in (NoneType, bool, int, str) or (type(value) is float and math.isfinite(value)):
         return value
     if type(value) is list:
         return [encoded(item, tensors) for item in value]

@@ -188,7 +188,9 @@ def _lanczos(blocks: Callable[[], Iterable[Floats]], columns: int) -> tuple[floa
     beside: list[float] = []
     last = len(basis) - 2
     for step in range(len(basis) - 1):
-        product = _gram_product(blocks(), basis[step])
+        product = np.zeros_like(basis[step])
+        for block in blocks():
+            product += (block @ basis[step].astype(block.dtype)) @ block
         diagonal.append(float(basis[step] @ product))
         for _ in range(2):  # twice is enough
             product -= basis[: step + 1].T @ (basis[: step + 1] @ product)
@@ -221,14 +223,6 @@ def _looked_through(rows: Rows) -> tuple[float, float, list[Floats]]:
     most = math.nan if any(map(math.isnan, peaks)) else max(peaks)
     energy = math.fsum(total * (peak / most) ** 2 for peak, total in parts) if 0 < most < math.inf else 0.0
     return energy, most, held
-
-
-def _gram_product(blocks: Iterable[Floats], vector: Values) -> Values:
-    """The product of ``A'A`` and a vector, in one pass over the matrix."""
-    product = np.zeros_like(vector)
-    for block in blocks:
-        product += (block @ vector.astype(block.dtype)) @ block
-    return product
 
 
 @dataclass(frozen=True, slots=True)

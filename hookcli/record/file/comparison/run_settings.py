@@ -11,7 +11,7 @@ from typing import Any
 
 from hookcli.diff.settings import changes_of
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import RecordedStep, StepEntry
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
 from hookcli.table.formatting import counted, listed
@@ -31,20 +31,6 @@ class Settings:
         self._differences: dict[str, str] = {}
         self._changes: set[str] = set()
         self._headers = (a.header, b.header)
-        self._see_modules(a, b)
-
-    def see(self, a: RecordedStep, b: RecordedStep) -> None:
-        """Note the settings of a step, the first time that they differ."""
-        ours, theirs = ({key: v for r in reversed(s.reports) for key, v in r.meta.items()} for s in (a, b))
-        for key in _OF_STEPS:
-            if key in ours and key in theirs:
-                self.note(key, ours[key], theirs[key], a.step)
-        settings, others = (dict(_groups(step)) for step in (a, b))
-        for key in filter(others.__contains__, settings):
-            self.note(key, settings[key], others[key], a.step)
-
-    def _see_modules(self, a: Record, b: Record) -> None:
-        """Note the settings in which PyTorch's own modules differ; those of other classes may be counters and paths."""
         ours, theirs = (
             {(x.model, row.fqn): row for x in r.settings for t in x.reports for row in t.rows} for r in (a, b)
         )
@@ -56,6 +42,16 @@ class Settings:
                 changed.update((str(row.get("type")), f"{name} {change}") for name, change in changes.items())
         for (kind, change), number in changed.items():
             self._differences[f"{kind} {change}"] = f"{change} in {counted(number, kind)}"
+
+    def see(self, a: RecordedStep, b: RecordedStep) -> None:
+        """Note the settings of a step, the first time that they differ."""
+        ours, theirs = ({key: v for r in reversed(s.reports) for key, v in r.meta.items()} for s in (a, b))
+        for key in _OF_STEPS:
+            if key in ours and key in theirs:
+                self.note(key, ours[key], theirs[key], a.step)
+        settings, others = (dict(_groups(step)) for step in (a, b))
+        for key in filter(others.__contains__, settings):
+            self.note(key, settings[key], others[key], a.step)
 
     def see_classes(self, compared: Iterable[Row]) -> None:
         """Note the modules without parts whose class differs, the first of them."""
@@ -140,9 +136,10 @@ def record_remarks(a: Record, b: Record) -> Iterator[str]:
     for label, record, other in (("A", a, b), ("B", b, a)):
         yield from ending_remarks(label, record)
         there = {(entry.phase, entry.step, entry.forward) for entry in other.entries}
-        alone = [e for e in record.entries if (e.phase, e.step, e.forward) not in there]
+        alone = [e.step for e in record.entries if (e.phase, e.step, e.forward) not in there]
         if alone and other.entries:
-            yield f"{counted(len(alone), 'recorded step')} only in {label} ({_range(alone)})"
+            to = f" to {max(alone):,}" if min(alone) != max(alone) else ""
+            yield f"{counted(len(alone), 'recorded step')} only in {label} ({min(alone):,}{to})"
 
 
 def ending_remarks(label: str, record: Record) -> Iterator[str]:
@@ -155,8 +152,3 @@ def ending_remarks(label: str, record: Record) -> Iterator[str]:
         yield f"{label}: {skipped}"
     if damage := record.damage():
         yield f"{label}: {damage}"
-
-
-def _range(entries: Iterable[StepEntry]) -> str:
-    steps = [entry.step for entry in entries]
-    return f"{min(steps):,} to {max(steps):,}" if min(steps) != max(steps) else f"{steps[0]:,}"

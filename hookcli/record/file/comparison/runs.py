@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
@@ -78,18 +78,21 @@ def _columns(sides: Sides) -> Iterator[Column]:
             yield Column(f"{name}_{letter(place).lower()}", f"{column.title} ({letter(place)})", column.unit)
 
 
+_NO_ROW = Row({})
+
+
 def _rows(sides: Sides) -> Iterator[Row]:
     """A row for each step that any record has."""
     by_key = [{_key(row): row for row in side.rows} if side else {} for side in sides]
     figures = [[column.name for column in side.columns if column.name not in _SHARED] if side else [] for side in sides]
-    for key in sorted({key for rows in by_key for key in rows}):
-        row = by_key[0].get(key)
+    for key in sorted(set().union(*by_key)):
         some = next(rows[key] for rows in by_key if key in rows)
-        values = dict(row.values) if row else {name: some.values.get(name) for name in _SHARED}
+        row = by_key[0].get(key) or Row({name: some.values.get(name) for name in _SHARED})
+        values: dict[str, Any] = {}
         for place, (rows, names) in enumerate(zip(by_key[1:], figures[1:], strict=True), 1):
-            other = rows.get(key)
-            values |= {f"{name}_{letter(place).lower()}": other.get(name) if other else None for name in names}
-        yield replace(row, values=values) if row else Row(values)
+            other = rows.get(key, _NO_ROW)
+            values |= {f"{name}_{letter(place).lower()}": other.get(name) for name in names}
+        yield row.having(values)
 
 
 def _key(row: Row) -> tuple[int, int]:

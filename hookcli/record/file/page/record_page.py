@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +46,11 @@ class RecordPage:
         self._tracks: dict[Key, Track] = {}
         self._ranks = RankTracks(record) if isinstance(record, RankedRecord) else None
         self._seen: set[int] = set()
-        self._strides = self._thinned()
-
-    def _thinned(self) -> dict[Key, int]:
-        """The interval between the steps on the page, by model and phase."""
         entries = finished(self.record, self.record.entries)
         number = {key: sum(entry.key == key for entry in entries) for key in dict.fromkeys(e.key for e in entries)}
         modules = {(step.model, step.phase): len(overview(step).rows) for step in self.record.last(entries)}
         most = {key: max(2, min(_MOST_STEPS, _MOST_CELLS // max(modules.get(key, 1), 1))) for key in number}
-        return {key: -(-number[key] // most[key]) for key in number}
+        self._strides = {key: -(-number[key] // most[key]) for key in number}
 
     def take(self, progress: Callable[[StepEntry], None] = lambda entry: None) -> bool:
         """Take in the steps that the record has by now. Returns whether there were any.
@@ -105,15 +102,10 @@ class RecordPage:
         reports, places = self._reports()
         steps: dict[str, Any] = {
             "run": strict(self._run()),
-            "remarks": [
-                *wrong_lines(self.record),
-                *compiled_lines(self.record.end),
-                *remarks,
-                *self._left_out(),
-            ],
+            "remarks": [*wrong_lines(self.record), *compiled_lines(self.record.end), *remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
             "charts": STEP_CHARTS,
-            "settings": document([report for line in self.record.settings for report in line.reports])["reports"],
+            "settings": document(chain.from_iterable(line.reports for line in self.record.settings))["reports"],
             "tracks": [
                 {**track.payload(number, coarse), "losses": self._losses(track)}
                 for track, number in zip(tracks, have, strict=True)
@@ -127,8 +119,12 @@ class RecordPage:
         }
         documents = document(reports)["reports"]
         ranked = steps["ranks"]["table"] if self._ranks else []
-        own = (part for track in steps["tracks"] for part in (track, *track["groups"]))
-        figures = {figure["name"] for part in own for figure in part["figures"]}
+        figures = {
+            figure["name"]
+            for track in steps["tracks"]
+            for part in (track, *track["groups"])
+            for figure in part["figures"]
+        }
         columns = shown_columns([*documents, *ranked], figures.union(names(RECORDED)))
         for track in tracks:
             columns |= track.looks
@@ -156,7 +152,7 @@ class RecordPage:
         taken = {(step.model, step.phase, step.step) for step in steps}
         steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in taken]
         courses = self.record.courses()
-        found = [report for step in steps for report in _in_full(step, courses.get(step.model), self.record)]
+        found = [*chain.from_iterable(_in_full(step, courses.get(step.model), self.record) for step in steps)]
         places = []
         for one in self.record.non_finite:
             rows = rows_before(one)

@@ -64,7 +64,7 @@ class Track:
         self._times.append(step.at)
         self._unfinished += [] if step.complete else [number]
         self._rows.append(figures_of(step, joined))
-        places = [self._place(row) for row in joined.rows]
+        places = [*map(self._place, joined.rows)]
         self._arrange(places)
         counts = _matrix([[row.get(column.name) for column in _COUNTS] for row in joined.rows], len(_COUNTS))
         figures = [[_figure(row, column) for column in _FIGURES] for row in joined.rows]
@@ -149,24 +149,23 @@ class Track:
     def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, object]]:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
         at = {place: row for row, place in enumerate(self._order)}
-        new = [([at[place] for place in places], values, counts) for places, values, counts in self._cells[since:]]
+        new = [([*map(at.__getitem__, places)], values, counts) for places, values, counts in self._cells[since:]]
         size = (len(at), len(new))
-        for number, statistic in enumerate(_FIGURES):
+
+        def figures(name: str, steps: Iterable[tuple[int, list[int], Rounded]], number: int = 0) -> dict[str, object]:
             found = Rounded(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
-            for column, (rows, values, _) in enumerate(new):
+            for column, rows, values in steps:
                 found.mantissas[rows, column] = values.mantissas[:, number]
                 found.exponents[rows, column] = values.exponents[:, number]
-            if (found.mantissas != ABSENT).any():
-                figures = (found.coarser() if coarse else found).packed()
-                yield {"name": statistic.name, "figures": figures, "odd": found.odd}
+            return {"name": name, "figures": (found.coarser() if coarse else found).packed(), "odd": found.odd}
+
+        for number, statistic in enumerate(_FIGURES):
+            if any((values.mantissas[:, number] != ABSENT).any() for _, values, _ in new):
+                steps = ((column, rows, values) for column, (rows, values, _) in enumerate(new))
+                yield figures(statistic.name, steps, number)
         for name, by_step in self._further.items():
-            found = Rounded(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
-            for step, (places, values) in by_step.items():
-                if step >= since:
-                    rows = [at[place] for place in places]
-                    found.mantissas[rows, step - since] = values.mantissas[:, 0]
-                    found.exponents[rows, step - since] = values.exponents[:, 0]
-            yield {"name": name, "figures": (found.coarser() if coarse else found).packed(), "odd": found.odd}
+            later = ((step - since, *of_step) for step, of_step in by_step.items() if step >= since)
+            yield figures(name, ((column, [*map(at.__getitem__, places)], values) for column, places, values in later))
         for number, statistic in enumerate(_COUNTS):
             matrix = np.full(size, np.nan)
             for column, (rows, _, counts) in enumerate(new):

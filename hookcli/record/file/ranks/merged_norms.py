@@ -53,14 +53,14 @@ def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mappin
     for name, by_rank in groups.items():
         own, remark = list(by_rank.values()), ""
         if holders is None:
-            norms = {key: whole.get(key) if len(groups) == 1 else None for key in _OF_GROUPS}
-            own, remark = [Row({**own[0].values, **norms})], "" if len(groups) == 1 else _MIXED
+            norms, remark = (whole, "") if len(groups) == 1 else ({}, _MIXED)
+            own = [own[0].having({key: norms.get(key) for key in _OF_GROUPS})]
         elif holders:
             own = [by_rank[rank] for rank in holders if rank in by_rank]
         else:
             own, remark = _agreed(own, _OF_PARAMETERS if summed else _OF_GROUPS)
         if summed:
-            own = [Row({**row.values, **dict.fromkeys(_OF_GRADIENTS)}) for row in own]
+            own = [row.having(dict.fromkeys(_OF_GRADIENTS)) for row in own]
             remark = "; ".join(filter(None, (remark, _SUMMED)))
         remarks += [Skipped("", f"{name}: {remark}")] if remark else []
         rows.append(_together(own, _OF_GROUPS))

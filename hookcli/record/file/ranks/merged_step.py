@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import filterfalse
 
 from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
@@ -31,11 +32,13 @@ def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) 
             f"ranks called backward() a different number of times: losses are those of rank {next(iter(parts))}"
         )
         losses = losses[:1]
-    probes = dict.fromkeys(report.probe for step in steps for report in step.reports)
-    reports = [{r: one for r, step in parts.items() for one in step.reports if one.probe == probe} for probe in probes]
+    reports: dict[str, dict[int, Report]] = {}
+    for rank, step in parts.items():
+        for report in step.reports:
+            reports.setdefault(report.probe, {})[rank] = report
     whole: dict[str, Report] = {}
-    for own in reports:
-        whole[next(iter(own.values())).probe] = _merged_report(own, parts, whole)
+    for probe, own in reports.items():
+        whole[probe] = _merged_report(own, parts, whole)
     if {"activations", "grads"} <= whole.keys():
         whole["grads"] = _without_summands(whole["grads"], whole["activations"], first.reports)
     return replace(
@@ -116,15 +119,13 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
     divided, known = (
         {(s.fqn, s.path) for s in report.skipped if DIVIDED in s.reason} for report in (grads, activations)
     )
-    summands = [
-        row
-        for row in grads.rows
-        if row.get("kind") == "output"
-        and ((place(row) in once and row["shape"] != own[place(row)]) or place(row) in divided - known)
-    ]
-    left_out = set(map(id, summands))
-    skipped = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in summands]
-    rows = [row for row in grads.rows if id(row) not in left_out]
+
+    def is_summand(row: Row) -> bool:
+        at = place(row)
+        return row.get("kind") == "output" and ((at in once and row["shape"] != own[at]) or at in divided - known)
+
+    skipped = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in filter(is_summand, grads.rows)]
+    rows = [*filterfalse(is_summand, grads.rows)]
     return replace(grads, rows=rows, skipped=[*grads.skipped, *skipped])
 
 

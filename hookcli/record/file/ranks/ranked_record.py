@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -229,21 +230,22 @@ def _steps(parts: Mapping[int, Record]) -> dict[_StepKey, dict[int, StepEntry]]:
 def merged_end(record: RankedRecord) -> End:
     """The end of all ranks: the first failure among them, and counts of models as the rank that made most has them."""
     ends = {rank: part.end for rank, part in record.parts.items() if part.end}
-    failed = {rank: end for rank, end in ends.items() if end.exit_code or end.error}
-    rank, end = next(iter((failed or ends).items()))
+    failed = (rank for rank, end in ends.items() if end.exit_code or end.error)
+    rank = next(failed, next(iter(ends)))
+    end = ends[rank]
     models: dict[str, dict[str, Any]] = {}
     for other in ends.values():
         for model in other.models:
             if model["forwards"] >= models.get(model["model"], model)["forwards"]:
                 models[model["model"]] = dict(model)
-    for model in models.values():
-        own = Counter(entry.phase == "train" for entry in record.entries if entry.model == model["model"])
-        model |= {"recorded_steps": own[True], "recorded_forwards": own[False]}
+    recorded = Counter((entry.model, entry.phase == "train") for entry in record.entries)
+    for name, model in models.items():
+        model |= {"recorded_steps": recorded[name, True], "recorded_forwards": recorded[name, False]}
     return replace(
         end,
         error=f"rank {rank}: {end.error}" if end.error else None,
         seconds=max(other.seconds for other in ends.values()),
         models=list(models.values()),
-        notes=list(dict.fromkeys(note for other in ends.values() for note in other.notes)),
+        notes=list(dict.fromkeys(chain.from_iterable(other.notes for other in ends.values()))),
         program_steps=max(other.program_steps for other in ends.values()),
     )

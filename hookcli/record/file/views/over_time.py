@@ -199,7 +199,7 @@ def _joined(step: RecordedStep) -> Iterator[Report]:
     if has_figures(row):
         measured = history(step.model, step.phase, [row]).columns
         columns = (*columns_named("fqn"), *measured, *columns_named("plain_seconds"))
-        rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds})]
+        rows = [row.having({"plain_seconds": step.plain_seconds})]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
     yield from probe_reports(step, "optimizer")

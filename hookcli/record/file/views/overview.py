@@ -81,7 +81,7 @@ def overview(step: RecordedStep) -> Report:
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
     times = {row.fqn: {name: row[name] for name in NAMES if name in row.values} for row in step.rows("time")}
     names = list(next(iter(times.values()), ()))
-    rows = [replace(row, values={**row.values, **times.pop(row.fqn, dict.fromkeys(names))}) for row in rows]
+    rows = [row.having(times.pop(row.fqn, dict.fromkeys(names))) for row in rows]
     columns = with_operators(STEP) if any(module.source for module in modules.values()) else STEP
     columns = (*columns, *(column for column in TIMES if column.name in names))
     return Report("run", step.model, columns, rows, step_meta(step), totals | step_totals(step), skipped)

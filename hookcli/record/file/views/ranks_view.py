@@ -124,16 +124,13 @@ def _slower(rank: int, steps: Mapping[int, RecordedStep]) -> str | None:
 
     The backward pass does not count where the rest is known: ranks wait there for the slowest one.
     """
-    seconds = {each: _own_seconds(step) for each, step in steps.items()}
+    seconds = {}
+    for each, step in steps.items():
+        known = [value for key, value in step_totals(step).items() if key in _PARTS and key != "backward_seconds"]
+        seconds[each] = math.fsum(known) if known else step.seconds or 0.0
     usual = median(seconds.values())
     times = seconds[rank] / usual if usual else 0.0
     return f"{formatting.number(times)} times the median" if times >= _SLOW else None
-
-
-def _own_seconds(step: RecordedStep) -> float:
-    totals = step_totals(step)
-    known = [totals[key] for key in _PARTS if key in totals and key != "backward_seconds"]
-    return math.fsum(known) if known else step.seconds or 0.0
 
 
 def _deviations(rank: int, reports: Iterable[Report]) -> str | None:

@@ -57,7 +57,9 @@ def summary(
     Of the tables of modules it has what leaves the first line on the screen.
     """
     if isinstance(record, RankedRecord):
-        latest, courses = _of_all_ranks(record, latest), record.courses()
+        whole = [entry for entry in record.entries if len(record.held(entry)) == record.ranks]
+        merged = {(step.model, step.phase): step for step in record.last(whole)}
+        latest, courses = {key: merged.get(key, step) for key, step in latest.items()}, record.courses()
     made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, record)
     fails = checked or bool(record and part_fault(record))
     text = ""
@@ -90,10 +92,10 @@ class _Summary:
             return "\n".join([*self._first, *self._told(end.notes or [_nothing(end)]), ""])
         rows = [_model_row(model, self.latest, self.courses) for model in _most_recorded(end.models, _MODELS)]
         parts = [*self._first, "", self._rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")])]
-        bad = [one for one in self.non_finite[:1] if one.reports]
-        tables = [report for one in bad for report in rows_before(one)]
-        stopped = [(one.model, one.phase, one.step) for one in bad]  # the rows before say more than all
-        whole = (s for s in self._shown if s.complete or (s.model, s.phase, s.step) not in stopped)
+        bad = next((one for one in self.non_finite[:1] if one.reports), None)
+        # the rows before it say more than all
+        tables, stopped = ([*rows_before(bad)], (bad.model, bad.phase, bad.step)) if bad else ([], None)
+        whole = (s for s in self._shown if s.complete or (s.model, s.phase, s.step) != stopped)
         tables += [brief(step, self.courses.get(step.model), size, facts=facts) for step in whole if size]
         parts += [self._rendered(tables)] if tables else []
         parts += self._verdicts
@@ -199,15 +201,6 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
         return f"{formatting.counted(errors, 'error')} in the recorded steps"
     of_run = (one for report in verdict_on(record.end, "", record) for one in report.findings)
     return next((one.message for one in of_run if one.fails(ERROR)), "")
-
-
-def _of_all_ranks(
-    record: RankedRecord, latest: Mapping[tuple[str, str], RecordedStep]
-) -> Mapping[tuple[str, str], RecordedStep]:
-    """The last steps that every rank has written by now, as one; this rank's own where there is none."""
-    whole = [entry for entry in record.entries if len(record.held(entry)) == record.ranks]
-    merged = {(step.model, step.phase): step for step in record.last(whole)}
-    return {key: merged.get(key, step) for key, step in latest.items()}
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
