@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hookcli.commands.diff_kinds import EXAMPLE, Asked, Side, require_model
 from hookcli.commands.diff_verdict import compare_tensors
@@ -32,6 +33,9 @@ from hookcli.table.dump import is_dump
 from hookcli.table.names import checked_filter
 from hookcli.table.validation import HEADLINES
 from hookcli.tensors.files.opening import holds_tensors, open_tensors
+
+if TYPE_CHECKING:
+    from hookcli.commands.diff_dumps import DumpRuns
 
 _RUNNING = {*RUNNING, *DATA, "fastpath", "edit", "ops", "type", "loss", "backward_vector"}
 """Options of models, and of runs."""
@@ -187,7 +191,14 @@ class Dumps(Side):
         return "is a dump; hookcli diff compares it"
 
     def compare(self, asked: Asked) -> int:
-        return compare_tensors(asked, "hookcli.commands.diff_dumps:DumpRuns")
+        return compare_tensors(asked, dump_runs)
+
+
+def dump_runs() -> type[DumpRuns]:
+    """Import what compares dumps, and torch."""
+    from hookcli.commands.diff_dumps import DumpRuns
+
+    return DumpRuns
 
 
 def require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hookcli.commands.diff_kinds import Asked
 from hookcli.commands.output import Output, remark
@@ -10,19 +11,21 @@ from hookcli.commands.progress import salvaging
 from hookcli.diff.rows import beyond, unlike
 from hookcli.diff.settings import advice
 from hookcli.errors import UsageError
-from hookcli.registry.capability import load_text
 from hookcli.table import Report
 from hookcli.table.columns.layouts import DUMPED, with_operators
+
+if TYPE_CHECKING:
+    from hookcli.commands.diff_dumps import DumpRuns
 
 _SENTENCES = ("settings", "structure", "weights", "times")  # another word
 
 
-def compare_tensors(asked: Asked, runs: str) -> int:
-    """Write a comparison, tensor by tensor, by these runs: a `hookcli.commands.diff_dumps.DumpRuns` as a text."""
+def compare_tensors(asked: Asked, runs: Callable[[], type[DumpRuns]]) -> int:
+    """Write a comparison, tensor by tensor, by runs whose class `runs` imports, with torch."""
     output = Output(asked.options)
     output.check_columns(with_operators(DUMPED))
     with salvaging(output) as progress:
-        made = load_text(runs)(asked.options, asked.step, asked.typed, asked.tolerance, progress)
+        made = runs()(asked.options, asked.step, asked.typed, asked.tolerance, progress)
         report = made.compare(asked.a, asked.b)
     return judged([report], output)
 

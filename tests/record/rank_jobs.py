@@ -160,7 +160,7 @@ def normed_step(model: nn.Module, part: slice) -> None:
 def uneven(folder: str) -> None:
     """Ranks without collectives; rank 1 makes more steps, and a NaN comes first there."""
     rank, path = dist.get_rank(), Path(folder)
-    plan = {"first_bad": "report"}
+    plan: dict[str, Any] = {"of_parts": {"first_bad": "report"}}
     work = lambda: train(lambda model: model, share(), STEPS + rank, bad=2 - rank)  # noqa: E731
     recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), work, **plan)
 

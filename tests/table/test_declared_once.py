@@ -21,7 +21,8 @@ MOST = 2  # names of columns in one literal
 BY_NAME = (
     "__init__.py",
     "registry/built_in.py",
-)  # the functions of the package, imported on first use, and its plugins
+    "commands/diff_kinds.py",
+)  # the functions of the package, imported on first use, its plugins, and its kinds of sides
 
 
 def options() -> set[str]:

@@ -13,7 +13,7 @@ from hookcli.record.file.record_lines import PartLine
 class Fingerprint(PartLine):
     """Digests of what a recorded step began with, in 16 hexadecimal digits each; "" where one is not known.
 
-    `weights`: the bits of parameters and buffers. `state`: of the tensors that optimizers keep. `settings`: the
+    `weights`: the bits of parameters and buffers. `kept`: of the tensors that optimizers keep. `settings`: the
     optimizers' numbers, such as learning rates. `random`, `python` and `numpy`: the states of their random number
     generators, PyTorch's the first. `batch`: the bits of the tensors that the model received.
 
@@ -24,7 +24,7 @@ class Fingerprint(PartLine):
     kind: ClassVar[str] = "fingerprint"
 
     weights: str = ""
-    state: str = ""
+    kept: str = ""
     settings: str = ""
     random: str = ""
     python: str = ""

@@ -12,7 +12,7 @@ from hookcli.table.formatting import counted, listed
 
 _WORDS = {
     "weights": "the weights",  # another word
-    "state": "the optimizer's state",
+    "kept": "the optimizer's state",
     "settings": "the optimizer's settings",
     "random": "PyTorch's random numbers",
     "python": "Python's random numbers",

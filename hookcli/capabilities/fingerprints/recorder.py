@@ -137,7 +137,7 @@ class StepOfFingerprints(StepPart):
             step.model,
             step.step + 1,
             weights=Sums(weights_of(self._begun.module).values()).read()[0],
-            state=kept,
+            kept=kept,
             after=True,
         )
         return [
@@ -145,7 +145,7 @@ class StepOfFingerprints(StepPart):
                 step.model,
                 step.step,
                 weights=weights,
-                state=state,
+                kept=state,
                 settings=digest("".join(self._settings)),
                 batch=self._batch.read()[0] if self._received else "",
                 each=each,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hookcli.commands.diff_kinds import Asked, Side
 from hookcli.commands.diff_verdict import compare_tensors
 from hookcli.system.files import is_file
+
+if TYPE_CHECKING:
+    from hookcli.capabilities.onnx.runs import OnnxRuns
 
 
 class OnnxFiles(Side):
@@ -19,4 +24,11 @@ class OnnxFiles(Side):
         return text.endswith(".onnx") and (is_file(text) or not any(mark in text for mark in (":", " -")))
 
     def compare(self, asked: Asked) -> int:
-        return compare_tensors(asked, "hookcli.capabilities.onnx.runs:OnnxRuns")
+        return compare_tensors(asked, onnx_runs)
+
+
+def onnx_runs() -> type[OnnxRuns]:
+    """Import what compares .onnx files, and torch."""
+    from hookcli.capabilities.onnx.runs import OnnxRuns
+
+    return OnnxRuns
