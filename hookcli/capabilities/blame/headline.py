@@ -29,7 +29,8 @@ def headline(record: Record) -> str:
     if not (first := next(iter((*before, *bad)), None)):
         return ""
     step, model, finite = first
-    if any(one.jumped is not None and step - _SOON <= one.jumped < step for one in record.courses().values()):
+    jumps = (one.first_jump for one in record.courses().values())
+    if any(jump is not None and step - _SOON <= jump < step for jump in jumps):
         return ""
     ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
     same = {rank: one for rank in ranks for one in parts[rank].of(Blame) if one.passes and _place(one) == first}
