@@ -222,7 +222,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "dead_units": (dead_units, "the output no longer depends on the input"),
     "not_back": (not_back, "the model is in eval mode since step"),
     "uphill": (uphill, "the loss rises"),
-    "one_label": (one_label, "faster than 10 classes can be learned"),
+    "one_label": (one_label, "all labels are one of the 10 classes"),
     "broadcast": (broadcast, "each output is compared with each target"),
     "no_step": (no_step, "made no step"),
     "decayed": (decayed, "the learning rate has fallen to"),

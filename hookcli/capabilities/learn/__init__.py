@@ -15,7 +15,7 @@ CAPABILITY = Capability(
         "HK060": f"{_CHECKS}:GraphsKept",
         "HK061": f"{_CHECKS}:OutputAlike",
         "HK062": f"{_OF_LOSSES}:LossRises",
-        "HK063": f"{_OF_LOSSES}:LossGoneAtOnce",
+        "HK063": f"{_OF_LOSSES}:OneLabel",
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
     lines="hookcli.capabilities.learn.lines:LINES",

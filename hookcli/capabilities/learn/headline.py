@@ -14,7 +14,7 @@ from hookcli.capabilities.learn.checks import (
     untrained,
 )
 from hookcli.capabilities.learn.lines import EVAL, LINES, UNHELD, UNREACHED, UNSTEPPED, Learning, Untrained
-from hookcli.capabilities.learn.loss_checks import LossGoneAtOnce, LossRises, NoBetterThanGuessing
+from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
 from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
@@ -24,7 +24,7 @@ from hookcli.table.formatting import counted, setting
 from hookcli.table.training import SPAN
 
 _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
-_SEEN: Sequence[type[Check]] = (LossGoneAtOnce, LossRises, NoBetterThanGuessing, GraphsKept)
+_SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept)
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _FALLEN = 1e-4  # of the highest learning rate

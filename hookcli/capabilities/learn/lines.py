@@ -22,6 +22,7 @@ class Learning(PartLine):
     mean squared error, `spread` is the variance of its targets, and `broadcast` the shape to which both outputs and
     targets were broadcast, each along a dimension of the other: "64x64".
 
+    `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0.
     `batches`: the recorded steps whose batch is known, if each saw the same one; 0 if any differed. `source` tells how
     it is known that the program has more: the DataLoader has `of` batches ("loader"), or a tensor `of` rows, of which
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
@@ -41,6 +42,7 @@ class Learning(PartLine):
     items: int = 0
     spread: float | None = None
     broadcast: str = ""
+    one_label: int = 0
     batches: int = 0
     source: str = ""
     of: int = 0

@@ -1,4 +1,4 @@
-"""HK057, HK062 and HK063: a loss no better than that of guessing, one that rises, and one that is gone at once."""
+"""HK057, HK062 and HK063: a loss no better than that of guessing, one that rises, and labels that are all one class."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import setting
 
 _LOSSES, _PER_CLASS = 50, 300
+_ONE_LABEL = 3  # recorded steps
 _NEAR = 0.9  # of the loss of guessing
 _NEAR_VARIANCE, _SQUARES = 0.95, 100
 _REACH = 0.5  # of the loss of guessing: a step that goes straight down loses no more
@@ -142,16 +143,17 @@ class LossRises(Check):
             yield self.finding("", text, found.after)
 
 
-class LossGoneAtOnce(Check):
-    """A cross-entropy falls from that of guessing to a hundredth of it within six steps, and stays there.
+class OneLabel(Check):
+    """A cross-entropy falls from that of guessing to a hundredth of it within six steps, and all labels are one class.
 
-    So fast no model learns to tell classes from inputs: the labels are all the same, or are in the input.
+    The model has learned to name this class, whatever its input is. Contrastive losses whose right choice always
+    is the first do not fall so fast.
     """
 
     id = "HK063"
-    name = "loss-gone-at-once"
-    means = "labels that are all the same, or that the input gives away"
-    advice = "look at the labels of a batch, and at what the input is made of"
+    name = "one-label"
+    means = "labels that are lost on their way from the data, or data that are sorted by class"
+    advice = "look at the labels of several batches, and shuffle the data"
     follows = ("HK058",)
     needs = ("losses",)
     reads = (Learning.kind,)
@@ -159,11 +161,13 @@ class LossGoneAtOnce(Check):
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
-        known = next((line for line in learned(measured.lines) if line.classes), None)
-        if known is None or known.classes < 2 or len(losses) < _LOSSES:
+        lines = learned(measured.lines)
+        known = next((line for line in lines if line.classes > 1), None)
+        if known is None or len(losses) < _LOSSES or lines[-1].one_label < _ONE_LABEL:
             return
         guessed = math.log(known.classes)
         if (at := gone_at(losses, guessed)) is not None:
             fell = f"the loss fell from {text_of(losses[0])} to {text_of(losses[at])} by step {at:,}"
-            text = f"{fell}, and stays near 0: faster than {known.classes:,} classes can be learned"
+            steps = f"each of {lines[-1].one_label:,} recorded steps"
+            text = f"all labels are one of the {known.classes:,} classes in {steps}: {fell}"
             yield self.finding("", text, losses[at])

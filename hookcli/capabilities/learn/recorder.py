@@ -23,7 +23,7 @@ from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.autograd import choices_of, in_backward, squares_of
+from hookcli.hooks.torch_private.autograd import choices_of, in_backward, labels_of, squares_of
 from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
@@ -33,6 +33,7 @@ from hookcli.tensors import tree
 
 _TENSORS = 16  # of a step, whose checksums are compared
 _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
+_TWO = 2  # labels
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
 
 
@@ -45,8 +46,18 @@ class Course:
     left: int = 0
     knows_loss: bool = False
     alike: int = 0
+    labels: set[int] = field(default_factory=set)
+    labelled: int = 0
     stepped: bool = False
     """True if an optimizer was about to make a step."""
+
+    def count_labels(self, of_step: Sequence[Tensor]) -> int:
+        """The number of recorded steps whose labels were known, if all were one label. Waits for an accelerator."""
+        self.labelled += bool(of_step)
+        for labels in of_step if len(self.labels) < _TWO else ():
+            self.labels.update(labels.tolist())
+        return self.labelled if len(self.labels) == 1 else 0
+
     graphs: Graphs = field(default_factory=Graphs)
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
@@ -88,6 +99,7 @@ class StepOfLearning(StepPart):
         self._choices: list[tuple[int, int]] = []
         self._spread: Tensor | None = None
         self._broadcast = ""
+        self._labels: list[Tensor] = []
         self._batch: list[Taken] = []
         self._parts = SeenParts()
         self._alike = Alike()
@@ -133,6 +145,9 @@ class StepOfLearning(StepPart):
         squares = squares_of(roots[0]) if alone and len(self._choices) == 1 else None
         self._spread = variance(squares[1]) if squares else None
         self._broadcast = broadcast_to(*squares) if squares else ""
+        labels = labels_of(roots[0]) if alone else None
+        if labels is not None and tree.is_plain(labels) and labels.numel():
+            self._labels.append(torch.stack(labels.aminmax()))
         for root in roots:
             self._mark(root.grad_fn)
 
@@ -169,6 +184,7 @@ class StepOfLearning(StepPart):
             "items": items,
             "spread": spread if spread is not None and math.isfinite(spread) else None,
             "broadcast": self._broadcast,
+            "one_label": course.count_labels(self._labels),
             "alike": course.alike,
             **course.batches.fields(),
             **course.graphs.fields(),

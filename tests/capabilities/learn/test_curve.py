@@ -12,7 +12,7 @@ import pytest
 from hookcli.capabilities.learn.curve import gone_at, rise
 from hookcli.capabilities.learn.headline import still as still_weights
 from hookcli.capabilities.learn.lines import Learning, Untrained
-from hookcli.capabilities.learn.loss_checks import LossGoneAtOnce, LossRises, NoBetterThanGuessing
+from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
@@ -74,11 +74,13 @@ def test_only_a_cross_entropy_is_accused_of_rising() -> None:
     assert not said(LossRises, losses, Learning("Net", 0)) and not said(LossRises, noisy(lambda t: 2 - t), CHOICE)
 
 
-def test_a_loss_that_is_gone_names_the_number_of_classes() -> None:
-    losses = [2.3, 0.4, *[0.001] * 60]
-    expected = "the loss fell from 2.300 to 0.001000 by step 2, and stays near 0: faster than 10 classes can be learned"
-    assert said(LossGoneAtOnce, losses, CHOICE) == expected
-    assert not said(LossGoneAtOnce, losses, Learning("Net", 0))
+def test_a_loss_that_is_gone_as_all_labels_are_one() -> None:
+    losses, last = [2.3, 0.4, *[0.001] * 60], replace(CHOICE, step=60, one_label=5)
+    expected = "all labels are one of the 10 classes in each of 5 recorded steps"
+    assert said(OneLabel, losses, CHOICE, last) == f"{expected}: the loss fell from 2.300 to 0.001000 by step 2"
+    assert not said(OneLabel, losses, CHOICE, replace(last, one_label=0))  # an easy task
+    assert not said(OneLabel, [2.3] * 60, CHOICE, last)  # the right choice is always the first
+    assert not said(OneLabel, losses, Learning("Net", 0), replace(last, classes=0))
 
 
 def squared(spread: float | None, number: int = 5) -> list[Learning]:

@@ -301,6 +301,15 @@ def test_outputs_and_targets_that_are_broadcast_are_seen_in_the_graph() -> None:
         assert {line.spread for line in lines} == {torch.arange(8.0).var(unbiased=False).item()}
 
 
+def test_labels_that_are_all_one_are_counted() -> None:
+    def program(labels: int) -> nn.Module:
+        return train(net(), ((torch.randn(8, 6), torch.randint(labels, (8,)) + 1) for _ in range(STEPS)))
+
+    for labels, counted in ((1, [*range(1, STEPS + 1)]), (2, [0] * STEPS)):
+        lines = learned(measured(observed(partial(program, labels))).lines)
+        assert [line.one_label for line in lines] == counted
+
+
 def test_lines_of_healthy_trainings_name_nothing() -> None:
     lines = measured(observed(lambda: train(net(), random_batches()))).lines
     assert not any(untrained(lines, why) for why in (EVAL, UNHELD, UNREACHED))
