@@ -2,7 +2,7 @@
 
     scripts/sweep learn                      twenty trainings, nineteen with a fault; and those after public recipes
     scripts/sweep learn same gan             these
-    scripts/sweep learn --markdown           and write their table into docs/accuracy.md
+    scripts/sweep learn --markdown           and write their rows into docs/accuracy.md
     scripts/sweep learn --check              each under `run --check`
 
 Each is a program of its own, in scripts/trainings. The first line on a fault must name it (the words are in
@@ -12,7 +12,6 @@ Each is a program of its own, in scripts/trainings. The first line on a fault mu
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import os
 import re
 import subprocess
@@ -20,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "scripts" / "trainings"
 PAGE = ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- scripts/sweep learn --markdown -->\n", "<!-- end of learn -->"
-HEAD = ("| Training | Fault | Right | The first line, without the model's name |", "| :--- | :--- | :---: | :--- |")
+HEAD = ("", "| Training | Fault | Right | The first line, without the model's name |", "| :--- | :--- | :---: | :--- |")
 
 
 class Outcome(NamedTuple):
@@ -74,29 +72,35 @@ def outcomes(names: Sequence[str], options: Sequence[str]) -> Iterator[Outcome]:
                 yield Outcome(name, words, first_line(FOLDER / f"{script}.py", name, options))
 
 
-def summary(found: Sequence[Outcome]) -> str:
+def told(found: Sequence[Outcome]) -> str:
     """How many are right, in words."""
     of_faults, healthy = ([one for one in found if bool(one.wanted) is wanted] for wanted in (True, False))
     named = f"The first line names the fault in {sum(one.right for one in of_faults)} of {len(of_faults)}"
     return f"{named}, and says nothing of {sum(one.right for one in healthy)} of {len(healthy)} healthy trainings."
 
 
+def write(found: Sequence[Outcome]) -> None:
+    """Put these rows into the table of the page, in place of those of the same trainings."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    table, after = rest.split(END)
+    rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}
+    rows |= {one.name: one.row() for one in found}
+    lines = [row for name, row in rows.items() if name not in ("Training", ":---")]
+    PAGE.write_text(before + BEGIN + "\n".join([*HEAD, *lines, ""]) + END + after)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the trainings and tell what was said."""
     parser = argparse.ArgumentParser("scripts/sweep learn", description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--markdown", action="store_true", help="write the table into docs/accuracy.md")
+    parser.add_argument("--markdown", action="store_true", help="write the rows into docs/accuracy.md")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(arguments)
     found = []
     for one in outcomes(options.names, ["--check"] if options.check else []):
         found.append(one)
         print(one.row(), flush=True)
-    print(summary(found))
-    if options.markdown:
-        page = PAGE.read_text()
-        day = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, PyTorch {version('torch').partition('+')[0]}"
-        table = "\n".join([f"{summary(found)} ({day})", "", *HEAD, *(one.row() for one in found), ""])
-        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
-        PAGE.write_text(before + BEGIN + table + END + after)
+        if options.markdown:
+            write([one])
+    print(told(found))
     return int(not all(one.right for one in found))

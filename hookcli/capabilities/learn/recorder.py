@@ -159,7 +159,9 @@ class StepOfLearning(StepPart):
         self._taken = _gradients_for(optimizer)
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
-        """The lines of this step. Waits for an accelerator."""
+        """The lines of this step, if there was a backward pass. Waits for an accelerator."""
+        if not self._choices:
+            return []
         course = self._course
         course.stepped = course.stepped or self._taken is not None
         if not step.complete:
