@@ -20,7 +20,8 @@ def headline(record: Record) -> str:
     of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0.
 
     "" if there is nothing to say. Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon
-    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
+    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line: at any time after an
+    update that ruined it.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
     every = sorted({_place(one) for one in record.of(Blame) if one.passes})
@@ -29,8 +30,8 @@ def headline(record: Record) -> str:
     if not (first := next(iter((*before, *bad)), None)):
         return ""
     step, model, finite = first
-    jumps = (one.first_jump for one in record.courses().values())
-    if any(jump is not None and step - _SOON <= jump < step for jump in jumps):
+    jumps = ((one.first_jump, one.blow_up()) for one in record.courses().values())
+    if any(jump is not None and jump < step and (blown or step - _SOON <= jump) for jump, blown in jumps):
         return ""
     ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
     same = {rank: one for rank in ranks for one in parts[rank].of(Blame) if one.passes and _place(one) == first}
