@@ -20,8 +20,8 @@ def headline(record: Record) -> str:
     of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0.
 
     "" if there is nothing to say. Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon
-    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line: at any time after an
-    update that ruined it.
+    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line,
+    and so it does at any time after an update that ruined it.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
     every = sorted({_place(one) for one in record.of(Blame) if one.passes})
