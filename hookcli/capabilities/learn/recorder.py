@@ -177,14 +177,12 @@ class StepOfLearning(StepPart):
         course.graphs.add(step.step, self._marks)
         alike = self._alike.judge()
         course.alike = course.alike if alike is None else course.alike + 1 if alike else 0
-        judged = self._spread is not None and not self._recorder.targets_of_models
-        spread = float(self._spread) if self._spread is not None and judged else None
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
             "classes": classes,
             "items": items,
-            "spread": spread if spread is not None and math.isfinite(spread) else None,
+            "spread": self.spread(),
             "broadcast": self._broadcast,
             "one_label": course.count_labels(self._labels),
             "alike": course.alike,
@@ -195,6 +193,13 @@ class StepOfLearning(StepPart):
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
+
+    def spread(self) -> float | None:
+        """The variance of the targets of a squared error; None where it does not tell the level of guessing."""
+        if self._spread is None or self._recorder.targets_of_models:
+            return None
+        spread = float(self._spread)
+        return spread if math.isfinite(spread) else None
 
     def unstepped(self, step: RecordedStep) -> list[PartLine]:
         """The line on optimizers that have made no step, after so many backward passes in the first one."""
