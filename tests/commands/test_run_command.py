@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from commands.trained import TRAIN, lines
 
+from hookcli.record.file.parsing import PART_KINDS
 from hookcli.record.file.reading import read_record
 
 Cli = Callable[..., Any]
@@ -35,7 +36,7 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     assert headline.startswith("hookcli: train.py: 5 steps of 1 model in ")
     assert "3 recorded steps in train.run.jsonl" in ran.err
     assert ran.err.endswith("\nNext: hookcli report train.run.jsonl\n")
-    *found, losses, last = lines("train.run.jsonl")
+    *found, losses, last = (line for line in lines("train.run.jsonl") if line["line"] not in PART_KINDS)
     [of_modules] = [line["reports"][0] for line in found if line["line"] == "settings"]
     assert of_modules["rows"][1]["attributes"] == {"in_features": 4, "out_features": 8}
     found = [*(line for line in found if line["line"] not in ("losses", "settings")), last]

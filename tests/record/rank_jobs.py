@@ -18,8 +18,9 @@ from torch import Tensor, nn
 import hookcli
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.recording_plan import RecordingPlan, given_options
 from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.registry.capability import recorder_options
 
 BATCH, STEPS = 8, 3
 
@@ -62,7 +63,9 @@ def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan
     path.parent.mkdir(exist_ok=True)
     header = replace(new_header("train.py", ["train.py"], 1), rank=rank, ranks=ranks)
     sink = RecordSink(path, lambda header: RecordWriter(path).begun(header), header, lambda text: None)
-    observer = Observer(RecordingPlan(**{"every": 1} | plan), sink).start()
+    of_parts = {name: plan.pop(name) for name in recorder_options() if name in plan}
+    plan = {"every": 1, "of_parts": given_options(of_parts)} | plan
+    observer = Observer(RecordingPlan(**plan), sink).start()
     try:
         found = train()
     finally:
@@ -160,7 +163,7 @@ def normed_step(model: nn.Module, part: slice) -> None:
 def uneven(folder: str) -> None:
     """Ranks without collectives; rank 1 makes more steps, and a NaN comes first there."""
     rank, path = dist.get_rank(), Path(folder)
-    plan: dict[str, Any] = {"of_parts": {"first_bad": "report"}}
+    plan = {"first_bad": "report"}
     work = lambda: train(lambda model: model, share(), STEPS + rank, bad=2 - rank)  # noqa: E731
     recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), work, **plan)
 

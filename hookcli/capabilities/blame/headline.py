@@ -11,6 +11,7 @@ from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.table.formatting import counted, number
+from hookcli.table.losses import LossCourse
 
 _NAMED = 3  # rows
 _SOON = 10  # steps
@@ -21,13 +22,14 @@ def headline(record: Record) -> str:
     of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0.
 
     "" if there is nothing to say. Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon
-    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
+    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line,
+    and so it does at any time after an update that ruined it.
     """
     moments = sorted({_Moment.of(one) for one in record.of(Blame) if one.passes})
     jumped = [moment for moment in moments if moment.finite]
     bad = next((moment for moment in moments if not moment.finite), None)
     first = next((moment for moment in jumped if not bad or bad.follows(moment.step)), bad)
-    if not first or any(first.follows(one.jumped) for one in record.courses().values()):
+    if not first or any(map(first.is_of, record.courses().values())):
         return ""
     ranks = first.by_rank(record)
     blames = {rank: blame for rank, blame in ranks.items() if blame}
@@ -48,6 +50,11 @@ class _Moment(NamedTuple):
     def follows(self, step: int | None) -> bool:
         """True if it comes soon after this step."""
         return step is not None and self.step - _SOON <= step < self.step
+
+    def is_of(self, course: LossCourse) -> bool:
+        """True if the loss tells of its cause: it jumped soon before, or at any time by an update that ruined it."""
+        jump = course.first_jump
+        return self.follows(jump) or (course.blow_up() is not None and jump is not None and jump < self.step)
 
     def by_rank(self, record: Record) -> dict[int, Blame | None]:
         """The blames of the ranks that recorded it; None of one that has none."""

@@ -15,7 +15,7 @@ class Fingerprint(PartLine):
 
     `weights`: the bits of parameters and buffers. `kept`: of the tensors that optimizers keep. `settings`: the
     optimizers' numbers, such as learning rates. `random`, `python` and `numpy`: the states of their random number
-    generators, PyTorch's the first. `batch`: the bits of the tensors that the model received.
+    generators, PyTorch's the first. `received`: the bits of the tensors that the model received.
 
     `each` has four digits for each tensor of the weights, and the first line of a model the `names` of these.
     `after`: it has the weights and the state after the last recorded step, and nothing else.
@@ -29,7 +29,7 @@ class Fingerprint(PartLine):
     random: str = ""
     python: str = ""
     numpy: str = ""
-    batch: str = ""
+    received: str = ""
     each: str = ""
     names: Sequence[str] = field(default_factory=tuple)
     after: bool = False

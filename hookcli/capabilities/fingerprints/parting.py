@@ -17,7 +17,7 @@ _WORDS = {
     "random": "PyTorch's random numbers",
     "python": "Python's random numbers",
     "numpy": "numpy's random numbers",
-    "batch": "the batch",
+    "received": "the batch",
 }
 _GENERATORS = ("random", "python", "numpy")
 _DIGITS = 4  # of each tensor
@@ -75,7 +75,8 @@ class TwoRuns:
         when = f"after step {found[0] - 1:,}" if before.after else f"at step {found[0]:,}"
         apart, same = self.split(before, one)
         lost = f"not restored: {_listed(apart)}" if apart else f"restored, too: {_listed(same[1:])}"
-        batch = next((step for (step, _), x in sorted(self.a.items()) if x.batch and x.batch == one.batch), None)
+        alike = (step for (step, _), x in sorted(self.a.items()) if x.received and x.received == one.received)
+        batch = next(alike, None)
         data = "" if batch is None else f"; its first batch is that of {first}'s step {batch:,}"
         return f"{second} begins with the weights that {first} had {when}; {lost}{data}"
 

@@ -147,7 +147,7 @@ class StepOfFingerprints(StepPart):
                 weights=weights,
                 kept=state,
                 settings=digest("".join(self._settings)),
-                batch=self._batch.read()[0] if self._received else "",
+                received=self._batch.read()[0] if self._received else "",
                 each=each,
                 names=self._names if first else (),
                 **self._random,

@@ -1,15 +1,24 @@
-"""Says why a training does not learn: gradients that are never cleared, a loss no better than that of guessing."""
+"""Says why a training does not learn: gradients never cleared, the same batch, a loss like that of guessing."""
 
 from hookcli.registry.capability import Capability
+
+_CHECKS, _OF_LOSSES = "hookcli.capabilities.learn.checks", "hookcli.capabilities.learn.loss_checks"
 
 CAPABILITY = Capability(
     name="learn",
     page="questions/learn.md",
     checks={
-        "HK056": "hookcli.capabilities.learn.checks:GradientsNotCleared",
-        "HK057": "hookcli.capabilities.learn.checks:NoBetterThanGuessing",
+        "HK056": f"{_CHECKS}:GradientsNotCleared",
+        "HK057": f"{_OF_LOSSES}:NoBetterThanGuessing",
+        "HK058": f"{_CHECKS}:SameBatch",
+        "HK059": f"{_CHECKS}:FrozenBlock",
+        "HK060": f"{_CHECKS}:GraphsKept",
+        "HK061": f"{_CHECKS}:OutputAlike",
+        "HK062": f"{_OF_LOSSES}:LossRises",
+        "HK063": f"{_OF_LOSSES}:OneLabel",
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
     lines="hookcli.capabilities.learn.lines:LINES",
     headline="hookcli.capabilities.learn.headline:headline",
+    headline_place=-1,
 )

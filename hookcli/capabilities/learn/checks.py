@@ -1,20 +1,31 @@
-"""HK056 and HK057: gradients that are never cleared, and a loss that is no better than that of guessing."""
+"""HK056 and HK058 to HK061: what a training does with gradients, batches, blocks, graphs and outputs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from statistics import fmean
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from hookcli.capabilities.learn.lines import Learning
+from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import ReadsLines
-from hookcli.table import Finding
-from hookcli.table.formatting import loss as text_of
+from hookcli.table import INFO, Finding
+from hookcli.table.formatting import counted
 
-_STEPS = 3  # recorded steps, one after the other
-_LOSSES, _PER_CLASS = 50, 300
-_NEAR = 0.9  # of the loss of guessing
+Lines = Mapping[str, Sequence[object]]
+_STEPS = 3  # recorded steps
+_CLEARED = 2  # of those that can be judged, from the second on
+_GRAPHS, _SPAN = 5, 10  # recorded steps, and steps
+
+
+def learned(lines: Lines) -> list[Learning]:
+    """The lines on how a model learns, in order."""
+    return [line for line in lines[Learning.kind] if isinstance(line, Learning)]
+
+
+def untrained(lines: Lines, why: str) -> Untrained | None:
+    """The last line on parts that are left as they are, for this reason; None if there are none."""
+    last = [x for x in lines[Untrained.kind] if isinstance(x, Untrained) and x.why == why][-1:]
+    return last[0] if last and last[0].places else None
 
 
 class GradientsNotCleared(Check):
@@ -37,45 +48,111 @@ class GradientsNotCleared(Check):
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
-        left = [line for line in measured.lines[Learning.kind] if isinstance(line, Learning) and line.left]
-        if left and left[-1].left == left[-1].judged >= _STEPS:
+        left = [line for line in learned(measured.lines) if line.left]
+        if left and left[-1].left == left[-1].judged >= _CLEARED:
             steps = f"in each of {left[-1].judged:,} recorded steps"
             text = f"gradients are never cleared: the optimizer took those of all steps before as well, {steps}"
             yield self.finding("", text, left[-1].judged)
 
 
-class NoBetterThanGuessing(Check):
-    """The loss, a cross-entropy among C classes, is still near ln C, which a model has that gives each the same chance.
+class SameBatch(Check):
+    """The model received the same batch, bit for bit, in each recorded step, though the program has others.
 
-    The mean of the last quarter of all losses is compared: at least 50 losses, and 300 choices for each class. It is
-    reported from nine tenths of ln C on. Classes that are not balanced can be guessed with less. Where even the best
-    model can't tell much (the next base of a genome), the loss stays there in a healthy training, too.
-
-    A loss that is divided or added to others, and one with as many classes as choices in a batch (contrastive losses),
-    is not judged.
+    It has if each step takes the first batch of a DataLoader that has more: `next(iter(loader))` begins anew, which
+    gives the same batch unless the loader shuffles. Or if a tensor of the program has at least twice as many rows,
+    those of the batch among them, and the batch was made anew for each step: then its rows were drawn, with the same
+    random numbers each time. Full-batch training, and training on one batch on purpose, keep the batch itself: they are
+    not reported. If the batch was made anew and nothing is known of others, that is for information only.
     """
 
-    id = "HK057"
-    name = "no-better-than-guessing"
-    means = "a learning rate that is too low or too high, or labels that do not belong to the inputs"
-    advice = "overfit one batch: if that works, check labels, else learning rate"
-    follows = ("HK056",)
+    id = "HK058"
+    name = "same-batch"
+    means = "an iterator that is made in each step, or random numbers that are seeded in each step"
+    advice = "make the iterator once per epoch, and seed once"
     needs = ("losses",)
     reads = (Learning.kind,)
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
-        known = [line for line in measured.lines[Learning.kind] if isinstance(line, Learning) and line.classes]
-        losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
-        last = losses[-(len(losses) // 4) :]
-        if not known or len(losses) < _LOSSES or not all(map(math.isfinite, last)):
-            return
-        if measured.losses.first_jump is not None:  # HK044 or HK055 reports the jump, which is the cause
-            return
-        classes, items = known[0].classes, known[0].items
-        guessed, mean = math.log(classes), fmean(last)
-        if 1 < classes < items and len(losses) * items >= _PER_CLASS * classes and mean >= _NEAR * guessed:
-            better = "hardly better" if mean < guessed else "no better"
-            guess = f"that of guessing among {classes:,} classes (ln {classes:,} = {text_of(guessed)})"
-            text = f"after {len(losses):,} steps the loss is {text_of(mean)}, {better} than {guess}"
-            yield self.finding("", text, mean)
+        last = learned(measured.lines)[-1:]
+        for line in last if last and last[0].batches >= _STEPS else ():
+            text = f"each of {line.batches:,} recorded steps saw the same batch"
+            if line.source == LOADER:
+                yield self.finding("", f"{text}: the first of the {line.of:,} of a DataLoader", line.batches)
+            elif line.source == ROWS and line.anew:
+                yield self.finding("", f"{text}: {line.rows:,} of the {line.of:,} rows of a tensor", line.batches)
+            elif line.anew:
+                yield replace(self.finding("", f"{text}, made anew for each", line.batches), severity=INFO)
+
+
+class FrozenBlock(Check):
+    """A block is frozen (requires_grad=False) between trained ones of the same class and shape.
+
+    Judged are the parts of one container, such as the layers of a ModuleList, if most of them are trained. Frozen
+    layers before the trained ones, adapters beside frozen layers, and layers that are frozen as all of their kind are,
+    belong to fine-tuning and are not reported.
+    """
+
+    id = "HK059"
+    name = "frozen-block"
+    means = "requires_grad_(False) meant for other layers, or never undone"
+    advice = "to train it, set requires_grad_(True) before creating the optimizer"
+    needs = ("losses",)
+    reads = (Learning.kind,)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        if line := untrained(measured.lines, FROZEN):
+            more = f", as are {counted(line.number - 1, 'more')}" if line.number > 1 else ""
+            text = f"{line.places[0]} is frozen (requires_grad=False), {line.detail}, which are trained{more}"
+            yield self.finding(line.places[0], text, line.number)
+
+
+class GraphsKept(Check):
+    """The graphs of all recorded steps are still in memory: the program holds a loss or an output of each.
+
+    `total += loss` keeps the graph of every loss in the sum, and a list of outputs those of all outputs. So memory
+    grows with each step. Reported once the graphs of five recorded steps are there, all that were looked for; those of
+    the last two steps may be in use.
+    """
+
+    id = "HK060"
+    name = "graphs-kept"
+    means = "a sum of losses, or a list of losses or outputs, that keeps the graph of each"
+    advice = "keep loss.item() or loss.detach() instead"
+    needs = ("losses",)
+    reads = (Learning.kind,)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        for line in learned(measured.lines)[-1:]:
+            if line.graphs == line.seen >= _GRAPHS and line.step >= _SPAN:
+                each = f"the graphs of all {line.seen:,} recorded steps before the last two are still in memory"
+                text = f"memory grows with each step: {each}"
+                yield self.finding("", text, line.graphs)
+
+
+class OutputAlike(Check):
+    """The output is the same for every row of the batch, though the rows of the input differ.
+
+    The model has learned a constant, or its units have died: then no gradient tells rows apart. Reported if it was so
+    in the last three recorded steps or more, from the fifth step on; a last layer that begins with zeros is alike in
+    the first step alone. The first output that has a row for each of the input is compared, on the first 32 rows.
+    A sigmoid that is certain of every row is not reported.
+    """
+
+    id = "HK061"
+    name = "output-alike"
+    means = "dead units, a learning rate that is too high, or a layer that drops its input"
+    advice = "look at dead units (hookcli activations), and use a lower learning rate"
+    needs = ("losses",)
+    reads = (Learning.kind,)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        jumped = measured.losses.first_jump is not None  # HK044 or HK055 reports the jump, which is the cause
+        for line in learned(measured.lines)[-1:] if not jumped else ():
+            if line.alike >= _STEPS and line.step >= 2 * _STEPS:
+                steps = f"in each of the last {line.alike:,} recorded steps"
+                text = f"the output no longer depends on the input: it is the same for every row of the batch, {steps}"
+                yield self.finding("", text, line.alike)

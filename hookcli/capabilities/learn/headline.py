@@ -2,19 +2,90 @@
 
 from __future__ import annotations
 
-from hookcli.capabilities.learn.checks import GradientsNotCleared, NoBetterThanGuessing
-from hookcli.capabilities.learn.lines import Learning
+from collections.abc import Iterator, Sequence
+
+from hookcli.capabilities.learn.checks import (
+    FrozenBlock,
+    GradientsNotCleared,
+    GraphsKept,
+    OutputAlike,
+    SameBatch,
+    learned,
+    untrained,
+)
+from hookcli.capabilities.learn.lines import EVAL, LINES, UNHELD, UNREACHED, UNSTEPPED, Learning, Untrained
+from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
+from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
+from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.whole_run import whole_run
+from hookcli.table.formatting import counted, setting
+from hookcli.table.training import SPAN
+
+_CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
+_SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept)
+
+_STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
+_FALLEN = 1e-4  # of the highest learning rate
 
 
 def headline(record: Record) -> str:
-    """Net: gradients are never cleared: the optimizer took those of all steps before as well, ... "" if all is well."""
-    models = dict.fromkeys(line.model for line in record.of(Learning))
+    """Net: gradients are never cleared: the optimizer took those of all steps before as well, ... "" if all is well.
+
+    Causes come before what is seen of the loss.
+    """
+    models = dict.fromkeys(line.model for kind in LINES for line in record.of(kind))
     courses = record.courses() if models else {}
     for model in models:
-        judged = judge([GradientsNotCleared(), NoBetterThanGuessing()], whole_run(record, model, courses.get(model)))
-        for finding in judged.findings:
-            return f"{model}: {finding.message}"
+        measured = whole_run(record, model, courses.get(model))
+        if said := next(faults(measured), ""):
+            return f"{model}: {said}"
     return ""
+
+
+def faults(measured: Measurements) -> Iterator[str]:
+    """What is wrong, the causes first."""
+    if line := untrained(measured.lines, UNHELD):
+        what = f"no optimizer has the parameters of {', '.join(line.places)}"
+        yield f"{what}: gradients arrive, but nothing moves them; {line.detail}"
+    if line := untrained(measured.lines, UNREACHED):
+        of = f"{line.number:,} of the {line.detail} parameters of the optimizer"
+        yield f"no gradient reaches {', '.join(line.places)} ({of}): something between them and the loss detaches"
+    if line := untrained(measured.lines, UNSTEPPED):
+        yield f"{line.places[0]} made no step after any of {line.number:,} backward passes: nothing was trained"
+    yield from still(learned(measured.lines))
+    if line := untrained(measured.lines, EVAL):
+        yield in_eval_mode(line)
+    for checks in (_CAUSES, _SEEN):
+        for finding in judge([check() for check in checks], measured).findings:
+            if finding.fails(WARNING):
+                yield finding.message
+
+
+def still(lines: Sequence[Learning]) -> Iterator[str]:
+    """The text on weights that the last recorded steps left as they were, though they had a gradient."""
+    last = lines[-1] if lines else None
+    if last is None or last.still < _STILL or (span := last.step - last.since + 1) < max(SPAN, _END * (last.step + 1)):
+        return
+    since = f"since step {last.since:,}" if span <= last.step else f"in {last.still:,} recorded steps"
+    yield f"the optimizer has changed no weight {since}: {why_still([line.rate for line in lines])}"
+
+
+def why_still(rates: Sequence[float | None]) -> str:
+    """Why weights keep their values, by the learning rates of the recorded steps."""
+    last, highest = rates[-1], max((rate or 0 for rate in rates), default=0)
+    if last is None:
+        return "its updates are lost as weights are rounded"
+    if last < _FALLEN * highest or not last:
+        return f"the learning rate {'has fallen to' if highest else 'is'} {setting(last)}"
+    return f"its updates are lost as weights are rounded (learning rate {setting(last)})"
+
+
+def in_eval_mode(line: Untrained) -> str:
+    """The text on a model, or on modules, in eval mode."""
+    if not line.places[0]:
+        modules = counted(line.number, "module")
+        return f"the model is in eval mode {line.detail}, and {modules} in it would act otherwise in training mode"
+    more = f", as are {line.number - 1:,} more" if line.number > 1 else ""
+    return f"{line.places[0]} ({line.detail}) is in eval mode{more}, with statistics that no batch has touched"

@@ -1,20 +1,37 @@
-"""The line of a record that says how a training learns."""
+"""The lines of a record that say how a training learns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hookcli.record.file.record_lines import PartLine
 
+LOADER, ROWS = "loader", "rows"
+FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unheld", "unstepped"
+
 
 @dataclass(frozen=True, slots=True)
 class Learning(PartLine):
-    """A recorded step that began with the gradients of steps before it, or the first that tells what its loss is.
+    """A recorded step, and what the steps of its model have shown up to it.
 
-    `left` is the number of recorded steps up to this one that began so, of the `judged` ones. If the loss is the mean
-    cross-entropy of a choice among classes, `classes` is their number, and `items` that of the choices in the step;
-    both are 0 if it is not.
+    `left` is the number of recorded steps up to this one that began with the gradients of steps before them, of the
+    `judged` ones. If the loss is the mean cross-entropy of a choice among classes, `classes` is their number, and
+    `items` that of the choices in the step; both are 0 if it is not, or was told by an earlier line. If the loss is a
+    mean squared error, `spread` is the variance of its targets, and `broadcast` the shape to which both outputs and
+    targets were broadcast, each along a dimension of the other: "64x64".
+
+    `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0.
+    `batches`: the recorded steps whose batch is known, if each saw the same one; 0 if any differed. `source` tells how
+    it is known that the program has more: the DataLoader has `of` batches ("loader"), or a tensor `of` rows, of which
+    the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
+
+    `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
+    `alike`: the last recorded steps in a row in which the model's output was the same for every row of the batch.
+    `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
+    `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
+    between which none moved. `rate`: the learning rate of the first parameter group.
     """
 
     kind: ClassVar[str] = "learning"
@@ -23,6 +40,38 @@ class Learning(PartLine):
     judged: int = 0
     classes: int = 0
     items: int = 0
+    spread: float | None = None
+    broadcast: str = ""
+    one_label: int = 0
+    batches: int = 0
+    source: str = ""
+    of: int = 0
+    rows: int = 0
+    anew: bool = False
+    graphs: int = 0
+    seen: int = 0
+    alike: int = 0
+    still: int = 0
+    since: int = 0
+    reach: float | None = None
+    rate: float | None = None
 
 
-LINES = (Learning,)
+@dataclass(frozen=True, slots=True)
+class Untrained(PartLine):
+    """Parts of a model that the training leaves as they are; or, with no `places`, that they are trained after all.
+
+    `why`: "frozen" between trained modules like them; in "eval" mode; "unreached" by gradients; "unheld" by any
+    optimizer; "unstepped", as no optimizer makes a step. `places` are the first of them, of which there are `number`,
+    and `detail` says more.
+    """
+
+    kind: ClassVar[str] = "untrained"
+
+    why: str
+    places: Sequence[str] = ()
+    number: int = 0
+    detail: str = ""
+
+
+LINES = (Learning, Untrained)

@@ -84,6 +84,24 @@ def choices_of(loss: Tensor) -> tuple[int, int]:
     return math.prod(shape) // max(classes, 1), classes
 
 
+def labels_of(loss: Tensor) -> Tensor | None:
+    """The labels of the choices whose cross-entropy this loss is; None if it is none."""
+    node = _past(loss.grad_fn, "ToCopyBackward0")
+    if node is None or node.name() not in ("NllLossBackward0", "NllLoss2DBackward0"):
+        return None
+    labels: Tensor | None = private(node, "_saved_target", None, _GUESSING)
+    return labels
+
+
+def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The outputs and targets whose mean squared error this loss is, as they were broadcast; None if it is none."""
+    node = _past(loss.grad_fn, "ToCopyBackward0")
+    if node is None or node.name() != "MseLossBackward0" or private(node, "_saved_reduction", 0, _GUESSING) != _MEAN:
+        return None
+    outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
+    return (outputs, targets) if isinstance(outputs, Tensor) and isinstance(targets, Tensor) else None
+
+
 # Hooks on saved tensors.
 
 FUNC_FAILS = "torch.func fails while saved tensors are watched"

@@ -115,7 +115,7 @@ class OptimizerCalls:
     def _look_for_stale(self, optimizer: Optimizer, *, recorded: bool, of_a_model: bool) -> None:
         """Note parameters that the optimizer has in no module that has run; not if only one model is observed."""
         begins = not of_a_model and self._optimizer_steps.count(optimizer) <= _LOOKED_AT
-        if (recorded or begins) and self._steps.plan.check and not self._models.narrowed:
+        if (recorded or begins) and not self._models.narrowed:
             ran = (model for model in self._models.alive() if not model.hidden)
             modules = [module for model in ran if (module := model.module) is not None]
             self._optimizer_steps.look_for_stale(optimizer, {id(p) for m in modules for p in m.parameters()})

@@ -37,7 +37,8 @@ class BegunStep:
 
     `module` is the model, and `name` makes its names for parts those of the record. The `probes` are those of the run;
     `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
-    `reduce` measures a tensor; what is measured anyway is not measured again.
+    `reduce` measures a tensor; what is measured anyway is not measured again. `stale` tells, once the step is over, of
+    an optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none.
     """
 
     model: str
@@ -48,6 +49,7 @@ class BegunStep:
     gradients: bool
     operators: bool
     reduce: Reducer
+    stale: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)

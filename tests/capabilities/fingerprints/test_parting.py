@@ -178,7 +178,7 @@ def test_a_run_that_goes_on_from_the_middle_is_compared_with_the_step_there(usua
 
 def test_ranks_are_compared_each_with_its_own(usual: Any) -> None:
     ranks = {(step, rank): replace(one, rank=rank) for (step, _), one in usual.items() for rank in (0, 1)}
-    other = {**ranks, (AT, 1): replace(ranks[AT, 1], batch="0" * 16)}
+    other = {**ranks, (AT, 1): replace(ranks[AT, 1], received="0" * 16)}
     assert TwoRuns(ranks, other).parting().startswith(f"the runs part at step {AT} on rank 1, in the batch; ")
 
 

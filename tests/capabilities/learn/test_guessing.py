@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from commands.test_run_nan import run
 
-from hookcli.capabilities.learn.checks import NoBetterThanGuessing
-from hookcli.capabilities.learn.lines import Learning
+from hookcli.capabilities.learn.lines import Learning, Untrained
+from hookcli.capabilities.learn.loss_checks import NoBetterThanGuessing
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
@@ -18,7 +18,7 @@ LN_10 = math.log(10)
 
 
 def said(losses: Mapping[int, float], classes: int = 10, items: int = 64) -> str:
-    lines = {Learning.kind: [Learning("Net", 0, classes=classes, items=items)] if classes else []}
+    lines = {Learning.kind: [Learning("Net", 0, classes=classes, items=items)] if classes else [], Untrained.kind: []}
     measured = Measurements(losses=LossCourse.of(losses), every_loss=losses, lines=lines)
     return "".join(one.message for one in NoBetterThanGuessing().judge(measured))
 

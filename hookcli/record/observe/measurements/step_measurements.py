@@ -112,7 +112,9 @@ class StepMeasurements:
         gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         of_model = self._model.name, self._module, self.name, self._training
-        step = BegunStep(*of_model, self._plan.probes, gradients, bool(self._plan.ops), next(measuring, Reducer()))
+        operators, reduce = bool(self._plan.ops), next(measuring, Reducer())
+        stale = partial(getattr, self._model, "stale_optimizer")
+        step = BegunStep(*of_model, self._plan.probes, gradients, operators, reduce, stale)
         begun = {
             part: self._parts.run(self._model.name, part, partial(recorder.begin_step, step), None)
             for part, recorder in self._parts.recorders.items()

@@ -1,0 +1,139 @@
+"""The batches of recorded steps: whether each saw the same one, and whether the program has others."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from hookcli.capabilities.learn.lines import LOADER, ROWS
+from hookcli.probes.shared.inventory_part import checksum
+from hookcli.tensors import tree
+
+_TENSORS = 16  # of a step
+_AFTER = 2  # equal batches: then the tensors of the program are searched, once
+_COLUMNS, _CANDIDATES = 16, 64
+
+
+class Taken(NamedTuple):
+    """A tensor that the model received: its checksum, its shape, and the tensor that it is, or is a view of."""
+
+    total: Tensor
+    shape: tuple[int, ...]
+    owner: ref[Tensor]
+
+
+def taken(tensor: Tensor) -> Taken:
+    """Waits for nothing."""
+    with torch.no_grad():
+        return Taken(checksum(tensor.detach()), tuple(tensor.shape), ref(tree.base(tensor)))
+
+
+@dataclass
+class Loaders:
+    """The batches that DataLoaders have given for training."""
+
+    firsts: int = 0
+    others: int = 0
+    of: int = 0
+    """The number of batches of the last one; 0 if unknown."""
+
+    def take(self, number: int, of: int) -> None:
+        self.firsts += number == 1
+        self.others += number > 1
+        self.of = of
+
+    @property
+    def whole(self) -> bool:
+        """True if each batch is all of a DataLoader."""
+        return self.firsts > _AFTER and self.of == 1
+
+    @property
+    def begin_anew(self) -> bool:
+        """True if the program takes nothing but first batches, from a new iterator each."""
+        return self.firsts > _AFTER and not self.others and self.of > 1
+
+
+@dataclass
+class Batches:
+    """Compares what the model received in each recorded step with the first."""
+
+    loaders: Loaders
+    same: int = 0
+    """The number of recorded steps, if each received the same; 0 if one did not."""
+    anew: bool = False
+    rows: int = 0
+    of: int = 0
+    _first: Sequence[tuple[int, tuple[int, ...]]] = ()
+    _owners: Sequence[ref[Tensor]] = field(default_factory=tuple)
+    differ: bool = False
+    """True if one of them received another batch: then no more is to be known."""
+    _searched: bool = False
+
+    def search(self, batch: Tensor) -> None:
+        """Search the program's tensors for the rows of a batch that seems to be the same again, while it is alive."""
+        if self.same >= _AFTER and self.anew and not self._searched and batch.dim() > 1 and tree.is_plain(batch):
+            self._searched = True
+            self.rows, self.of = len(batch), rows_among(batch, alive_tensors())
+
+    def add(self, step: Sequence[Taken]) -> None:
+        """Add the tensors of a recorded step. Waits for an accelerator."""
+        if self.differ or not step:
+            return
+        now = [(int(one.total), one.shape) for one in step]
+        if self.same and now != self._first:
+            self.differ, self.same = True, 0
+            return
+        owners = [one.owner for one in step]
+        if self.same:
+            pairs = zip(self._owners, owners, strict=True)
+            self.anew = any(before() is None or before() is not after() for before, after in pairs)
+        self._first, self._owners = now, owners
+        self.same += 1
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a line."""
+        anew = self.anew and not self.loaders.whole
+        known: dict[str, Any] = {"batches": self.same, "anew": anew} if self.same else {}
+        if self.same and self.loaders.begin_anew:
+            return known | {"source": LOADER, "of": self.loaders.of}
+        return known | ({"source": ROWS, "of": self.of, "rows": self.rows} if self.same and self.of else {})
+
+
+def alive_tensors() -> list[Tensor]:
+    """The tensors that Python holds; not those that only a graph or another tensor does."""
+    return [one for one in gc.get_objects() if type(one) is Tensor]
+
+
+def rows_among(batch: Tensor, tensors: Sequence[Tensor]) -> int:
+    """The number of rows of a tensor that has those of the batch, and at least as many others.
+
+    0 if there is none, or if a tensor holds just this batch: the program then keeps it on purpose.
+    """
+    rows = batch.detach().flatten(1)
+    step = max(rows.shape[1] // _COLUMNS, 1)
+    largest = 0
+    for other in tensors:
+        alike = tree.is_plain(other) and other.dtype == batch.dtype and other.shape[1:] == batch.shape[1:]
+        if not alike or not other.is_contiguous() or other.data_ptr() == batch.data_ptr() or len(other) < len(batch):
+            continue
+        wanted, all_rows = rows.to(other.device), other.detach().flatten(1)
+        if len(other) == len(batch):
+            if torch.equal(wanted, all_rows):
+                return 0
+        elif len(other) >= 2 * len(batch) and all(
+            has_row(all_rows, wanted[number], step) for number in {0, len(batch) // 2, len(batch) - 1}
+        ):
+            largest = max(largest, len(other))
+    return largest
+
+
+def has_row(rows: Tensor, row: Tensor, step: int) -> bool:
+    """True if one of the rows is this row; a first look compares every step-th value."""
+    near = (rows[:, ::step] == row[::step]).all(1).nonzero()[:_CANDIDATES, 0]
+    return bool((rows[near] == row).all(1).any())

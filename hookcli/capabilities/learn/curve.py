@@ -1,0 +1,46 @@
+"""Tests on the whole curve of a loss, which is noisy: no two of its points are compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+_BLOCKS = 16
+_Z = 3.0  # standard deviations of the sum below, for losses without a trend
+_HIGHER = 1.1
+_NOTHING = 0.01  # of the loss of guessing
+_AT_ONCE, _MOSTLY = 6, 0.9  # the losses within which that is reached, and the share of those after it
+
+
+class Rise(NamedTuple):
+    """The mean loss of the first and of the last eighth."""
+
+    before: float
+    after: float
+
+
+def rise(losses: Sequence[float]) -> Rise | None:
+    """How a loss that rises over the whole run does so; None if it does not.
+
+    Test: Mann and Kendall's, on the means of 16 blocks, whose noise is nearly independent. A loss that rises as it is
+    warmed up, or late, and one that jumps, has no such trend.
+    """
+    if len(losses) < 4 * _BLOCKS:
+        return None
+    ends = [len(losses) * number // _BLOCKS for number in range(_BLOCKS + 1)]
+    blocks = [fmean(losses[a:b]) for a, b in pairwise(ends)]
+    pairs = sum((b > a) - (b < a) for a, b in combinations(blocks, 2))
+    deviation = math.sqrt(_BLOCKS * (_BLOCKS - 1) * (2 * _BLOCKS + 5) / 18)
+    found = Rise(fmean(blocks[:2]), fmean(blocks[-2:]))
+    return found if pairs / deviation >= _Z and found.after > _HIGHER * found.before > 0 else None
+
+
+def gone_at(losses: Sequence[float], guessed: float) -> int | None:
+    """The place of the loss from which on nearly nothing was left of that of guessing, if it is one of the first."""
+    low = [loss < _NOTHING * guessed for loss in losses]
+    at = next((number for number in range(min(_AT_ONCE, len(low))) if low[number]), None)
+    began = at is not None and losses[0] > guessed / 2
+    return at if at is not None and began and sum(low[at:]) >= _MOSTLY * len(low[at:]) else None

@@ -1,0 +1,46 @@
+"""The graphs of recorded steps that stay in memory: a program that sums losses, or keeps outputs, keeps each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+from torch.autograd.graph import Node
+
+_KEPT = 64  # recorded steps
+_NAME = "hookcli.capabilities.learn"
+
+
+class Mark:
+    """An object that lives as long as a node of autograd's graph, which holds it and nothing else does."""
+
+    __slots__ = ("__weakref__",)
+
+    @classmethod
+    def on(cls, node: Node) -> ref[Mark]:
+        mark = cls()
+        held: dict[Any, Any] = node.metadata  # type: ignore[assignment]  # a property, which PyTorch types as a method
+        held.setdefault(_NAME, []).append(mark)
+        return ref(mark)
+
+
+@dataclass
+class Graphs:
+    """The marks of recorded steps."""
+
+    _marks: list[tuple[int, Sequence[ref[Mark]]]] = field(default_factory=list)
+    _last: int = 0
+
+    def add(self, step: int, marks: Sequence[ref[Mark]]) -> None:
+        """Add the marks of a recorded step."""
+        self._last = step
+        self._marks.append((step, marks))
+        if len(self._marks) > _KEPT:
+            del self._marks[1::2]
+
+    def fields(self) -> dict[str, int]:
+        """The fields of a line. Variables may still hold the loss and output of the last two steps."""
+        earlier = [marks for step, marks in self._marks if step < self._last - 1 and marks]
+        return {"seen": len(earlier), "graphs": sum(any(mark() for mark in marks) for marks in earlier)}

@@ -1,0 +1,51 @@
+"""Weights that keep their values though an optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.tensors import tree
+
+_PARAMETERS, _VALUES = 16, 64
+
+
+def some_values(module: nn.Module) -> list[Tensor]:
+    """Copies of a few values of some trained parameters. Waits for nothing."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    return [first_values(p) for p in islice(trained, 0, None, max(len(trained) // _PARAMETERS, 1))]
+
+
+def first_values(parameter: Tensor) -> Tensor:
+    """A copy of a few values; none of what has no plain memory."""
+    local = tree.local(parameter.detach())
+    return local.reshape(-1)[:_VALUES].clone() if tree.is_plain(local) else torch.empty(0)
+
+
+@dataclass
+class Still:
+    """The last recorded steps in a row in which no optimizer changed a weight, and between which none moved.
+
+    An optimizer may change weights in some of its steps alone, which need not be recorded.
+    """
+
+    steps: int = 0
+    since: int = 0
+    _before: Sequence[Tensor] = field(default_factory=tuple)
+
+    def fields(self, step: RecordedStep, values: Sequence[Tensor]) -> dict[str, int]:
+        """The fields of a line, with this step, before which some parameters had these values."""
+        moved = len(values) != len(self._before) or not all(map(torch.equal, values, self._before))
+        self._before = values
+        updates = [row.get("update") for row in step.rows("optimizer")]
+        if not updates or any(update != 0 for update in updates):
+            self.steps = 0
+            return {}
+        self.steps = 1 if moved else self.steps + 1
+        self.since = step.step if self.steps == 1 else self.since
+        return {"still": self.steps, "since": self.since}

@@ -1,0 +1,235 @@
+"""Small trainings, each with one fault, or none: python faulty.py NAME. `scripts/sweep learn` runs each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+STEPS, SIZE = 60, 64
+SEEDED = torch.Generator().manual_seed(1)
+CENTERS = torch.randn(10, 3, 8, 8, generator=SEEDED)
+LABELS = torch.randint(10, (1024,), generator=SEEDED)
+IMAGES = CENTERS[LABELS] * 0.7 + torch.randn(1024, 3, 8, 8, generator=SEEDED)
+SHUFFLED = LABELS[torch.randperm(1024, generator=SEEDED)]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.norm(self.conv(x)))
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 16, blocks: int = 4, *, detaches: bool = False) -> None:
+        super().__init__()
+        self.detaches = detaches
+        self.stem, self.norm = nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
+        self.drop, self.head = nn.Dropout(0.1), nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        x = self.drop(x.mean((2, 3)))
+        scores: Tensor = self.head(x.detach() if self.detaches else x)
+        return scores
+
+
+def drawn(labels: Tensor = LABELS, *, seed: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of rows that are drawn anew for each step, or by the same seed."""
+    for step in range(STEPS):
+        rows = torch.randint(1024, (SIZE,), generator=torch.Generator().manual_seed(step if seed is None else seed))
+        yield IMAGES[rows], labels[rows]
+
+
+def train(
+    model: nn.Module,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    lr: float = 0.05,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    clears: bool = True,
+    steps: bool = True,
+    after: Callable[[int], object] = lambda step: None,
+) -> None:
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr, momentum=0.9)
+    for step, (x, y) in enumerate(batches):
+        if clears:
+            optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        if steps:
+            optimizer.step()
+        after(step)
+    print("loss", loss.item())
+
+
+def none() -> None:
+    train(Net(), drawn())
+
+
+def zero_grad() -> None:
+    train(Net(), drawn(), clears=False)
+
+
+def slow() -> None:
+    train(Net(), drawn(), 0.0005)
+
+
+def fast() -> None:
+    train(Net(), drawn(), 50.0)
+
+
+def labels() -> None:
+    train(Net(), drawn(SHUFFLED))
+
+
+def frozen() -> None:
+    model = Net()
+    model.blocks[1].requires_grad_(False)
+    train(model, drawn())
+
+
+def in_eval() -> None:
+    model = Net()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    train(model, drawn())
+
+
+def head() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    model.head = nn.Linear(16, 10)
+    train(model, drawn(), optimizer=optimizer)
+
+
+def same() -> None:
+    train(Net(), drawn(seed=0))
+
+
+def detached() -> None:
+    train(Net(detaches=True), drawn())
+
+
+def first_batch() -> None:
+    loader = DataLoader(TensorDataset(IMAGES, LABELS), SIZE)
+    train(Net(), (tuple(next(iter(loader))) for _ in range(STEPS)))
+
+
+def kept_graphs() -> None:
+    model, total = Net(), torch.zeros(())
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for x, y in drawn():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total = total + loss
+    print("mean loss", total.item() / STEPS)
+
+
+def dead_units() -> None:
+    """A ReLU before the head, whose bias is far below zero."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 10))
+    nn.init.constant_(model[1].bias, -50.0)
+    train(model, drawn())
+
+
+def not_back() -> None:
+    """The model stays in eval mode after the first validation."""
+    model = Net()
+
+    def validate(step: int) -> None:
+        if step == 9:
+            model.eval()
+            with torch.no_grad():
+                model(IMAGES[:64])
+
+    train(model, drawn(), after=validate)
+
+
+def uphill() -> None:
+    model = Net()
+    batches = (batch for _ in range(2) for batch in drawn())
+    train(model, batches, optimizer=torch.optim.SGD(model.parameters(), 1e-3, maximize=True))
+
+
+def one_label() -> None:
+    train(nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), drawn(torch.zeros_like(LABELS)), 0.3)
+
+
+def broadcast() -> None:
+    """Outputs of shape (64, 1) and targets of shape (64): each output is compared with each target."""
+    x = torch.randn(512, 8, generator=SEEDED)
+    y = x[:, 0] - 2 * x[:, 1]
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(150):
+        rows = torch.randint(512, (SIZE,))
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def no_step() -> None:
+    train(Net(), drawn(), steps=False)
+
+
+def decayed() -> None:
+    """A schedule for epochs that is stepped after each batch."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.0)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.1)
+    train(model, drawn(), optimizer=optimizer, after=lambda step: schedule.step())
+
+
+def rounded() -> None:
+    """Weights in bfloat16, and updates that are lost as they are rounded."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 10)).bfloat16()
+    with torch.no_grad():
+        for p in model.parameters():
+            p += p.sign() + (p == 0)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, weight_decay=0)
+    train(model, ((x.bfloat16(), y) for x, y in drawn()), optimizer=optimizer)
+
+
+FAULTS: dict[str, tuple[Callable[[], None], str]] = {
+    "none": (none, ""),
+    "zero_grad": (zero_grad, "gradients are never cleared"),
+    "slow": (slow, "the steps are too small (learning rate 0.0005)"),
+    "fast": (fast, "by a learning rate of 50"),
+    "labels": (labels, "that of guessing among 10 classes"),
+    "frozen": (frozen, "blocks.1 is frozen"),
+    "in_eval": (in_eval, "is in eval mode"),
+    "head": (head, "no optimizer has the parameters of head"),
+    "same": (same, "saw the same batch: 64 of the 1,024 rows"),
+    "detached": (detached, "no gradient reaches stem"),
+    "first_batch": (first_batch, "saw the same batch: the first of the 16 of a DataLoader"),
+    "kept_graphs": (kept_graphs, "memory grows with each step"),
+    "dead_units": (dead_units, "the output no longer depends on the input"),
+    "not_back": (not_back, "the model is in eval mode since step"),
+    "uphill": (uphill, "the loss rises"),
+    "one_label": (one_label, "all labels are one of the 10 classes"),
+    "broadcast": (broadcast, "each output is compared with each target"),
+    "no_step": (no_step, "made no step"),
+    "decayed": (decayed, "the learning rate has fallen to"),
+    "rounded": (rounded, "its updates are lost as weights are rounded"),
+}
+"""The trainings, each with words that the first line on its run has."""
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    FAULTS[sys.argv[1]][0]()

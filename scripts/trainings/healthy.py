@@ -1,0 +1,528 @@
+"""Small trainings after public recipes, which learn: python healthy.py NAME. `scripts/sweep learn` runs each."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+SEEDED = torch.Generator().manual_seed(1)
+CENTERS = torch.randn(10, 3, 8, 8, generator=SEEDED)
+
+
+def images(number: int = 512) -> tuple[Tensor, Tensor]:
+    labels = torch.randint(10, (number,), generator=SEEDED)
+    return CENTERS[labels] * 0.7 + torch.randn(number, 3, 8, 8, generator=SEEDED), labels
+
+
+def vectors(number: int = 512) -> tuple[Tensor, Tensor]:
+    x = torch.randn(number, 8, generator=SEEDED)
+    return x, (x @ torch.randn(8, 1, generator=SEEDED)).squeeze(1) + 0.1 * torch.randn(number, generator=SEEDED)
+
+
+def convnet(classes: int = 10, width: int = 16) -> nn.Sequential:
+    def block(a: int, b: int) -> list[nn.Module]:
+        return [nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+
+    body = [*block(3, width), *block(width, width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1)]
+    return nn.Sequential(*body, nn.Linear(width, classes))
+
+
+def mlp(*sizes: int) -> nn.Sequential:
+    layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.Tanh())]
+    return nn.Sequential(*layers[:-1])
+
+
+def classification() -> None:
+    """After pytorch/examples, mnist: epochs with a test after each, and a schedule."""
+    x, y = images()
+    loader, held = DataLoader(TensorDataset(x, y), 32, shuffle=True), DataLoader(TensorDataset(*images(128)), 64)
+    model = convnet()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+    for _ in range(5):
+        model.train()
+        for batch, labels in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batch), labels)
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+        model.eval()
+        with torch.no_grad():
+            print("loss", loss.item(), "right", sum((model(a).argmax(1) == b).sum().item() for a, b in held))
+
+
+class Decoder(nn.Module):
+    def __init__(self, words: int = 24, width: int = 32) -> None:
+        super().__init__()
+        self.embed, self.position = nn.Embedding(words, width), nn.Parameter(0.02 * torch.randn(16, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 64, dropout=0.1, batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(width, words, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        scores: Tensor = self.head(self.body(self.embed(tokens) + self.position[: tokens.shape[1]], mask))
+        return scores
+
+
+def text(length: int = 4096, words: int = 24) -> Tensor:
+    """Each word follows from the one before, nine times in ten."""
+    after, noise = torch.randperm(words, generator=SEEDED), torch.randint(words, (length,), generator=SEEDED)
+    tokens = [0]
+    for number in range(length - 1):
+        noisy = torch.rand((), generator=SEEDED) < 0.1
+        tokens.append(int(noise[number]) if noisy else int(after[tokens[-1]]))
+    return torch.tensor(tokens)
+
+
+def language_model() -> None:
+    """After nanoGPT: windows of one text, warm-up, clipped gradients, AdamW with and without decay."""
+    tokens, model = text(), Decoder()
+    decayed = {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1}
+    others = {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([decayed, others], 3e-3)
+    for step in range(120):
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1, (step + 1) / 20)
+        starts = torch.randint(len(tokens) - 17, (16,))
+        x = torch.stack([tokens[i : i + 16] for i in starts])
+        y = torch.stack([tokens[i + 1 : i + 17] for i in starts])
+        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def gan() -> None:
+    """After pytorch/examples, dcgan: both losses go up and down."""
+    maker, judge = mlp(4, 32, 2), nn.Sequential(nn.Linear(2, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+    of_maker, of_judge = (torch.optim.Adam(m.parameters(), 2e-3, betas=(0.5, 0.999)) for m in (maker, judge))
+    ones, zeros = torch.ones(32, 1), torch.zeros(32, 1)
+    for _ in range(150):
+        real = torch.randn(32, 2) * 0.3 + torch.tensor([2.0, -1.0])
+        judge.zero_grad()
+        F.binary_cross_entropy_with_logits(judge(real), ones).backward()
+        made = maker(torch.randn(32, 4))
+        F.binary_cross_entropy_with_logits(judge(made.detach()), zeros).backward()
+        of_judge.step()
+        maker.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(judge(made), ones)
+        loss.backward()
+        of_maker.step()
+    print("made", made.mean(0).tolist(), "loss", loss.item())
+
+
+def diffusion() -> None:
+    """After DDPM: the noise at a random time, with a moving average of the weights."""
+    model = mlp(3, 64, 64, 2)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    for _ in range(200):
+        clean = torch.randint(2, (64, 2)) * 2.0 - 1
+        time, noise = torch.rand(64, 1), torch.randn(64, 2)
+        noisy = (1 - time).sqrt() * clean + time.sqrt() * noise
+        loss = F.mse_loss(model(torch.cat([noisy, time], 1)), noise)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, p in zip(average.parameters(), model.parameters(), strict=True):
+                a.lerp_(p, 0.05)
+    print("loss", loss.item())
+
+
+def policy_gradient() -> None:
+    """After pytorch/examples, reinforce: a loss that says nothing of what is learned."""
+    policy = mlp(4, 32, 3)
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-2)
+    best = torch.randn(4, 3, generator=SEEDED)
+    for _ in range(120):
+        chosen, rewards = [], []
+        for _ in range(8):
+            state = torch.randn(4)
+            choice = torch.distributions.Categorical(logits=policy(state))
+            action = choice.sample()
+            chosen.append(choice.log_prob(action))
+            rewards.append(float((state @ best).argmax() == action))
+        gains = torch.tensor(rewards)
+        loss = -(torch.stack(chosen) * (gains - gains.mean())).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("rewards", sum(rewards))
+
+
+def q_learning() -> None:
+    """After PyTorch's DQN tutorial: targets from a copy, so that a squared error may rise."""
+    online = mlp(2, 32, 2)
+    target = copy.deepcopy(online)
+    optimizer = torch.optim.AdamW(online.parameters(), 3e-3)
+    for step in range(200):
+        state, action = torch.rand(32, 2), torch.randint(2, (32, 1))
+        following = (state + 0.1 * (2 * action - 1)).clamp(0, 1)
+        reward = (following[:, :1] > 0.8).float()
+        with torch.no_grad():
+            wanted = reward + 0.95 * target(following).amax(1, keepdim=True)
+        loss = F.mse_loss(online(state).gather(1, action), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 10 == 9:
+            target.load_state_dict(online.state_dict())
+    print("loss", loss.item())
+
+
+def contrastive() -> None:
+    """After SimCLR: each row of a batch is a class of its own."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(150):
+        x = torch.randn(64, 16)
+        a, b = (F.normalize(model(x + 0.3 * torch.randn_like(x)), dim=1) for _ in range(2))
+        loss = F.cross_entropy(a @ b.T / 0.2, torch.arange(64))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def distillation() -> None:
+    """After BYOL and knowledge distillation: a frozen teacher in eval mode, and a moving average of the student."""
+    x, y = images()
+    teacher, student = convnet().eval().requires_grad_(False), convnet(width=8)
+    average = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.AdamW(student.parameters(), 3e-3)
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        with torch.no_grad():
+            soft = teacher(x[rows]).softmax(1)
+        scores = student(x[rows])
+        loss = F.cross_entropy(scores, y[rows]) + 0.5 * F.kl_div(scores.log_softmax(1), soft, reduction="batchmean")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, p in zip(average.parameters(), student.parameters(), strict=True):
+                a.lerp_(p, 0.01)
+    print("loss", loss.item())
+
+
+class LoRA(nn.Module):
+    def __init__(self, base: nn.Linear, rank: int = 4) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a, self.b = nn.Linear(base.in_features, rank, bias=False), nn.Linear(rank, base.out_features, bias=False)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        adapted: Tensor = self.base(x) + self.b(self.a(x))
+        return adapted
+
+
+def low_rank() -> None:
+    """After LoRA: adapters beside frozen layers, and a new head."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    model[:5].requires_grad_(False)
+    model[1], model[3] = LoRA(model[1]), LoRA(model[3])
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 3e-3)
+    for _ in range(100):
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+class Rounded(nn.Linear):
+    """A layer whose weights are rounded to 8 bits in forward, with the gradient of the identity."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.weight.detach().abs().max() / 127
+        rounded = self.weight + ((self.weight / scale).round() * scale - self.weight).detach()
+        return F.linear(x, rounded, self.bias)
+
+
+def quantized() -> None:
+    """After quantization-aware training: statistics of BatchNorm are frozen for the last third."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), Rounded(192, 64), nn.BatchNorm1d(64), nn.ReLU(), Rounded(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for step in range(120):
+        if step == 80:
+            model[2].eval()
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def physics() -> None:
+    """After physics-informed networks: u' = cos(t), u(0) = 0, on the same points in every step."""
+    model = mlp(1, 32, 32, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(200):
+        t = torch.linspace(0, 3, 64).unsqueeze(1).requires_grad_()
+        u = model(t)
+        slope = torch.autograd.grad(u.sum(), t, create_graph=True)[0]
+        loss = (slope - t.cos()).square().mean() + model(torch.zeros(1, 1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def lbfgs() -> None:
+    """After pytorch/examples, time_sequence_prediction: the whole data, and a closure."""
+    x, y = vectors()
+    model = mlp(8, 16, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=5)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x[:400]).squeeze(1), y[:400])
+        loss.backward()
+        return loss
+
+    for _ in range(20):
+        loss = optimizer.step(closure)
+    print("loss", float(loss))
+
+
+def accumulation() -> None:
+    """Four micro-batches a step, each a quarter of the loss."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    loader = DataLoader(TensorDataset(x, y), 16, shuffle=True)
+    for _ in range(8):
+        for number, (batch, labels) in enumerate(loader):
+            loss = F.cross_entropy(model(batch), labels) / 4
+            loss.backward()
+            if number % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+    print("loss", loss.item())
+
+
+def mixed_precision() -> None:
+    """After PyTorch's recipe: autocast, and a GradScaler whose first steps overflow."""
+    x, y = images()
+    model = convnet()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(x[rows]), y[rows])
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    print("loss", loss.item())
+
+
+def compiled() -> None:
+    """torch.compile, with a backend that needs no compiler."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 10))
+    fast = torch.compile(model, backend="aot_eager")
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(fast(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def sharpness_aware() -> None:
+    """After SAM: two passes a step, the second at weights uphill."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        size = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None))
+        uphill = [0.05 * p.grad / size for p in model.parameters() if p.grad is not None]
+        with torch.no_grad():
+            for p, way in zip(model.parameters(), uphill, strict=True):
+                p.add_(way)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        loss.backward()
+        with torch.no_grad():
+            for p, way in zip(model.parameters(), uphill, strict=True):
+                p.sub_(way)
+        optimizer.step()
+        optimizer.zero_grad()
+    print("loss", loss.item())
+
+
+class TwoTasks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 32), nn.ReLU())
+        self.value, self.sign = nn.Linear(32, 1), nn.Linear(32, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shared = self.body(x)
+        return self.value(shared).squeeze(1), self.sign(shared)
+
+
+def two_tasks() -> None:
+    """Two losses, and an optimizer each for the body and the heads."""
+    x, y = vectors()
+    model = TwoTasks()
+    of_body = torch.optim.Adam(model.body.parameters(), 3e-3)
+    of_heads = torch.optim.SGD([*model.value.parameters(), *model.sign.parameters()], 0.05)
+    for _ in range(120):
+        rows = torch.randint(len(x), (32,))
+        value, sign = model(x[rows])
+        loss = F.mse_loss(value, y[rows]) + F.cross_entropy(sign, (y[rows] > 0).long())
+        of_body.zero_grad()
+        of_heads.zero_grad()
+        loss.backward()
+        of_body.step()
+        of_heads.step()
+    print("loss", loss.item())
+
+
+def autoencoder() -> None:
+    """After pytorch/examples, vae: a penalty that is raised slowly, so that the loss may rise."""
+    x, _ = images()
+    x = x.flatten(1)
+    encoder, decoder = nn.Linear(192, 16), nn.Linear(8, 192)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 3e-3)
+    for step in range(150):
+        rows = torch.randint(len(x), (32,))
+        mean, log_var = encoder(x[rows]).chunk(2, 1)
+        code = mean + torch.randn_like(mean) * (log_var / 2).exp()
+        penalty = -0.5 * (1 + log_var - mean.square() - log_var.exp()).sum(1).mean()
+        loss = F.mse_loss(decoder(code), x[rows], reduction="sum") / 32 + min(1, step / 100) * penalty
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+class Graph(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor, near: Tensor) -> Tensor:
+        hidden = F.dropout(F.relu(near @ self.first(x)), 0.5, self.training)
+        scores: Tensor = near @ self.second(hidden)
+        return scores
+
+
+def graph_network() -> None:
+    """After pyg's gcn: the whole graph in every step, a loss on some of its nodes, and a test in each epoch."""
+    labels = torch.randint(4, (200,), generator=SEEDED)
+    x = torch.randn(200, 16, generator=SEEDED) + 1.5 * F.one_hot(labels, 16)
+    near = (torch.rand(200, 200, generator=SEEDED) < 0.005 + 0.1 * (labels == labels[:, None])).float() + torch.eye(200)
+    near = near / near.sum(1, keepdim=True)
+    trained = torch.arange(200) < 60
+    model = Graph()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=5e-4)
+    for _ in range(100):
+        model.train()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, near)[trained], labels[trained])
+        loss.backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            right = (model(x, near).argmax(1) == labels)[~trained].float().mean()
+    print("loss", loss.item(), "right", right.item())
+
+
+def meta_learning() -> None:
+    """After MAML: a step within the step, on weights that are functions of the model's."""
+    model = mlp(1, 32, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(80):
+        optimizer.zero_grad()
+        for _ in range(4):
+            size, phase = torch.rand(2) * 3 + 0.5
+            x = torch.rand(20, 1) * 6 - 3
+            y = size * (x + phase).sin()
+            weights = dict(model.named_parameters())
+            inner = F.mse_loss(torch.func.functional_call(model, weights, (x[:10],)), y[:10])
+            grads = torch.autograd.grad(inner, [*weights.values()], create_graph=True)
+            moved = {name: p - 0.02 * g for (name, p), g in zip(weights.items(), grads, strict=True)}
+            loss = F.mse_loss(torch.func.functional_call(model, moved, (x[10:],)), y[10:])
+            loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def frozen_norms() -> None:
+    """After torchvision's detection references: BatchNorm keeps the statistics that it came with."""
+    x, y = images()
+    model = convnet()
+    for _ in range(10):  # as if it came with statistics
+        with torch.no_grad():
+            model(x[:64])
+    model[:2].requires_grad_(False)
+    model[-1] = nn.Linear(16, 10)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.05, momentum=0.9)
+    for _ in range(80):
+        model.train()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval().requires_grad_(False)
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def regression() -> None:
+    """A small table, in full batches of a DataLoader."""
+    x, y = vectors(128)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(120):
+        for batch, wanted in DataLoader(TensorDataset(x, y), 128):
+            loss = F.mse_loss(model(batch).squeeze(1), wanted)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    print("loss", loss.item())
+
+
+TRAININGS: dict[str, Callable[[], None]] = {
+    one.__name__: one
+    for one in (
+        classification, language_model, gan, diffusion, policy_gradient, q_learning, contrastive, distillation,
+        low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
+        autoencoder, graph_network, meta_learning, frozen_norms, regression,
+    )
+}  # fmt: skip
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    TRAININGS[sys.argv[1]]()

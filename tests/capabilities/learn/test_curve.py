@@ -1,0 +1,153 @@
+"""Tests on the whole curve of a loss: one that rises, one that is gone at once; and steps that are too small."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from hookcli.capabilities.learn.curve import gone_at, rise
+from hookcli.capabilities.learn.headline import still as still_weights
+from hookcli.capabilities.learn.lines import Learning, Untrained
+from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
+from hookcli.checks.base import Check
+from hookcli.checks.measurements import Measurements
+from hookcli.table.losses import LossCourse
+
+LN_10 = math.log(10)
+
+
+def noisy(curve: Callable[[float], float], steps: int = 200, noise: float = 0.2, seed: int = 0) -> list[float]:
+    """The losses at so many points from 0 to 1."""
+    drawn = random.Random(seed)
+    return [curve(step / steps) + drawn.gauss(0, noise) for step in range(steps)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loss_that_rises_has_a_trend(seed: int) -> None:
+    found = rise(noisy(lambda t: 2 + t, seed=seed))
+    assert found and found.before == pytest.approx(2.06, abs=0.2) and found.after == pytest.approx(2.94, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        lambda t: 2.0,
+        lambda t: 2 - t,
+        lambda t: 2 + 5 * t if t < 0.1 else 2.5 - t,  # a warm-up
+        lambda t: 2 + 0.5 * math.sin(20 * t),
+        lambda t: 1.0 if t < 0.9 else 3.0,  # new data, late
+        lambda t: 2 + 0.1 * t,  # too little to say
+    ],
+)
+def test_other_curves_have_none(curve: Callable[[float], float]) -> None:
+    assert not any(rise(noisy(curve, seed=seed)) for seed in range(20))
+
+
+def test_few_losses_have_none() -> None:
+    assert rise([float(step) for step in range(1, 64)]) is None and rise([float(step) for step in range(1, 65)])
+
+
+def test_a_loss_that_is_gone_at_once() -> None:
+    assert gone_at([2.3, 0.4, 0.02, 0.01, *[0.001] * 60], LN_10) == 2
+    assert gone_at([0.01] * 60, LN_10) is None  # a model that was trained before
+    assert gone_at([2.3 * 0.9**step for step in range(100)], LN_10) is None  # it learns
+    assert gone_at([2.3, 0.01, *[2.0] * 60], LN_10) is None  # it comes back
+
+
+def said(check: type[Check], losses: Sequence[float], *lines: Learning, **more: Sequence[Untrained]) -> str:
+    by_step = dict(enumerate(losses))
+    kinds: Mapping[str, Sequence[object]] = {Learning.kind: lines, Untrained.kind: more.get("untrained", ())}
+    measured = Measurements(losses=LossCourse.of(by_step), every_loss=by_step, lines=kinds)
+    return "".join(getattr(one, "message", "") for one in check().judge(measured))
+
+
+CHOICE = Learning("Net", 0, classes=10, items=64)
+
+
+def test_only_a_cross_entropy_is_accused_of_rising() -> None:
+    losses = noisy(lambda t: 2 + t)
+    assert said(LossRises, losses, CHOICE).startswith("the loss rises over the whole run, from 2.0")
+    assert not said(LossRises, losses, Learning("Net", 0)) and not said(LossRises, noisy(lambda t: 2 - t), CHOICE)
+
+
+def test_a_loss_that_is_gone_as_all_labels_are_one() -> None:
+    losses, last = [2.3, 0.4, *[0.001] * 60], replace(CHOICE, step=60, one_label=5)
+    expected = "all labels are one of the 10 classes in each of 5 recorded steps"
+    assert said(OneLabel, losses, CHOICE, last) == f"{expected}: the loss fell from 2.300 to 0.001000 by step 2"
+    assert not said(OneLabel, losses, CHOICE, replace(last, one_label=0))  # an easy task
+    assert not said(OneLabel, [2.3] * 60, CHOICE, last)  # the right choice is always the first
+    assert not said(OneLabel, losses, Learning("Net", 0), replace(last, classes=0))
+
+
+def squared(spread: float | None, number: int = 5) -> list[Learning]:
+    return [Learning("Net", step, spread=spread) for step in range(number)]
+
+
+def test_a_squared_error_is_compared_with_the_variance_of_the_targets() -> None:
+    text = "after 120 steps the loss is 2.000, no better than that of always returning the mean of the targets"
+    assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.0)).startswith(text)
+    assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.05)).startswith(
+        text.replace("no better", "hardly better")
+    )
+
+
+@pytest.mark.parametrize(
+    ("losses", "spread"),
+    [
+        ([1.8] * 120, 2.0),
+        ([2.0] * 99, 2.0),
+        ([2.0] * 120, 0.0),
+        ([2.0] * 120, None),
+        ([3 - s / 50 for s in range(120)], 2.0),
+    ],
+)
+def test_other_squared_errors_are_not_accused(losses: list[float], spread: float | None) -> None:
+    assert not said(NoBetterThanGuessing, losses, *squared(spread))
+
+
+def test_outputs_and_targets_that_were_broadcast_are_the_cause() -> None:
+    lines = [Learning("Net", step, spread=2.0, broadcast="64x64") for step in range(5)]
+    assert said(NoBetterThanGuessing, [2.0] * 120, *lines).endswith("each target: both were broadcast to 64x64")
+
+
+@pytest.mark.parametrize(("reach", "too_small"), [(0.001, True), (0.1, False), (None, False)])
+def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, too_small: bool) -> None:
+    line = Learning("Net", 0, classes=10, items=64, reach=reach, rate=0.0005)
+    text = said(NoBetterThanGuessing, [2.4] * 60, line)
+    expected = (
+        "; the steps are too small (learning rate 0.0005): 60 of them straight down the gradient lower it by 0.06"
+    )
+    assert (expected in text) is too_small and text.startswith("after 60 steps the loss is 2.400")
+    line_of_mode = Untrained("Net", 0, "eval", ["norm"], 1, "BatchNorm1d")
+    assert "too small" not in said(NoBetterThanGuessing, [2.4] * 60, line, untrained=[line_of_mode])
+
+
+def of_rates(*rates: float, still: int, since: int) -> str:
+    """What is said of steps with these learning rates, the last of which have changed nothing."""
+    lines = [Learning("Net", step, rate=rate) for step, rate in enumerate(rates)]
+    lines[-1] = replace(lines[-1], still=still, since=since)
+    return "".join(still_weights(lines))
+
+
+def test_weights_that_are_still_are_said_with_the_reason() -> None:
+    text = "the optimizer has changed no weight in 10 recorded steps: the learning rate is 0"
+    assert of_rates(*[0.0] * 10, still=10, since=0) == text
+    text = "the optimizer has changed no weight in 10 recorded steps: its updates are lost as weights are rounded"
+    assert of_rates(*[1e-4] * 10, still=10, since=0) == f"{text} (learning rate 0.0001)"
+    text = "the optimizer has changed no weight since step 8: the learning rate has fallen to 1e-19"
+    assert of_rates(*(0.1**step for step in range(20)), still=12, since=8) == text
+
+
+@pytest.mark.parametrize(("steps", "still", "since"), [(20, 0, 0), (200, 9, 191), (20, 2, 0), (20, 8, 12)])
+def test_weights_that_move_or_rest_at_the_end_are_not_said(steps: int, still: int, since: int) -> None:
+    assert not of_rates(*[0.1] * steps, still=still, since=since)
+
+
+def test_a_loss_while_the_learning_rate_is_warmed_up_is_not_judged() -> None:
+    lines = [replace(CHOICE, step=step, rate=1e-5 * (step + 1)) for step in range(5)]
+    assert not said(NoBetterThanGuessing, [2.4] * 60, *lines)
+    assert said(NoBetterThanGuessing, [2.4] * 60, *lines, replace(lines[-1], step=5))
