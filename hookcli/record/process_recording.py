@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.errors import shortened
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.ranks.ranked_record import open_record
-from hookcli.record.file.record_lines import End, Header, RecordedStep
+from hookcli.record.file.record_lines import End, Header, PartLine, RecordedStep
 from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
@@ -107,6 +107,7 @@ class ProcessSink(RecordSink):
         self._run = run
         self._files = RecordFiles(Path(run.record), run.launch, run.reserved)
         self._is_child = child
+        self._has_loaded = False
         self._ended = ended
         self._world = World()
         self._group = ""
@@ -145,10 +146,20 @@ class ProcessSink(RecordSink):
 
     def step(self, step: RecordedStep) -> None:
         """See RecordSink. A child that has not trained yet may only serve its parent."""
-        data = sys.modules.get("torch.utils.data")
-        loads_data = data is not None and data.get_worker_info() is not None
-        if self.opened or not self._child or (step.phase == "train" and not loads_data):
+        if self.opened or not self._child or (step.phase == "train" and not self._loads_data):
             super().step(step)
+
+    def of_part(self, line: PartLine) -> None:
+        """See RecordSink. Parts of a process that loads its parent's data have nothing to say of its steps."""
+        if self.opened or not self._loads_data:
+            super().of_part(line)
+
+    @property
+    def _loads_data(self) -> bool:
+        """True in a process that makes a DataLoader's batches, and once it has made them."""
+        data = sys.modules.get("torch.utils.data")
+        self._has_loaded = self._has_loaded or (data is not None and data.get_worker_info() is not None)
+        return self._has_loaded
 
     def _open(self, header: Header) -> RecordWriter:
         self._world = joined_world()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hookcli.capabilities.learn.checks import (
     FrozenBlock,
@@ -28,6 +28,7 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _FALLEN = 1e-4  # of the highest learning rate
+_NOTHING = 1e-3  # of the first loss
 
 
 def headline(record: Record) -> str:
@@ -54,7 +55,10 @@ def faults(measured: Measurements) -> Iterator[str]:
         yield f"no gradient reaches {', '.join(line.places)} ({of}): something between them and the loss detaches"
     if line := untrained(measured.lines, UNSTEPPED):
         yield f"{line.places[0]} made no step after any of {line.number:,} backward passes: nothing was trained"
-    yield from still(learned(measured.lines))
+    lines = learned(measured.lines)
+    yield from cleared(lines)
+    if not has_converged(measured.every_loss):
+        yield from still(lines)
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
     for checks in (_CAUSES, _SEEN):
@@ -69,7 +73,21 @@ def still(lines: Sequence[Learning]) -> Iterator[str]:
     if last is None or last.still < _STILL or (span := last.step - last.since + 1) < max(SPAN, _END * (last.step + 1)):
         return
     since = f"since step {last.since:,}" if span <= last.step else f"in {last.still:,} recorded steps"
-    yield f"the optimizer has changed no weight {since}: {why_still([line.rate for line in lines])}"
+    why = "every gradient is zero" if last.gradient == 0 else why_still([line.rate for line in lines])
+    yield f"the optimizer has changed no weight {since}: {why}"
+
+
+def cleared(lines: Sequence[Learning]) -> Iterator[str]:
+    """The text on gradients that never reach the optimizer."""
+    if lines and lines[-1].cleared == len(lines) >= _STILL:
+        steps = f"in each of {len(lines):,} recorded steps"
+        yield f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
+
+
+def has_converged(losses: Mapping[int, float]) -> bool:
+    """True if next to nothing is left of the loss, so that gradients may be zero."""
+    first, last = (losses[end(losses)] for end in (min, max)) if losses else (0.0, 1.0)
+    return abs(last) <= _NOTHING * abs(first)
 
 
 def why_still(rates: Sequence[float | None]) -> str:

@@ -31,7 +31,9 @@ class Learning(PartLine):
     `alike`: the last recorded steps in a row in which the model's output was the same for every row of the batch.
     `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
-    between which none moved. `rate`: the learning rate of the first parameter group.
+    between which none moved. `rate`: the learning rate of the first parameter group. `gradient`: the norm of the
+    gradient that the optimizers took; None if not measured. `cleared`: the last recorded steps in a row in which a
+    backward pass left gradients, and the optimizer took none.
     """
 
     kind: ClassVar[str] = "learning"
@@ -55,6 +57,8 @@ class Learning(PartLine):
     since: int = 0
     reach: float | None = None
     rate: float | None = None
+    gradient: float | None = None
+    cleared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,15 @@ class Course:
     left: int = 0
     knows_loss: bool = False
     alike: int = 0
+    cleared: int = 0
     labels: set[int] = field(default_factory=set)
     labelled: int = 0
     stepped: bool = False
     """True if an optimizer was about to make a step."""
+
+    graphs: Graphs = field(default_factory=Graphs)
+    still: Still = field(default_factory=Still)
+    wiring: Wiring = field(default_factory=Wiring)
 
     def count_labels(self, of_step: Sequence[Tensor]) -> int:
         """The number of recorded steps whose labels were known, if all were one label. Waits for an accelerator."""
@@ -57,10 +62,6 @@ class Course:
         for labels in of_step if len(self.labels) < _TWO else ():
             self.labels.update(labels.tolist())
         return self.labelled if len(self.labels) == 1 else 0
-
-    graphs: Graphs = field(default_factory=Graphs)
-    still: Still = field(default_factory=Still)
-    wiring: Wiring = field(default_factory=Wiring)
 
 
 class Recorder(RecorderPart):
@@ -177,6 +178,8 @@ class StepOfLearning(StepPart):
         course.graphs.add(step.step, self._marks)
         alike = self._alike.judge()
         course.alike = course.alike if alike is None else course.alike + 1 if alike else 0
+        took_none = self._taken is not None and not self._taken.number and bool(self._parts.reached)
+        course.cleared = course.cleared + 1 if took_none else 0
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -186,6 +189,7 @@ class StepOfLearning(StepPart):
             "broadcast": self._broadcast,
             "one_label": course.count_labels(self._labels),
             "alike": course.alike,
+            "cleared": course.cleared,
             **course.batches.fields(),
             **course.graphs.fields(),
             **course.still.fields(step, self._values),
@@ -240,12 +244,18 @@ def broadcast_to(outputs: Tensor, targets: Tensor) -> str:
 
 
 def reach(step: RecordedStep) -> dict[str, float]:
-    """By how much the loss could fall in a step to first order, and the learning rate; empty if not measured."""
+    """By how much the loss could fall in a step to first order, the gradient's norm, and the learning rate.
+
+    Empty if not measured.
+    """
     groups = step.rows("optimizer")
     pairs = [(row.get("unclipped_grad") or row.get("param_grad"), row.get("update")) for row in groups]
     if not pairs or any(None in pair for pair in pairs):
         return {}
-    most = norm([grad for grad, _ in pairs]) * norm([update for _, update in pairs])
-    rate = groups[0].get("lr")
-    known = {"reach": most} if math.isfinite(most) else {}
-    return known | ({"rate": rate} if isinstance(rate, float) and math.isfinite(rate) else {})
+    gradient = norm([grad for grad, _ in pairs])
+    known = {
+        "reach": gradient * norm([update for _, update in pairs]),
+        "gradient": gradient,
+        "rate": groups[0].get("lr"),
+    }
+    return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}

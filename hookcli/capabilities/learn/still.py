@@ -13,6 +13,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.tensors import tree
 
 _PARAMETERS, _VALUES = 16, 64
+_ENDS_BY_ITSELF = "LBFGS"  # which makes no step once the gradient is below its tolerance
 
 
 def some_values(module: nn.Module) -> list[Tensor]:
@@ -42,8 +43,9 @@ class Still:
         """The fields of a line, with this step, before which some parameters had these values."""
         moved = len(values) != len(self._before) or not all(map(torch.equal, values, self._before))
         self._before = values
-        updates = [row.get("update") for row in step.rows("optimizer")]
-        if not updates or any(update != 0 for update in updates):
+        groups = step.rows("optimizer")
+        ends = any(row.get("optimizer") == _ENDS_BY_ITSELF for row in groups)
+        if ends or not groups or any(row.get("update") != 0 for row in groups):
             self.steps = 0
             return {}
         self.steps = 1 if moved else self.steps + 1

@@ -12,7 +12,7 @@ from hookcli.table import Finding
 from hookcli.table.formatting import clock, counted, duration
 
 _SHARE, _SECONDS, _EACH, _BATCHES = 0.3, 1.0, 0.01, 16
-_SLOWER, _OF_STEP, _LEAST = 1.3, 0.15, 0.005  # times the others; of the step, in seconds
+_SLOWER, _OF_STEP, _LEAST = 1.3, 0.15, 0.02  # times the others; of the step, in seconds
 _STEPS = 8
 _OWN = ("data", "forward")  # the parts in which ranks that share gradients do not wait for each other
 
@@ -53,8 +53,8 @@ class SlowRank(Check):
     """One rank takes 1.3 times as long as the median of all, or longer, for its data or its forward.
 
     The medians of the last recorded steps of each rank are compared, at least 8, and the difference must be 15 % of a
-    step. Where gradients are shared, the others wait in backward for the slowest: so its forward, or the time in which
-    it waits for its DataLoader, tells which one it is.
+    step, and 20 ms. Where gradients are shared, the others wait in backward for the slowest: so its forward, or the
+    time in which it waits for its DataLoader, tells which one it is.
     """
 
     id = "HK081"
