@@ -178,8 +178,7 @@ class StepOfLearning(StepPart):
         course.graphs.add(step.step, self._marks)
         alike = self._alike.judge()
         course.alike = course.alike if alike is None else course.alike + 1 if alike else 0
-        took_none = self._taken is not None and not self._taken.number and bool(self._parts.reached)
-        course.cleared = course.cleared + 1 if took_none else 0
+        course.cleared = course.cleared + 1 if self.took_none(step) else 0
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -197,6 +196,13 @@ class StepOfLearning(StepPart):
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
+
+    def took_none(self, step: RecordedStep) -> bool:
+        """True if backward passes left gradients, and the optimizer found none, or zeros."""
+        if self._taken is None or not self._parts.reached:
+            return False
+        had = any(row.get("unclipped_grad") for row in step.rows("optimizer"))
+        return not self._taken.number or (had and not any(map(bool, self._taken.filled)))
 
     def spread(self) -> float | None:
         """The variance of the targets of a squared error; None where it does not tell the level of guessing."""
@@ -252,10 +258,8 @@ def reach(step: RecordedStep) -> dict[str, float]:
     pairs = [(row.get("unclipped_grad") or row.get("param_grad"), row.get("update")) for row in groups]
     if not pairs or any(None in pair for pair in pairs):
         return {}
-    gradient = norm([grad for grad, _ in pairs])
-    known = {
-        "reach": gradient * norm([update for _, update in pairs]),
-        "gradient": gradient,
-        "rate": groups[0].get("lr"),
-    }
+    most = norm([grad for grad, _ in pairs]) * norm([update for _, update in pairs])
+    taken = [row.get("param_grad") for row in groups]
+    gradient = None if None in taken else norm(taken)
+    known = {"reach": most, "gradient": gradient, "rate": groups[0].get("lr")}
     return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
