@@ -6,8 +6,8 @@ CAPABILITY = Capability(
     name="speed",
     page="questions/speed.md",
     checks={
-        "HK080": "hookcli.capabilities.speed.checks:WaitsForData",
-        "HK081": "hookcli.capabilities.speed.checks:SlowRank",
+        "HK064": "hookcli.capabilities.speed.checks:WaitsForData",
+        "HK065": "hookcli.capabilities.speed.checks:SlowRank",
     },
     recorder="hookcli.capabilities.speed.recorder:Recorder",
     lines="hookcli.capabilities.speed.lines:LINES",

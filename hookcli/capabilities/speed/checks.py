@@ -1,4 +1,4 @@
-"""HK080 and HK081: a run that waits for its data, and a rank that is slower than the others."""
+"""HK064 and HK065: a run that waits for its data, and a rank that is slower than the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WaitsForData(Check):
     DataLoader brings are not seen.
     """
 
-    id = "HK080"
+    id = "HK064"
     name = "waits-for-data"
     means = "a DataLoader without worker processes, too few of them, or work that costs less if done once"
     advice = "give the DataLoader num_workers, or its Dataset less to do"
@@ -57,7 +57,7 @@ class SlowRank(Check):
     time in which it waits for its DataLoader, tells which one it is.
     """
 
-    id = "HK081"
+    id = "HK065"
     name = "slow-rank"
     means = "a slower machine or disk, other work on it, or more data than the others have"
     advice = "see what else runs there; show the record with --ranks each"
