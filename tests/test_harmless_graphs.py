@@ -56,7 +56,7 @@ def test_parameters_of_a_model_that_is_thrown_away_are_not_copied() -> None:
 def test_values_on_a_device_without_room_are_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     from hookcli.engine import preserve
 
-    monkeypatch.setattr(preserve, "_scarce", lambda tensors: {torch.device("cpu")})
+    monkeypatch.setattr(preserve, "without_room", lambda tensors: {torch.device("cpu")})
     x = torch.zeros(3)
     kept = SavedValues([x, x])
     x.neg_()

@@ -155,6 +155,20 @@ class _Module:
                     buffer.detach_()
 
 
+def without_room(tensors: Iterable[Tensor]) -> set[torch.device]:
+    """The accelerators without enough free memory for copies of these tensors."""
+    sizes: Counter[torch.device] = Counter()
+    for x in tensors:
+        if x.device.type != "cpu":
+            sizes[x.device] += x.numel() * x.element_size()
+    scarce = set(sizes)
+    for device, size in sizes.items():
+        with suppress(Exception):  # not every backend says how much is free
+            if torch.accelerator.get_memory_info(device)[0] >= _ROOM * size:
+                scarce.remove(device)
+    return scarce
+
+
 class SavedValues:
     """The values of tensors at the time of its creation.
 
@@ -164,15 +178,7 @@ class SavedValues:
 
     def __init__(self, tensors: Iterable[Tensor | None]) -> None:
         plain = {id(part): part for x in tensors if x is not None for part in _plain(x)}
-        sizes: Counter[torch.device] = Counter()  # on accelerators: `scarce` are those without room for copies
-        for x in plain.values():
-            if x.device.type != "cpu":
-                sizes[x.device] += x.numel() * x.element_size()
-        scarce = set(sizes)
-        for device, size in sizes.items():
-            with suppress(Exception):  # not every backend says how much is free
-                if torch.accelerator.get_memory_info(device)[0] >= _ROOM * size:
-                    scarce.remove(device)
+        scarce = without_room(plain.values())
         self._copies: list[tuple[Tensor, Tensor, Tensor]] = []  # tensors, their memory, copies
         for x in plain.values():
             once = _without_repeats(x.data)

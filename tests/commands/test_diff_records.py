@@ -124,7 +124,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes(cli: Cli, runs: Path) -> No
 def test_one_that_was_cut_off_and_one_that_still_runs(cli: Cli, runs: Path, tmp_path: Path) -> None:
     whole = Path("a.run.jsonl").read_bytes()
     cut = tmp_path / "cut.run.jsonl"
-    cut.write_bytes(whole[: whole.index(b'"step":6,') + 100])  # in the middle of the step's line
+    cut.write_bytes(whole[: whole.index(b'"phase":"train","step":6,') + 100])  # in the middle of the step's line
     code, reports, err = diffed(cli, "a.run.jsonl", str(cut))
     assert code == 0 and 0 < reports[0]["totals"]["compared"] < 4
     assert "B (" in err and "no end is recorded; it is still running, or was killed" in err

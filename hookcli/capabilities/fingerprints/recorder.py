@@ -8,6 +8,7 @@ from numbers import Number
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.fingerprints.lines import Fingerprint
@@ -53,7 +54,7 @@ def digest(text: str | bytes) -> str:
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """The parameters and buffers with memory of their own."""
     named = (*module.named_parameters(), *module.named_buffers())
-    return {fqn: x for fqn, x in named if tree.is_plain(x)}
+    return {fqn: x for fqn, x in named if not is_lazy(x) and tree.is_plain(x)}
 
 
 def state_of(optimizer: Optimizer) -> list[Tensor]:

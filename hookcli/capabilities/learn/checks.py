@@ -144,7 +144,7 @@ class OutputAlike(Check):
     id = "HK061"
     name = "output-alike"
     means = "dead units, a learning rate that is too high, or a layer that drops its input"
-    advice = "look at dead units (hookcli activations), and use a lower learning rate"
+    advice = "look at dead units (hookcli activations); lower the learning rate"
     needs = ("losses",)
     reads = (Learning.kind,)
     asked_by = "hookcli run --check"

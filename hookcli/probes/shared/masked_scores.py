@@ -222,7 +222,8 @@ def _origin(node: Node | None) -> str:
 
 def multiplies_by_weights(module: nn.Module) -> bool:
     """True for a layer of PyTorch's with a matrix of weights, whose infinities are an overflow: nothing writes any."""
-    weights = any(x.dim() > 1 for x in module.parameters(recurse=False) if not is_lazy(x))
+    own = nn.Module.named_parameters(module, recurse=False)  # a class may list its parameters in its own way
+    weights = any(x.dim() > 1 for _, x in own if not is_lazy(x))
     return weights and is_whole(module) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag))
 
 

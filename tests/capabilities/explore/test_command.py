@@ -98,7 +98,8 @@ Explorer.run = lambda app: asyncio.run(use(app))
 explore.is_terminal = lambda stream: True
 record, saved = {str(record)!r}, {str(tmp_path / "a.json")!r}
 signals = [signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM]
-assert [main(["explore", name]) for name in (record, saved, record, record)] == [143, 0, 129, 131]
+codes = [main(["explore", name]) for name in (record, saved, record, record)]
+assert codes == [143, 0, 129, 131], codes
 assert "torch" not in sys.modules and "textual" in sys.modules
 """
     ran = forks.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, fresh=True)
