@@ -8,6 +8,7 @@ from itertools import islice
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.tensors import tree
@@ -18,7 +19,7 @@ _ENDS_BY_ITSELF = "LBFGS"  # which makes no step once the gradient is below its 
 
 def some_values(module: nn.Module) -> list[Tensor]:
     """Copies of a few values of some trained parameters. Waits for nothing."""
-    trained = [p for p in module.parameters() if p.requires_grad]
+    trained = [p for p in module.parameters() if p.requires_grad and not is_lazy(p)]
     return [first_values(p) for p in islice(trained, 0, None, max(len(trained) // _PARAMETERS, 1))]
 
 
