@@ -6,10 +6,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hookcli.commands.diff_kinds import EXAMPLE, Asked, Side, require_model
-from hookcli.commands.diff_verdict import compare_tensors
 from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.model import matching
 from hookcli.commands.options import DATA, RUNNING, Options
@@ -33,9 +31,6 @@ from hookcli.table.dump import is_dump
 from hookcli.table.names import checked_filter
 from hookcli.table.validation import HEADLINES
 from hookcli.tensors.files.opening import holds_tensors, open_tensors
-
-if TYPE_CHECKING:
-    from hookcli.commands.diff_dumps import DumpRuns
 
 _RUNNING = {*RUNNING, *DATA, "fastpath", "edit", "ops", "type", "loss", "backward_vector"}
 """Options of models, and of runs."""
@@ -175,30 +170,6 @@ class Tensors(Side):
 
 
 _NONE_IN_COMMON = "the two sides have no tensor in common"
-
-
-class Dumps(Side):
-    """Folders that --dump has written."""
-
-    what = "dumps"
-    place = 2
-
-    def fits(self, text: str) -> bool:
-        return is_dump(text)
-
-    def why_no_model(self, text: str) -> str:
-        """Name the command that takes one."""
-        return "is a dump; hookcli diff compares it"
-
-    def compare(self, asked: Asked) -> int:
-        return compare_tensors(asked, dump_runs)
-
-
-def dump_runs() -> type[DumpRuns]:
-    """Import what compares dumps, and torch."""
-    from hookcli.commands.diff_dumps import DumpRuns
-
-    return DumpRuns
 
 
 def require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:

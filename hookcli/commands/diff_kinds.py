@@ -21,7 +21,7 @@ _CORE = (
     "hookcli.commands.diff_files:Records",
     "hookcli.commands.diff_runs:SavedReports",
     "hookcli.commands.diff_files:Tensors",
-    "hookcli.commands.diff_files:Dumps",
+    "hookcli.commands.diff_dump_sides:Dumps",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hookcli.commands.diff_kinds import Asked
 from hookcli.commands.output import Output, remark
@@ -14,13 +14,10 @@ from hookcli.errors import UsageError
 from hookcli.table import Report
 from hookcli.table.columns.layouts import DUMPED, with_operators
 
-if TYPE_CHECKING:
-    from hookcli.commands.diff_dumps import DumpRuns
-
 _SENTENCES = ("settings", "structure", "weights", "times")  # another word
 
 
-def compare_tensors(asked: Asked, runs: Callable[[], type[DumpRuns]]) -> int:
+def compare_tensors(asked: Asked, runs: Callable[[], Callable[..., Any]]) -> int:
     """Write a comparison, tensor by tensor, by runs whose class `runs` imports, with torch."""
     output = Output(asked.options)
     output.check_columns(with_operators(DUMPED))

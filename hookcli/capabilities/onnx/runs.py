@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hookcli.capabilities.onnx.model import OnnxComparison, OnnxModel
-from hookcli.capabilities.onnx.side import OnnxFiles
+from hookcli.capabilities.onnx.names import names_onnx
 from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import common_input, parse_side
@@ -25,10 +25,9 @@ class OnnxRuns(DumpRuns):
 
     def compare(self, a: str, b: str) -> Report:
         """The report of two sides, of which one is an .onnx file."""
-        onnx = OnnxFiles()
-        side = 0 if onnx.fits(a) else 1
+        side = 0 if names_onnx(a) else 1
         file, other = (a, b)[side], (a, b)[1 - side]
-        if onnx.fits(other) or is_dump(other):
+        if names_onnx(other) or is_dump(other):
             raise UsageError(f"{other} can't be compared with {file}; give the PyTorch model that {file} came from")
         reader = OnnxModel(file)
         own = {"input", *DATA} & {*self.typed}

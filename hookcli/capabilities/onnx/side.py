@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hookcli.capabilities.onnx.names import names_onnx
 from hookcli.commands.diff_kinds import Asked, Side
 from hookcli.commands.diff_verdict import compare_tensors
-from hookcli.system.files import is_file
 
 if TYPE_CHECKING:
     from hookcli.capabilities.onnx.runs import OnnxRuns
@@ -21,7 +21,7 @@ class OnnxFiles(Side):
 
     def fits(self, text: str) -> bool:
         """True for an argument that names an .onnx file rather than a model with options."""
-        return text.endswith(".onnx") and (is_file(text) or not any(mark in text for mark in (":", " -")))
+        return names_onnx(text)
 
     def compare(self, asked: Asked) -> int:
         return compare_tensors(asked, onnx_runs)
