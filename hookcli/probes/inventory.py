@@ -22,7 +22,6 @@ from hookcli.probes.shared.inventory_part import (
     DoubledActivations,
     InventoryPart,
     TensorSources,
-    checksum,
     numbers_of,
 )
 from hookcli.probes.shared.module_facts import ModuleInputs, count_parameters, used_without_call
@@ -31,6 +30,7 @@ from hookcli.probes.shared.unregistered import PlainWeights, unregistered
 from hookcli.table import STATS_COLUMNS, Row, columns_named
 from hookcli.table.merge import BatchRows
 from hookcli.tensors import tree
+from hookcli.tensors.checksum import checksum
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
@@ -118,7 +118,7 @@ class InventoryProbe(Probe):
     def _sum(self, of: str, event: HookEvent, path: str, x: Tensor | None) -> None:
         if x is not None and tree.is_plain(x) and not self.session.batch_number:
             values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
-            self._bits.append((values, checksum(x.detach())))
+            self._bits.append((values, checksum(x)))
 
     def _keep(self, event: HookEvent) -> None:
         assert event.tensor is not None

@@ -27,8 +27,13 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
     return fetched_checksums(begun_checksums(tensors))
 
 
+def checksum(x: Tensor) -> Tensor:
+    """The checksum of a tensor in strided memory, on its device, for `fetched_checksums`. Waits for nothing."""
+    return begun_checksums([x])[0]
+
+
 def begun_checksums(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The checksums on the tensors' devices, for `fetched_checksums`. Waits for nothing."""
+    """The checksum of each tensor, on its device, for `fetched_checksums`. Waits for nothing."""
     with torch.no_grad(), torch.DisableTorchFunction():
         places = {device: _multipliers(_ROW, 0).to(device) for device in {x.device for x in tensors}}
         return [_checksum(x.detach(), places[x.device]) for x in tensors]

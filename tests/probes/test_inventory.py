@@ -13,8 +13,8 @@ from hookcli import capture
 from hookcli.hooks.torch_private.modules import module_tables, tensor_tables
 from hookcli.probes import inventory
 from hookcli.probes.inventory import InventoryProbe
-from hookcli.probes.shared.inventory_part import checksum
 from hookcli.table import Report
+from hookcli.tensors.checksum import checksum
 
 
 def health(model: nn.Module, inputs: object, **settings: bool) -> Report:

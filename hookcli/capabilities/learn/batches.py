@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from hookcli.capabilities.learn.lines import LOADER, ROWS
-from hookcli.probes.shared.inventory_part import checksum
 from hookcli.tensors import tree
+from hookcli.tensors.checksum import checksum
 
 _TENSORS = 16  # of a step
 _AFTER = 2  # equal batches: then the tensors of the program are searched, once
@@ -30,8 +30,7 @@ class Taken(NamedTuple):
 
 def taken(tensor: Tensor) -> Taken:
     """Waits for nothing."""
-    with torch.no_grad():
-        return Taken(checksum(tensor.detach()), tuple(tensor.shape), ref(tree.base(tensor)))
+    return Taken(checksum(tensor), tuple(tensor.shape), ref(tree.base(tensor)))
 
 
 @dataclass

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from weakref import ref
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
@@ -19,7 +17,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins, version_of
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import bits, fetched
+from hookcli.tensors.checksum import checksum
+from hookcli.tensors.chunks import fetched
 
 
 class InventoryPart:
@@ -45,29 +44,6 @@ class InventoryPart:
 def numbers_of(counts: Sequence[Tensor]) -> list[int]:
     """Single integers that may live on an accelerator, from each device in one copy."""
     return [number for (number,) in fetched([count.reshape(1) for count in counts])]
-
-
-BLOCK = 1 << 18
-"""Elements that are weighed at once."""
-
-
-def checksum(x: Tensor) -> Tensor:
-    """A sum of the elements' bits, as integers, each times an odd number of its place, modulo 2**64.
-
-    Odd, so that a change of any one element changes it; of its place, so that another order does. Stays on the device.
-    """
-    total = torch.zeros((), dtype=torch.int64, device=x.device)
-    for number, block in enumerate(bits(x.contiguous()).reshape(-1).split(BLOCK)):
-        total += (block * _odd(x.device)[: len(block)]).sum() * (2 * number + 1)
-    return total
-
-
-@lru_cache(maxsize=1)
-def _odd(device: torch.device) -> Tensor:
-    """Odd numbers that have no pattern (the first steps of splitmix64, Steele, Lea and Flood 2014, section 4)."""
-    z = torch.arange(BLOCK, device=device) * -0x61C8864680B583EB
-    z = (z ^ (z >> 30)) * -0x40A7B892E31B1A47
-    return z ^ (z >> 27) | 1
 
 
 @dataclass(slots=True)
@@ -97,7 +73,7 @@ class ChangedInputs(InventoryPart):
         """Take in the inputs as the model's first call begins; later, look whether the code around a call wrote."""
         if event.fqn == "" and event.call == 0:
             self._inputs = [
-                _Input(path, ref(x), version_of(x), checksum(x.detach()) if tree.is_plain(x) else None)
+                _Input(path, ref(x), version_of(x), checksum(x) if tree.is_plain(x) else None)
                 for path, x in tree.arguments(event.args, event.kwargs)
             ]
         elif self._inputs:
@@ -111,7 +87,7 @@ class ChangedInputs(InventoryPart):
             for given in self._inputs:
                 x = given.tensor()
                 if given.total is not None and x is not None:
-                    self._totals.append((given.path, given.total, checksum(x.detach())))
+                    self._totals.append((given.path, given.total, checksum(x)))
             self._inputs = []
 
     def _look(self, fqn: str) -> None:
