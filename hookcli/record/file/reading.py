@@ -69,6 +69,8 @@ class Record:
     """The folder whose part it is, which a link must not lead out of."""
     _layouts: dict[int, int] = field(default_factory=dict, repr=False)
     """The offsets of the lines that define layouts, by number."""
+    _courses: tuple[tuple[int, int], dict[str, LossCourse]] = field(default=((-1, -1), {}), repr=False, compare=False)
+    """The numbers of lines of losses and of steps, and the courses by then."""
     _known: Recent[int, Layout] = field(default_factory=Recent, repr=False)
     """The layouts that were used last."""
 
@@ -119,7 +121,13 @@ class Record:
         return {model["model"]: model for model in (self.end.models if self.end else ())}
 
     def courses(self) -> dict[str, LossCourse]:
-        """The course of the loss of each model that was trained."""
+        """The course of the loss of each model that was trained; not computed again as long as there are no new lines.
+
+        Each command and each part asks for it, and of a million steps it takes seconds.
+        """
+        read = len(self.losses), len(self.entries)
+        if self._courses[0] == read:
+            return self._courses[1]
         courses = dict[str, LossCourse]()
         for model in dict.fromkeys(line.model for line in self.losses):
             short = {step for line in self.losses if line.model == model for step in line.short}
@@ -130,6 +138,7 @@ class Record:
             else:
                 courses[line.model].add(line.first, line.values, taken=False)
         self._add_updates(courses)
+        self._courses = read, courses
         return courses
 
     def _add_updates(self, courses: Mapping[str, LossCourse]) -> None:
