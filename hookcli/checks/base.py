@@ -107,6 +107,13 @@ class Check(ABC):
         return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
+class LinesCheck(Check):
+    """The base of a check that judges a whole recorded run by lines of capabilities, those that it `reads`."""
+
+    needs = ("losses",)
+    asked_by = "hookcli run --check"
+
+
 def first_in(batch: str) -> str:
     """The part of a message that names the first batch with a fault, of several; "" for one batch."""
     return f" (first in batch {batch})" if batch else ""

@@ -65,8 +65,7 @@ def of_whole_runs() -> Sequence[Check]:
 
     Those with `reads` judge each model, by the lines of their parts; those that need "record" the record as a whole.
     """
-    with_parts = (one for one in capabilities() if one.recorder or one.checks_of_records)
-    checks = (registry.load("checks", name) for one in with_parts for name in one.checks)
+    checks = (registry.load("checks", name) for one in capabilities() for name in one.checks)
     return [check() for check in checks if check.reads or "record" in check.needs]
 
 

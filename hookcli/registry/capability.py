@@ -112,8 +112,6 @@ class Capability:
     record, and True if the summary has said more."""
     remark_on_ranks: str = ""
     """A function from a record of several ranks to a remark below them, or ""."""
-    checks_of_records: Sequence[str] = ()
-    """Not needed: a check that needs "record" judges the record of a whole run."""
     flag: str = ""
     """The help of the option --NAME of `run` and `check`, which adds the probe to what they measure; "" without one."""
     hooks: Mapping[str, str] = field(default_factory=dict)

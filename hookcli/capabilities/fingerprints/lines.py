@@ -17,7 +17,7 @@ class Fingerprint(PartLine):
     optimizers' numbers, such as learning rates. `random`, `python` and `numpy`: the states of their random number
     generators, PyTorch's the first. `received`: the bits of the tensors that the model received.
 
-    `each` has four digits for each tensor of the weights, and the first line of a model the `names` of these.
+    `each` has `DIGITS` for each tensor of the weights, and the first line of a model the `names` of these.
     `after`: it has the weights and the state after the last recorded step, and nothing else.
     """
 
@@ -39,4 +39,6 @@ class Fingerprint(PartLine):
         return replace(self, rank=rank)
 
 
+DIGITS = 4
+"""The hexadecimal digits of `each` for a tensor."""
 LINES = (Fingerprint,)

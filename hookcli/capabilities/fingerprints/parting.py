@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hookcli.capabilities.fingerprints.lines import Fingerprint
+from hookcli.capabilities.fingerprints.lines import DIGITS, Fingerprint
 from hookcli.record.file.reading import Record
 from hookcli.table.formatting import counted, listed
 
@@ -20,7 +20,6 @@ _WORDS = {
     "received": "the batch",
 }
 _GENERATORS = ("random", "python", "numpy")
-_DIGITS = 4  # of each tensor
 Place = tuple[int, int]
 """A step and a rank."""
 
@@ -48,14 +47,14 @@ class TwoRuns:
 
     @cached_property
     def compared(self) -> list[str]:
-        """What is compared: not a generator from which neither run draws, so that its state changes nothing."""
+        """The fields to compare, without generators that neither run draws from: their states change nothing."""
         runs = (self.a.values(), self.b.values())
         states = {what: [{getattr(one, what) for one in run if not one.after} for run in runs] for what in _GENERATORS}
         drawn = [what for what, of_runs in states.items() if any(len(known) > 1 for known in of_runs)]
         return [what for what in _WORDS if what in drawn or what not in _GENERATORS]
 
     def split(self, one: Fingerprint, other: Fingerprint) -> tuple[list[str], list[str]]:
-        """What differs, and what is the same, of that which is known of both."""
+        """The fields that differ and those that are the same, as far as both runs have them."""
         known = [what for what in self.compared if getattr(one, what) and getattr(other, what)]
         apart = [what for what in known if getattr(one, what) != getattr(other, what)]
         return apart, [what for what in known if what not in apart]
@@ -81,7 +80,7 @@ class TwoRuns:
         return f"{second} begins with the weights that {first} had {when}; {lost}{data}"
 
     def parting(self) -> str:
-        """What the runs do not share first, or that they share all."""
+        """Where the runs first differ, and in which fields; or that they never do."""
         common = sorted(at for at in self.a.keys() & self.b.keys() if not (self.a[at].after or self.b[at].after))
         if not common:
             return ""
@@ -94,7 +93,7 @@ class TwoRuns:
         return f"the runs part at step {at[0]:,}{where}, {self.apart(at, before)}"
 
     def apart(self, at: Place, before: int | None) -> str:
-        """What differs as a step begins, and what does not; `before`: the step before that both have, if any does."""
+        """Which fields differ as a step begins, and which do not. `before`: the last step before it, if both have one."""
         apart, same = self.split(self.a[at], self.b[at])
         text = f"in {_listed(apart)}{self.first_weight(at)}"
         text += f"; {_listed(same)} are still the same, bit for bit" if same else ""
@@ -116,7 +115,7 @@ class TwoRuns:
 
 def digits(each: str) -> list[str]:
     """The digits of each tensor."""
-    return [each[n : n + _DIGITS] for n in range(0, len(each), _DIGITS)]
+    return [each[n : n + DIGITS] for n in range(0, len(each), DIGITS)]
 
 
 def _listed(what: Sequence[str]) -> str:

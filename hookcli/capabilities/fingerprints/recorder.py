@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
-from hookcli.capabilities.fingerprints.lines import Fingerprint
+from hookcli.capabilities.fingerprints.lines import DIGITS, Fingerprint
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
@@ -21,28 +21,27 @@ from hookcli.tensors import tree
 from hookcli.tensors.checksum import begun_checksums, fetched_checksums
 from hookcli.tensors.random_state import accelerators, random_states
 
-_EACH = 4  # hexadecimal digits
 _TENSORS = 64  # of a batch
 
 
 class Sums:
-    """Checksums that are begun, and may have to be waited for; and texts that go with them."""
+    """Checksums that are begun, and may have to be waited for, with the dtypes and shapes of their tensors."""
 
-    def __init__(self, tensors: Iterable[Tensor] = (), *texts: str) -> None:
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         self._sums: list[Tensor] = []
-        self._texts = [*texts]
+        self._kinds: list[str] = []
         self.add(tensors)
 
-    def add(self, tensors: Iterable[Tensor], *texts: str) -> None:
+    def add(self, tensors: Iterable[Tensor]) -> None:
         """Begin the checksums of those with memory of their own."""
         plain = [x for x in tensors if tree.is_plain(x)]
         self._sums += begun_checksums(plain)
-        self._texts += [*texts, *(f"{x.dtype} {tuple(x.shape)}" for x in plain)]
+        self._kinds += [f"{x.dtype} {tuple(x.shape)}" for x in plain]
 
     def read(self) -> tuple[str, str]:
         """The digest of all, and a few digits of each tensor's. Waits for an accelerator."""
         sums = fetched_checksums(self._sums)
-        return digest(repr((sums, self._texts))), "".join(f"{number % 16**_EACH:0{_EACH}x}" for number in sums)
+        return digest(repr((sums, self._kinds))), "".join(f"{number % 16**DIGITS:0{DIGITS}x}" for number in sums)
 
 
 def digest(text: str | bytes) -> str:
@@ -58,9 +57,9 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def state_of(optimizer: Optimizer) -> list[Tensor]:
-    """What an optimizer keeps for its parameters."""
+    """The tensors that an optimizer keeps for its parameters."""
     parameters = (p for group in optimizer.param_groups for p in group["params"])
-    return [x for p in parameters for _, x in tree.leaves(optimizer.state.get(p, {}))]
+    return [x for p in parameters for x in tree.tensors(optimizer.state.get(p, {}))]
 
 
 def settings_of(optimizer: Optimizer) -> str:
@@ -118,7 +117,7 @@ class StepOfFingerprints(StepPart):
     def _enter(self, event: HookEvent) -> None:
         if event.fqn or in_backward() or self._received >= _TENSORS:
             return
-        received = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        received = tree.received(event.args, event.kwargs)
         self._received += len(received)
         self._batch.add(received)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hookcli.capabilities.learn.lines import LOADER, ROWS
+from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum
 
@@ -42,10 +43,12 @@ class Loaders:
     of: int = 0
     """The number of batches of the last one; 0 if unknown."""
 
-    def take(self, number: int, of: int) -> None:
-        self.firsts += number == 1
+    def take(self, iterator: object) -> None:
+        number = batches_yielded(iterator)
         self.others += number > 1
-        self.of = of
+        if number == 1:
+            self.firsts += 1
+            self.of = batches_in_all(iterator)
 
     @property
     def whole(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
-from hookcli.checks.base import ERROR, Check
+from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import INFO, Finding
 from hookcli.table.formatting import counted
@@ -28,7 +28,7 @@ def untrained(lines: Lines, why: str) -> Untrained | None:
     return last[0] if last and last[0].places else None
 
 
-class GradientsNotCleared(Check):
+class GradientsNotCleared(LinesCheck):
     """The gradients that the optimizer took in each recorded step include those of all steps before.
 
     PyTorch adds the gradients of a backward pass to those that are there. Without `optimizer.zero_grad()` each step
@@ -43,9 +43,7 @@ class GradientsNotCleared(Check):
     severity = ERROR
     means = "a training loop without optimizer.zero_grad()"
     advice = "call optimizer.zero_grad() between one step and the next"
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         left = [line for line in learned(measured.lines) if line.left]
@@ -55,7 +53,7 @@ class GradientsNotCleared(Check):
             yield self.finding("", text, left[-1].judged)
 
 
-class SameBatch(Check):
+class SameBatch(LinesCheck):
     """The model received the same batch, bit for bit, in each recorded step, though the program has others.
 
     It has if each step takes the first batch of a DataLoader that has more: `next(iter(loader))` begins anew, which
@@ -69,9 +67,7 @@ class SameBatch(Check):
     name = "same-batch"
     means = "an iterator that is made in each step, or random numbers that are seeded in each step"
     advice = "make the iterator once per epoch, and seed once"
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         last = learned(measured.lines)[-1:]
@@ -85,7 +81,7 @@ class SameBatch(Check):
                 yield replace(self.finding("", f"{text}, made anew for each", line.batches), severity=INFO)
 
 
-class FrozenBlock(Check):
+class FrozenBlock(LinesCheck):
     """A block is frozen (requires_grad=False) between trained ones of the same class and shape.
 
     Judged are the parts of one container, such as the layers of a ModuleList, if most of them are trained. Frozen
@@ -97,9 +93,7 @@ class FrozenBlock(Check):
     name = "frozen-block"
     means = "requires_grad_(False) meant for other layers, or never undone"
     advice = "to train it, set requires_grad_(True) before creating the optimizer"
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         if line := untrained(measured.lines, FROZEN):
@@ -108,7 +102,7 @@ class FrozenBlock(Check):
             yield self.finding(line.places[0], text, line.number)
 
 
-class GraphsKept(Check):
+class GraphsKept(LinesCheck):
     """The graphs of all recorded steps are still in memory: the program holds a loss or an output of each.
 
     `total += loss` keeps the graph of every loss in the sum, and a list of outputs those of all outputs. So memory
@@ -120,9 +114,7 @@ class GraphsKept(Check):
     name = "graphs-kept"
     means = "a sum of losses, or a list of losses or outputs, that keeps the graph of each"
     advice = "keep loss.item() or loss.detach() instead"
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         for line in learned(measured.lines)[-1:]:
@@ -132,7 +124,7 @@ class GraphsKept(Check):
                 yield self.finding("", text, line.graphs)
 
 
-class OutputAlike(Check):
+class OutputAlike(LinesCheck):
     """The output is the same for every row of the batch, though the rows of the input differ.
 
     The model has learned a constant, or its units have died: then no gradient tells rows apart. Reported if it was so
@@ -145,9 +137,7 @@ class OutputAlike(Check):
     name = "output-alike"
     means = "dead units, a learning rate that is too high, or a layer that drops its input"
     advice = "look at dead units (hookcli activations); lower the learning rate"
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         jumped = measured.losses.first_jump is not None  # HK044 or HK055 reports the jump, which is the cause

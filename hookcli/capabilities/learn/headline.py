@@ -46,7 +46,7 @@ def headline(record: Record) -> str:
 
 
 def faults(measured: Measurements) -> Iterator[str]:
-    """What is wrong, the causes first."""
+    """All faults of a training, causes first."""
     if line := untrained(measured.lines, UNHELD):
         what = f"no optimizer has the parameters of {', '.join(line.places)}"
         yield f"{what}: gradients arrive, but nothing moves them; {line.detail}"

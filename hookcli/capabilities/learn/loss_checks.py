@@ -10,7 +10,7 @@ from statistics import fmean, median
 from hookcli.capabilities.learn.checks import learned, untrained
 from hookcli.capabilities.learn.curve import gone_at, rise
 from hookcli.capabilities.learn.lines import EVAL, UNHELD, UNREACHED, Learning
-from hookcli.checks.base import Check
+from hookcli.checks.base import LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
@@ -25,7 +25,7 @@ _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same sh
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008")
 
 
-class NoBetterThanGuessing(Check):
+class NoBetterThanGuessing(LinesCheck):
     """The loss is still what a model has that does not look at its input.
 
     A cross-entropy among C classes is then near ln C: each class gets the same chance. It is reported from nine tenths
@@ -47,9 +47,7 @@ class NoBetterThanGuessing(Check):
     means = "a learning rate that is too low or too high, or labels that do not belong to the inputs"
     advice = "overfit one batch: if that works, check labels, else learning rate"
     follows = _CAUSES
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         lines = learned(measured.lines)
@@ -115,7 +113,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
     return f"the steps are too small (learning rate {setting(max(rates))}): {most}"
 
 
-class LossRises(Check):
+class LossRises(LinesCheck):
     """A cross-entropy rises over the whole run.
 
     Judged are 64 losses or more: the means of 16 parts of the run must have a rising trend (the test of Mann and
@@ -129,9 +127,7 @@ class LossRises(Check):
     means = "a sign: a loss that is maximized, or an update that is added; or a learning rate that is too high"
     advice = "check the sign of loss and update, then lower the learning rate"
     follows = _CAUSES
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
@@ -143,7 +139,7 @@ class LossRises(Check):
             yield self.finding("", text, found.after)
 
 
-class OneLabel(Check):
+class OneLabel(LinesCheck):
     """A cross-entropy falls from that of guessing to a hundredth of it within six steps, and all labels are one class.
 
     The model has learned to name this class, whatever its input is. Contrastive losses whose right choice always
@@ -155,9 +151,7 @@ class OneLabel(Check):
     means = "labels that are lost on their way from the data, or data that are sorted by class"
     advice = "look at the labels of several batches, and shuffle the data"
     follows = ("HK058",)
-    needs = ("losses",)
     reads = (Learning.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]

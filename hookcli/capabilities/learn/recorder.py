@@ -24,7 +24,6 @@ from hookcli.capabilities.learn.wiring import SeenParts, Wiring
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import choices_of, in_backward, labels_of, squares_of
-from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, gradients_of
@@ -74,7 +73,7 @@ class Recorder(RecorderPart):
 
     def batch_taken(self, iterator: object) -> None:
         if torch.is_grad_enabled():
-            self._loaders.take(batches_yielded(iterator), batches_in_all(iterator))
+            self._loaders.take(iterator)
 
     def begin_step(self, step: BegunStep) -> StepOfLearning | None:
         self._trained += step.training
@@ -115,7 +114,7 @@ class StepOfLearning(StepPart):
         """Look at what the model receives, and at the modes of its modules; not again in a recomputation."""
         if event.fqn or in_backward():
             return
-        batches, received = self._course.batches, (x for _, x in tree.arguments(event.args, event.kwargs))
+        batches, received = self._course.batches, tree.received(event.args, event.kwargs)
         for x in filter(tree.is_plain, islice(received, _TENSORS)):
             self._alike.receive(x)
             if len(self._batch) < _TENSORS and not (batches.differ or x.is_complex()):
@@ -128,7 +127,7 @@ class StepOfLearning(StepPart):
         if torch.is_grad_enabled():
             self._parts.ran.setdefault(event.fqn)
         if not event.fqn:
-            outputs = [x for _, x in tree.leaves(event.output)]
+            outputs = tree.tensors(event.output)
             self._mark(next((x.grad_fn for x in outputs if x.grad_fn is not None), None))
             self._alike.returned(outputs)
 

@@ -26,7 +26,7 @@ _SHARE = 0.1  # of the parameters: fewer without a gradient may be an output tha
 
 @dataclass
 class Wiring:
-    """What the recorded steps of a model have shown of its modules and parameters."""
+    """The facts about a model's modules and parameters that its recorded steps have shown."""
 
     steps: int = 0
     reached: set[str] = field(default_factory=set)
@@ -42,7 +42,7 @@ class Wiring:
     eval_at: int = 0
     said: dict[str, Untrained] = field(default_factory=dict)
     trained: list[bool] = field(default_factory=list)
-    """Whether each parameter is trained, as `between`, the frozen modules between trained ones, was found."""
+    """For each parameter whether it was trained when `between`, the frozen modules between trained ones, was found."""
     between: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, begun: BegunStep, step: int, seen: SeenParts) -> list[Untrained]:
@@ -151,8 +151,9 @@ class SeenParts:
 def is_untouched(norm: nn.Module) -> bool:
     """True if a BatchNorm has the running statistics that it was made with. Waits for an accelerator."""
     mean, var = (getattr(norm, name, None) for name in ("running_mean", "running_var"))
-    known = isinstance(mean, Tensor) and isinstance(var, Tensor) and not mean.is_meta
-    return bool(known and not mean.any() and (var == 1).all())  # type: ignore[union-attr]
+    if not (isinstance(mean, Tensor) and isinstance(var, Tensor)) or mean.is_meta:
+        return False
+    return bool(not mean.any() and (var == 1).all())
 
 
 def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from hookcli.capabilities.speed.lines import Pace
-from hookcli.checks.base import Check
+from hookcli.checks.base import LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import Finding
 from hookcli.table.formatting import clock, counted, duration
@@ -17,7 +17,7 @@ _STEPS = 8
 _OWN = ("data", "forward")  # the parts in which ranks that share gradients do not wait for each other
 
 
-class WaitsForData(Check):
+class WaitsForData(LinesCheck):
     """The program waits for its DataLoader in 30 % of its time or more.
 
     It is the main thread's time in `next()` of a DataLoader, in all steps, since it asked for the first batch, without
@@ -30,17 +30,16 @@ class WaitsForData(Check):
     name = "waits-for-data"
     means = "a DataLoader without worker processes, too few of them, or work that costs less if done once"
     advice = "give the DataLoader num_workers, or its Dataset less to do"
-    needs = ("losses",)
     reads = (Pace.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
-        waits = [line for line in last_of_ranks(measured) if _waits(line)]
+        lines = last_of_ranks(measured)
+        waits = [line for line in lines if _waits(line)]
         if not waits:
             return
         line = max(waits, key=lambda one: one.waited / one.seconds)
         share = line.waited / line.seconds
-        who = f"rank {line.rank} waits" if len(last_of_ranks(measured)) > 1 else "waits"
+        who = f"rank {line.rank} waits" if len(lines) > 1 else "waits"
         text = f"{who} for data {share:.0%} of the time: {clock(line.waited)} of {clock(line.seconds)}"
         makers = counted(line.workers, "worker") if line.workers else "no worker"
         text += f", for {counted(line.batches, 'batch', 'batches')} of a DataLoader with {makers}"
@@ -49,7 +48,7 @@ class WaitsForData(Check):
         yield self.finding("", text, share)
 
 
-class SlowRank(Check):
+class SlowRank(LinesCheck):
     """One rank takes 1.3 times as long as the median of all, or longer, for its data or its forward.
 
     The medians of the last recorded steps of each rank are compared, at least 8, and the difference must be 15 % of a
@@ -61,9 +60,7 @@ class SlowRank(Check):
     name = "slow-rank"
     means = "a slower machine or disk, other work on it, or more data than the others have"
     advice = "see what else runs there; show the record with --ranks each"
-    needs = ("losses",)
     reads = (Pace.kind,)
-    asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         lines = [line for line in last_of_ranks(measured) if line.steps >= _STEPS]

@@ -29,7 +29,7 @@ class Recorder(RecorderPart):
         self._batches = self._epochs = self._starved = self._workers = 0
         self._recorded = self._yielded = 0
         self._times: dict[str, deque[Mapping[str, float]]] = defaultdict(lambda: deque(maxlen=_KEPT))
-        self._last: RecordedStep | None = None
+        self._last: tuple[str, int] | None = None  # the last recorded step's model and number
 
     def begin_run(self, run: RecordedRun) -> None:
         self._run = run
@@ -54,14 +54,15 @@ class Recorder(RecorderPart):
 
     def step_recorded(self, step: RecordedStep) -> None:
         """Keep the times of a training step. After 8, 16, 32 ... of them a line is written: the run may be killed."""
-        if step.phase != "train" or not step.complete:
+        judged = all(report.meta.get("device", "cpu") in _KNOWN for report in step.reports)
+        if step.phase != "train" or not (step.complete and judged):
             return
         totals = next((report.totals for report in step.reports if report.probe == "time"), {})
         times = {part: totals[f"{part}_seconds"] for part in _PARTS if f"{part}_seconds" in totals}
         if times:
             self._times[step.model].append(times)
         self._recorded += 1
-        self._last = step
+        self._last = step.model, step.step
         if self._recorded >= _FIRST and self._recorded.bit_count() == 1:
             self._write()
 
@@ -69,16 +70,16 @@ class Recorder(RecorderPart):
         self._write()
 
     def _write(self) -> None:
-        step = self._last
-        if step is None or any(report.meta.get("device", "cpu") not in _KNOWN for report in step.reports):
+        if self._last is None:
             return
         seconds = self._run.clock.now() - self._began if self._began is not None else 0.0
-        times = self._times[step.model]
+        model, step = self._last
+        times = self._times[model]
         parts = {part: median(one[part] for one in times) for part in times[0]} if times else {}
         self._run.write(
             Pace(
-                step.model,
-                step.step,
+                model,
+                step,
                 batches=self._batches,
                 seconds=seconds,
                 waited=self._waited,

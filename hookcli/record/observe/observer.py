@@ -199,8 +199,7 @@ class Observer:
 
     def _take_batch(self, batches: object) -> None:
         self._steps.epochs.taken(batches)
-        if self._steps.parts.hear("batch_taken"):
-            self._steps.parts.tell("batch_taken", "", batches)
+        self._steps.parts.tell("batch_taken", "", batches)
 
     # Backward passes.
 
