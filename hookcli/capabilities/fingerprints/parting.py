@@ -93,7 +93,7 @@ class TwoRuns:
         return f"the runs part at step {at[0]:,}{where}, {self.apart(at, before)}"
 
     def apart(self, at: Place, before: int | None) -> str:
-        """Which fields differ as a step begins, and which do not. `before`: the last step before it, if both have one."""
+        """Which fields differ as a step begins, and which do not. `before`: the last step before it in both runs."""
         apart, same = self.split(self.a[at], self.b[at])
         text = f"in {_listed(apart)}{self.first_weight(at)}"
         text += f"; {_listed(same)} are still the same, bit for bit" if same else ""
