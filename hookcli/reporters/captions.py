@@ -58,9 +58,8 @@ class Captions:
         parts = "; ".join(filter(None, (_grouped(report, self.shown, view), _hidden(self.hidden, view.python))))
         whole = [*filter(None, (*totals, *notes, skipped, parts, *self.on_bars))]
         shortened = report.probe in _SHORTENED or (self.tight and report.probe == "run")
-        if (
-            not (view.width and view.height) or view.depth is not None or not shortened
-        ):  # static pages have a height alone
+        # Static pages have a height alone.
+        if not (view.width and view.height) or view.depth is not None or not shortened:
             return whole
         if not self.remarks and _height(whole, view.width) <= _MOST:
             return whole
