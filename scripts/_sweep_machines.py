@@ -66,8 +66,13 @@ def tried(name: str, machine: Machine, logs: Path, pytest: Sequence[str]) -> boo
     results, begin = logs / f"machine-{name}.xml", time.perf_counter()
     results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", *pytest]
-    with _busy(machine.busy_loops), (logs / f"machine-{name}.txt").open("w") as log:
-        code = subprocess.run(command, cwd=ROOT, env=os.environ | machine.variables, stdout=log, stderr=log).returncode
+    with (
+        _busy(machine.busy_loops),
+        tempfile.TemporaryDirectory(prefix="inductor-") as compiled,  # not for other kernels
+        (logs / f"machine-{name}.txt").open("w") as log,
+    ):
+        variables = os.environ | {"TORCHINDUCTOR_CACHE_DIR": compiled} | machine.variables
+        code = subprocess.run(command, cwd=ROOT, env=variables, stdout=log, stderr=log).returncode
     cases = list(ET.parse(results).iter("testcase")) if results.exists() else []
     skipped = sum(case.find("skipped") is not None for case in cases)
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
