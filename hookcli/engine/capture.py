@@ -32,7 +32,7 @@ from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
-from hookcli.hooks.edits.base import check_applied
+from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import Select, has_compiled, uncompiled
 from hookcli.hooks.session import HookSession
@@ -75,6 +75,17 @@ class Hooking:
     def __post_init__(self) -> None:
         if self.ops not in (None, *OPS):
             raise UsageError(unknown("ops", self.ops, OPS))
+
+    def fastpath_under(self, probes: Sequence[Probe]) -> bool:
+        """True if attention may take PyTorch's fused path under these probes."""
+        # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
+        deciding = [p for p in probes if p.values] or probes
+        return self.fastpath and all(p.fastpath for p in deciding)
+
+    @property
+    def fits_programs(self) -> bool:
+        """True if compiled programs can show what the hooks look at; else the model runs uncompiled."""
+        return not (self.ops or self.edits or self.globally or self.time)
 
 
 @overload
@@ -202,7 +213,7 @@ def capture_run(
     again with gradients where the model fails without them.
     """
     final = runs_only_for_real if run.info.get("device") == META.type else None
-    step = replace(run.step, backward=any(p.needs_backward for p in probes))
+    step = _step_for(probes, run.step)
     fresh = None if step.backward else states(probes)
 
     def attempt(gradients: bool) -> list[Report]:
@@ -245,20 +256,15 @@ def _has_infinities(report: Report) -> bool:
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:
     model = run.model
-    # Gradients on is another way to run the model: not where values are looked at.
-    graph = any(p.records_graph for p in probes) and not any(p.values for p in probes)
-    step = replace(run.step, backward=any(p.needs_backward for p in probes), graph=graph)
+    step = _step_for(probes, run.step)
     edits = parse_edits(hooking.edits, model, step.backward)
-    # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
-    fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
+    fastpath = hooking.fastpath_under(probes)
     info: Meta = {**run.info, **of_hooks(fastpath, edits, hooking.ops)}
-    shown = not (hooking.ops or edits or hooking.globally or hooking.time)  # else it runs uncompiled
-    backends = seen_inside(run, probes, shown, hooking.emulate_casts)
+    backends = seen_inside(run, probes, hooking.fits_programs, hooking.emulate_casts)
     if has_compiled(model):
         info["compiled"] = f"by {'; '.join(backends)}" if backends else "run without torch.compile"
     looked = Witness(model)
-    if any(p.needs_input_grad for p in probes):
-        step = replace(step, input_grad=True)
+    if step.input_grad:
         info["input_requires_grad"] = True
     plain = plain_run(run, step, fastpath) if backends else None
     step = replace(step, ran=looked.see if backends else None)
@@ -276,18 +282,31 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             ops=hooking.ops,
             inside_compiled=bool(backends),
             discard_saved=not (step.backward or step.gradients),
-            processes=step.share.of if step.backward and step.share.averaged else 1,
+            processes=step.processes,
         )
-        with session:
-            with partial_reports(probing):
-                probing.attach(session)
-                run.feedback.follow(session.position)
-                session.note_created_modules()
-                merges = all(p.merges_batches for p in probes)
-                run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
-            reports = probing.reports(complete=True)
-            check_applied(edits, reports)
+        reports = _observed(replace(run, step=step, info=info), probing, session, edits)
         if hooking.time:
             timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
     return compared(reports, session, plain, looked) if plain else reports
+
+
+def _step_for(probes: Sequence[Probe], step: Step) -> Step:
+    """The step with the gradients that the probes need."""
+    # Gradients on is another way to run the model: not where values are looked at.
+    graph = any(p.records_graph for p in probes) and not any(p.values for p in probes)
+    input_grad = step.input_grad or any(p.needs_input_grad for p in probes)
+    return replace(step, backward=any(p.needs_backward for p in probes), graph=graph, input_grad=input_grad)
+
+
+def _observed(run: PreparedRun, probing: Probing, session: HookSession, edits: Sequence[Edit]) -> list[Report]:
+    """Run the model in a session, and return what the probes saw."""
+    with session:
+        with partial_reports(probing):
+            probing.attach(session)
+            run.feedback.follow(session.position)
+            session.note_created_modules()
+            run_batches(run, session, probing)
+        reports = probing.reports(complete=True)
+        check_applied(edits, reports)
+    return reports

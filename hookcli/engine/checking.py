@@ -15,6 +15,7 @@ from torch import nn
 from hookcli.checks.base import IN_EVAL
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
+from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import SETTINGS, CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import LAYOUT, Examiner, Layout, Subject
@@ -137,34 +138,41 @@ def examine(
         measured.baseline.require_same_run(measured.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks
     judgement = judge(checks, measured, values=examiner.values)
+    meta = _described(run, measured)
+    notes = [*judgement.notes]
     if measured.compilation:
-        judgement = replace(judgement, notes=[*judgement.notes, measured.compilation.remark])
-    compiled = only(measured.activations.meta if measured.activations else {}, "compiled")
-    if says_how := [f"inside the compiled model, {text}" for text in compiled.values() if ":" in str(text)]:
-        judgement = replace(judgement, notes=[*judgement.notes, *says_how])
-    inventory = measured.inventory
-    sources = _sources(inventory.rows if inventory else ())
-    sources |= {one.fqn: one.source for one in (measured.crash, measured.eval_crash) if one and one.source}
-    runs = [one for one in (measured.eval_outputs, measured.hidden) if one]
-    in_eval = sources | _sources([row for one in runs for row in one.inventory])
-    by_finding = [in_eval if one.message.startswith(IN_EVAL) else sources for one in judgement.findings]
-    located = [_located(one, run.model, its) for one, its in zip(judgement.findings, by_finding, strict=True)]
-    judgement = replace(judgement, findings=located)
-    needed = measured.eval_outputs and measured.eval_outputs.gradients
-    meta: Meta = {
-        **noted(inventory.meta if inventory else finished(run.info)),
-        **compiled,
-        **({"gradients": f"{GRADIENTS} in eval mode"} if needed else {}),
-        "seconds": time.perf_counter() - started,
-        "hookcli_seconds": ProgramClock.total - own,
-    }
-    report = judgement.report(run.name, meta, modules=sum(1 for _ in run.model.modules()))
-    rows = [
-        Row({**row.values, "source": its[row.fqn]}) if row.fqn in its else row
-        for row, its in zip(report.rows, by_finding, strict=True)
-    ]
-    reports = (inventory, measured.activations, measured.grads, measured.settings, measured.shapes)
+        notes.append(measured.compilation.remark)
+    if ":" in (compiled := str(meta.get("compiled", ""))):  # how far looks inside moved the results
+        notes.append(f"inside the compiled model, {compiled}")
+    calls = _calls(judgement.findings, measured)
+    located = [_located(one, run.model, call) for one, call in zip(judgement.findings, calls, strict=True)]
+    judgement = replace(judgement, findings=located, notes=notes)
+    meta["seconds"] = time.perf_counter() - started
+    meta["hookcli_seconds"] = ProgramClock.total - own
+    report = judgement.report(run.name, meta, modules=len([*run.model.modules()]))
+    rows = [Row({**row.values, "source": call}) if call else row for row, call in zip(report.rows, calls, strict=True)]
+    reports = (measured.inventory, measured.activations, measured.grads, measured.settings, measured.shapes)
     return Examination(replace(report, rows=rows), [r for r in reports if r], examiner.error, examiner.further)
+
+
+def _described(run: PreparedRun, measured: Measurements) -> Meta:
+    """The `meta` of a run that was measured for checks."""
+    meta: Meta = {**noted(measured.inventory.meta if measured.inventory else finished(run.info))}
+    if measured.activations:
+        meta |= only(measured.activations.meta, "compiled")
+    if measured.eval_outputs and measured.eval_outputs.gradients:
+        meta["gradients"] = f"{GRADIENTS} in eval mode"
+    return meta
+
+
+def _calls(findings: Sequence[Finding], measured: Measurements) -> list[str]:
+    """The file and line of the operator's call that each finding is about; "" for another place."""
+    sources = _sources(measured.inventory.rows if measured.inventory else ())
+    sources |= {one.fqn: one.source for one in (measured.crash, measured.eval_crash) if one and one.source}
+    in_eval = {**sources}
+    for run in (measured.eval_outputs, measured.hidden):
+        in_eval |= _sources(run.inventory if run else ())
+    return [(in_eval if one.message.startswith(IN_EVAL) else sources).get(one.fqn, "") for one in findings]
 
 
 def _sources(rows: Sequence[Row]) -> dict[str, str]:
@@ -177,11 +185,11 @@ def _is_here(file: str) -> bool:
     return not Path(file).is_absolute() and Path(file).is_file()
 
 
-def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:
-    """Add a file and line in the working directory: of an operator's call, else of the innermost module there."""
+def _located(finding: Finding, model: nn.Module, call: str) -> Finding:
+    """Add a file and line in the working directory: of an operator's `call`, else of the innermost module there."""
     if finding.file:
         return finding
-    file, _, line = sources.get(finding.fqn, "").rpartition(":")
+    file, _, line = call.rpartition(":")
     if file and _is_here(file):
         return replace(finding, file=file, line=int(line))
     modules = dict(model.named_modules())

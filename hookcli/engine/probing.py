@@ -97,6 +97,7 @@ class Probing:
         self.info = info
         self._started = time.perf_counter()
         self._clock = ProgramClock()
+        self.merges_batches = all(probe.merges_batches for probe in probes)
 
     def attach(self, session: HookSession) -> None:
         self._clock = session.clock
@@ -149,16 +150,16 @@ def partial_reports(probing: Probing) -> Iterator[None]:
         raise
 
 
-def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, merges: bool) -> None:
+def run_batches(run: PreparedRun, session: HookSession, probing: Probing) -> None:
     """Run the model on its input; of several batches on all, after each of which the probes reduce what they saw.
 
-    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches. Unless `merges`, that
-    is if the probes' rows merge over batches, only the first is run.
+    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches. Only the first is run
+    unless the probes' rows merge over batches.
     """
-    if run.data is None or not run.data.several or not merges:
+    if run.data is None or not run.data.several or not probing.merges_batches:
         _run(run, session, probing, run.inputs)
         _note_target(run)
-        if run.data and merges:
+        if run.data and probing.merges_batches:
             run.data.remark_if_short(1, run.feedback.remark)
         return
     info, total = run.info, 0.0

@@ -114,6 +114,11 @@ class Step:
         return torch.inference_mode(False) if self._records else torch.no_grad()
 
     @property
+    def processes(self) -> int:
+        """The number of processes over which backward averages gradients."""
+        return self.share.of if self.backward and self.share.averaged else 1
+
+    @property
     def _records(self) -> bool:
         """True if autograd records the forward."""
         return self.backward or self.graph or self.gradients
