@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.checks.measurements import Comparison, EvalOutputs, Evaluation, HiddenValues
-from hookcli.engine.eval_mode import Arguments, EvalRuns, in_eval, run_in_eval
+from hookcli.engine.eval_mode import Arguments, in_eval, run_in_eval
 from hookcli.engine.eval_outputs import hidden_values, judged_outputs
 from hookcli.engine.mixing import captured, first_apart, mixing
 from hookcli.engine.outputs import common, comparable, largest_difference, with_others
@@ -102,28 +102,58 @@ class EvalOfBatch:
 
     def measured(self) -> dict[str, Measured]:
         """The measurements by name."""
-        model, inputs, wanted, runs = self._model, self._inputs, self._wanted, self._runs
-        if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
+        model, inputs, wanted = self._model, self._inputs, self._wanted
+        first = self._runs.outputs[0]
+        if first and all(x is None for x in first):
             return dict.fromkeys(wanted, _ODD)
         measured: dict[str, Measured] = dict.fromkeys(wanted, unbatched(inputs))
         if self._size is not None:
-            ways: dict[str, Callable[..., Comparison | str]] = {"companions": self._companions, "halves": self._halves}
-            measured |= {name: way(self._size) for name, way in ways.items() if name in wanted}
+            if "companions" in wanted:
+                measured["companions"] = self._companions(self._size)
+            if "halves" in wanted:
+                measured["halves"] = self._halves(self._size)
         companions = measured.get("companions")
         difference = companions.value if isinstance(companions, Comparison) else 0.0
-        if len(runs.outputs) < 2 and (difference or runs.changed):
-            later = run_in_eval(model, inputs, 2)
-            runs = later._replace(outputs=[*runs.outputs, *later.outputs])
-        again = _again(model, inputs, runs)
+        again = self._again(difference)
         if again and again.value and not again.value * _LARGER < difference:
-            measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
+            measured |= dict.fromkeys(wanted if "evaluation" in wanted else wanted & {"companions"}, _STATE)
         if "eval_outputs" in wanted:
-            measured["eval_outputs"] = judged_outputs(model, inputs, runs, self._ops, self._number)
+            measured["eval_outputs"] = judged_outputs(model, inputs, self._runs, self._ops, self._number)
         if "hidden" in wanted:
             measured["hidden"] = hidden_values(model, inputs)
         if "evaluation" in wanted:
-            measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
+            measured["evaluation"] = Evaluation(self._drawing(), again)
         return measured
+
+    def _again(self, difference: float) -> Comparison | None:
+        """Another pass compared with the first; None if none was needed.
+
+        One is if a pass with other items gave the first item another output, or if buffers changed.
+        """
+        model, inputs, runs = self._model, self._inputs, self._runs
+        if len(runs.outputs) < 2 and (difference or runs.changed):
+            later = run_in_eval(model, inputs, 2)
+            self._runs = runs = later._replace(outputs=[*runs.outputs, *later.outputs])
+        moved = next((name.rpartition(".")[0] for name in runs.changed), None)
+        if runs.failed:
+            return Comparison(math.nan, moved or "", runs.failed)
+        if len(runs.outputs) < 2:
+            return None
+        first, *others = runs.outputs
+        values = [largest_difference(comparable(first, x)) if len(first) == len(x) else math.inf for x in others]
+        value = math.nan if any(map(math.isnan, values)) else max(values)
+        if value == 0 or moved is not None:
+            return Comparison(value, moved or "")
+        row, _ = first_apart(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))
+        return Comparison(value, row.fqn if row else "")
+
+    def _drawing(self) -> tuple[str, ...]:
+        """The modules that draw random numbers in eval mode, or "" for the model if none of its parts is seen to."""
+        if not self._runs.drew:
+            return ()
+        probe = RandomDrawsProbe(partial(random_states, accelerators(self._model, self._inputs)))
+        with in_eval(self._model), torch.no_grad():
+            return tuple(str(row.fqn) for row in captured(self._model, self._inputs, probe)) or ("",)
 
     def _companions(self, size: int) -> Comparison | str:
         """The comparison for the first item; if that stays the same, of the first batch, for the last."""
@@ -189,29 +219,6 @@ def _tensors(inputs: Arguments) -> list[Tensor]:
 def _in_containers(inputs: Arguments) -> bool:
     """True if an argument is a container of tensors."""
     return any(not isinstance(x, Tensor) and any(tree.leaves(x)) for x in (*inputs[0], *inputs[1].values()))
-
-
-def _again(model: nn.Module, inputs: Arguments, runs: EvalRuns) -> Comparison | None:
-    """The difference between the two outputs; None if the model was run once."""
-    moved = next((name.rpartition(".")[0] for name in runs.changed), None)
-    if runs.failed:
-        return Comparison(math.nan, moved or "", runs.failed)
-    if len(runs.outputs) < 2:
-        return None
-    first, *others = runs.outputs
-    values = [largest_difference(comparable(first, x)) if len(first) == len(x) else math.inf for x in others]
-    value = math.nan if any(map(math.isnan, values)) else max(values)
-    if value == 0 or moved is not None:
-        return Comparison(value, moved or "")
-    row, _ = first_apart(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))
-    return Comparison(value, row.fqn if row else "")
-
-
-def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
-    """The modules that draw random numbers in eval mode, or "" for the model if none of its parts is seen to."""
-    probe = RandomDrawsProbe(partial(random_states, accelerators(model, inputs)))
-    with in_eval(model), torch.no_grad():
-        return tuple(str(row.fqn) for row in captured(model, inputs, probe)) or ("",)
 
 
 def of_one_item(a: Tensor, b: Tensor, size: int, item: int) -> tuple[Tensor, Tensor]:

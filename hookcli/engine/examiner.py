@@ -112,15 +112,18 @@ class Examiner:
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
             measured = self._inside(self._with_compilation(measured))
             measured = with_reasons(measured, self.run, self.needs, self._hooking)
-        if self.in_full:
-            try:
-                with warnings_left_out():
-                    self.further += layout()
-            except ModelError as error:  # the shapes of the parts that run
-                self.further += [report for report in error.reports if report.rows]
-                if not self.error:
-                    self.error = error
-                    return replace(measured, crash=error)
+        return self._laid_out(measured, layout) if self.in_full else measured
+
+    def _laid_out(self, measured: Measurements, layout: Layout) -> Measurements:
+        """Add the reports of the layout to `further`; where the model fails in its run alone, that is its crash."""
+        try:
+            with warnings_left_out():
+                self.further += layout()
+        except ModelError as error:  # the shapes of the parts that run
+            self.further += [report for report in error.reports if report.rows]
+            if not self.error:
+                self.error = error
+                return replace(measured, crash=error)
         return measured
 
     def with_capabilities(self, measured: Measurements, subject: Subject) -> Measurements:
@@ -130,30 +133,41 @@ class Examiner:
         return replace(measured, probes={**measured.probes, **reports}) if reports else measured
 
     def _in_own_mode(self) -> dict[str, Any]:
-        needs, full, repeat = self.needs, self.in_full, self.plan.repeat
-        bits = "again" in needs
+        repeat, bits = self.plan.repeat, "again" in self.needs
         self._stage(f", run 1 of {repeat}" if bits else "")
-        memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
-        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
-        probes += [ActivationsProbe(hist=full)] if "activations" in needs and self.values else []
-        if self.backward:
-            probes.append(grads := GradsProbe(hist=full))
-            grads.operators = False  # checks of gradients judge parameters alone
-        probes += [SettingsProbe(for_people=full)] if full or "settings" in needs else []
-        probes += self._of_names()
-        further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
-        further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
-        self._unread = further
+        self._unread = self._for_people()
+        probes = [*self._for_checks(), *self._unread]
         if self.plan.compile or has_compiled(self.model):  # after the compilations that are judged by themselves
-            self._waiting = [probe for probe in (*probes, *further) if probe.inside_compiled]
-        reports = self._taken([probe for probe in (*probes, *further) if probe not in self._waiting])
+            self._waiting = [probe for probe in probes if probe.inside_compiled]
+        reports = self._taken([probe for probe in probes if probe not in self._waiting])
+        if not bits or self.error:
+            return reports
         again: list[Report] = []
-        repeats = bits and not self.error
-        for number in range(2, repeat + 1) if repeats else ():
+        for number in range(2, repeat + 1):
             self._stage(f", run {number} of {repeat}")
             probe = InventoryProbe(backward=self.backward, bits=True)
             again += self._captured([probe], replace(self.run, data=None))  # on the first batch
-        return reports | ({"again": tuple(again)} if repeats else {})
+        return {**reports, "again": tuple(again)}
+
+    def _for_checks(self) -> list[Probe]:
+        """The probes whose reports checks read."""
+        needs, full = self.needs, self.in_full
+        memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
+        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits="again" in needs)]
+        if "activations" in needs and self.values:
+            probes.append(ActivationsProbe(hist=full))
+        if self.backward:
+            probes.append(grads := GradsProbe(hist=full))
+            grads.operators = False  # checks of gradients judge parameters alone
+        if full or "settings" in needs:
+            probes.append(SettingsProbe(for_people=full))
+        return [*probes, *self._of_names()]
+
+    def _for_people(self) -> list[Probe]:
+        """The probes of a page that no check reads."""
+        if not self.in_full or not self.values:
+            return []
+        return [GradsProbe("outputs", hist=True), ParametersProbe()] if self.backward else [ParametersProbe()]
 
     def _of_names(self) -> list[Probe]:
         """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""

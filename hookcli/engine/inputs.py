@@ -61,10 +61,11 @@ def as_called(function: str, model: nn.Module, given: Sequence[Any], keywords: A
     """
     if not given and [*keywords] == ["inputs"]:
         return keywords["inputs"]
-    taken = Forward.of(model).keywords
-    for name in () if taken is None else keywords.keys() - taken:
-        see = f"neither a setting nor an argument of {class_name(model)}.forward"
-        raise TypeError(f"{function}: {unknown('argument', name, {*settings, *(taken or ())}, see=see)}")
+    forward = Forward.of(model)
+    for name in keywords:
+        if not forward.takes(name):
+            see = f"neither a setting nor an argument of {class_name(model)}.forward"
+            raise TypeError(f"{function}: {unknown('argument', name, {*settings, *(forward.keywords or ())}, see=see)}")
     return given[0] if len(given) == 1 and not keywords else Call(tuple(given), dict(keywords))
 
 
@@ -172,6 +173,14 @@ class Forward:
             None if any(p.kind is p.VAR_KEYWORD for p in parameters) else named,
         )
 
+    def takes(self, keyword: str) -> bool:
+        return self.keywords is None or keyword in self.keywords
+
+    @property
+    def takes_one(self) -> bool:
+        """True if one input by position is enough."""
+        return bool(self.names) and self.needed <= 1
+
     def split(self, given: object) -> tuple[Arguments, object]:
         """The arguments in a batch and its target, None without one. Raises UsageError for what the model can't take.
 
@@ -195,7 +204,10 @@ class Forward:
         if len(items) == 1 or (len(items) <= self.needed and not together) or (self.more and not self.names):
             return self._alone(items), None
         *inputs, target = items
-        arguments = self._alone(tuple(inputs))
+        return self._with_target(self._alone(tuple(inputs)), target)
+
+    def _with_target(self, arguments: Arguments, target: object) -> tuple[Arguments, object]:
+        """The arguments and the target, which is one of them where forward has a parameter for it."""
         name = next((name for name in self.names if name in TARGET_NAMES), None)
         if name is None:
             return arguments, target
@@ -230,15 +242,18 @@ class Forward:
         typed: bool = False,
     ) -> tuple[Arguments, object]:
         """The keywords that forward takes, and the one of these targets that is left."""
-        taken = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
-        rest = {key: value for key, value in given.items() if key not in taken}
+        taken, rest = {}, {}
+        for key, value in given.items():
+            if self.takes(key):
+                taken[key] = value
+            else:
+                rest[key] = value
         target = next((rest.pop(key) for key in targets if key in rest), None)
-        alone = not typed and not taken and (len(rest) == 1 or (rest and spare))
-        if alone and self.names and self.needed <= 1:
+        if rest and (spare or len(rest) == 1) and self.takes_one and not (taken or typed):
             return (next(iter(rest.values())),), target  # whatever it is called
         if rest and not spare:
             raise UsageError(unknown("keyword of forward", next(iter(rest)), self.names or sorted(self.keywords or ())))
-        missing = [name for name in self.names[: self.needed] if name not in taken]
-        if missing:
-            raise UsageError(f"lacks {missing[0]!r}, which forward needs; it has {', '.join(map(str, given))}")
+        for name in self.names[: self.needed]:
+            if name not in taken:
+                raise UsageError(f"lacks {name!r}, which forward needs; it has {', '.join(map(str, given))}")
         return taken, target

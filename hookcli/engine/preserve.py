@@ -61,22 +61,31 @@ def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
     attributes = [(module, dict(vars(module))) for module in model.modules()]
     own = [value for _, values in attributes for key, value in values.items() if key not in _TABLES]
     copies = [(x, x.copy()) for x in _containers([*own])]
-    items = [*own, *(item for x, _ in copies for item in (x.values() if isinstance(x, dict) else x))]
+    items = [*own, *(item for x, _ in copies for item in _items(x))]
     try:
         with preserved(model, (inputs, [item for item in items if isinstance(item, Tensor)])):
-            for holder in (*(vars(module) for module, _ in attributes), *(x for x, _ in copies)):
-                _cut(holder)
+            for module, _ in attributes:
+                _cut(vars(module))
+            for x, _ in copies:
+                _cut(x)
             yield
     finally:
         for module, values in attributes:
-            now = vars(module)
-            for key in [*now]:
-                if key not in values:
-                    del now[key]
-            now.update((key, value) for key, value in values.items() if now.get(key, now) is not value)
+            _put_back_attributes(vars(module), values)
         for x, copy in copies:
             x.clear()
             x.extend(copy) if isinstance(x, (list, deque)) else x.update(copy)
+
+
+def _put_back_attributes(now: dict[str, Any], before: dict[str, Any]) -> None:
+    for key in [*now]:
+        if key not in before:
+            del now[key]
+    now.update((key, value) for key, value in before.items() if now.get(key, now) is not value)
+
+
+def _items(container: Any) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _cut(holder: Any) -> None:
@@ -96,7 +105,7 @@ def _containers(todo: list[Any]) -> list[Any]:
         if id(x) in found or not (type(x) in _CONTAINERS or isinstance(x, tuple)):
             continue
         found[id(x)] = x
-        todo += x.values() if isinstance(x, dict) else x
+        todo += _items(x)
     return [x for x in found.values() if not isinstance(x, tuple)]
 
 

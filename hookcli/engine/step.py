@@ -124,10 +124,7 @@ class Step:
         return self.backward or self.graph or self.gradients
 
     def _run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
-        optimizer, called = self._optimizer(session, info), session.model
-        trains = any(p.requires_grad for p in called.parameters())
-        if self.share.wrap and self.backward and self.call == "backward" and trains:  # else DDP does not work
-            called = self.share.wrap(called)
+        optimizer, called = self._optimizer(session, info), self._wrapped(session.model)
         random = torch.get_rng_state() if self.share.of > 1 else None
         inputs = SavedValues(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
@@ -148,7 +145,14 @@ class Step:
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
-            _round_trip(session.model, *([optimizer] if optimizer else []))
+            _round_trip(session.model, optimizer)
+
+    def _wrapped(self, model: nn.Module) -> nn.Module:
+        """The model, in the wrapper that averages gradients over processes if there are any to average."""
+        trains = any(p.requires_grad for p in model.parameters())
+        if self.share.wrap and self.backward and self.call == "backward" and trains:  # else DDP does not work
+            return self.share.wrap(model)
+        return model
 
     def _own(self, path: str, x: Tensor) -> Tensor:
         """An input detached from the caller's graph, which shares the caller's memory where possible."""
@@ -242,7 +246,7 @@ class Step:
 
 def _round_trip(*parts: Any) -> None:
     try:
-        for part in parts:
+        for part in filter(None, parts):
             part.load_state_dict(part.state_dict())
     except KeyboardInterrupt:
         raise

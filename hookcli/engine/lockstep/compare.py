@@ -9,7 +9,8 @@ from time import perf_counter
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.comparison import Comparison
-from hookcli.engine.lockstep.further import Further, origin_between_modules
+from hookcli.engine.lockstep.further import Further
+from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.side import BatchOfBoth, Side, error_to_raise
 from hookcli.engine.preserve import copied
 from hookcli.engine.setting import Feedback
@@ -26,7 +27,7 @@ def compare(
     a: Side,
     b: Side,
     *,
-    tolerance: Tolerance | None = None,
+    tolerance: Tolerance = Tolerance(),
     step: Step = Step(),
     select: Select | None = None,
     seed: int = 0,
@@ -59,40 +60,40 @@ def compare(
     then.
     """
     started = perf_counter()
-    parts = {id(part) for part in (*a.model.modules(), *a.model.parameters())}
-    if any(id(part) in parts for part in (*b.model.modules(), *b.model.parameters())):
+    parts = [{id(part) for part in (*side.model.modules(), *side.model.parameters())} for side in (a, b)]
+    if parts[A] & parts[B]:
         b = replace(b, model=copy_model(b.model))  # else hooks could not tell their runs apart
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = Comparison(a, b, step, select, ops, time)
-    each = [(a.inputs, b.inputs, step.target)] if batches is None else batches
     run.tells_looks = True
-    run.total = 1 if batches is None else total
+    several = batches is not None
+    if batches is None:
+        batches, total = [(a.inputs, b.inputs, step.target)], 1
+    run.total = total
+    origin, precision = None, None
     try:
-        error = error_to_raise(run.execute(seed, feedback, each), run.sides)
+        error = error_to_raise(run.execute(seed, feedback, batches), run.sides)
     except HookcliError as failed:  # the next batch could not be made
         error = failed
-    origin = None
-    if error is None and not ops and select is None and not any(run.inside):
-        again = partial(Comparison, a, b, select=None, ops="functions", time=False)
-        origin, error = origin_between_modules(run, again, tolerance or Tolerance(), seed, feedback)
-    precision = None
-    if error is None and (float64 or isolate):
-        more = partial(Comparison, step=step, select=select, ops=ops, time=False)
-        further = Further(more, (a, b), step.target, seed, feedback)
+    if error is None:
+        again = partial(Comparison, step=step, select=select, ops=ops, time=False)
+        further = Further(again, (a, b), step.target, seed, feedback)
         try:
+            origin = further.origin(run, tolerance) if not ops and select is None else None
             precision = further.precision(run, float64=float64, isolate=isolate)
         except KeyboardInterrupt as interrupt:
             error = interrupt
     seconds = perf_counter() - started
     info = {**(info or {}), "seconds": seconds, "hookcli_seconds": run.clock.own, "complete": error is None}
-    if batches is not None:
+    if several:
         info["batches"] = run.batches
     if isinstance(error, HookcliError):
         info["error"] = str(error).partition("\n")[0]
-    report = run.report(tolerance or Tolerance(), info, origin)
-    report = precision.added_to(report) if precision else report
+    report = run.report(tolerance, info, origin)
+    if precision:
+        report = precision.added_to(report)
     if error is not None:
         error.reports = (report,)  # type: ignore[attr-defined]
         raise error
-    check_applied([edit for edits in run.edits for edit in edits], [report])
+    check_applied([*run.edits[A], *run.edits[B]], [report])
     return report

@@ -24,31 +24,30 @@ from hookcli.sources.base import copy_model
 from hookcli.table import Skipped
 from hookcli.tensors import tree
 
-
-def origin_between_modules(
-    run: Any, again: Callable[..., Any], tolerance: Tolerance, seed: int, feedback: Feedback
-) -> tuple[Origin | None, KeyboardInterrupt | None]:
-    """Find where differences that arose between modules began, by `again(step=...)`; also return an interrupt."""
-    if not between_modules(run.pairs.rows(run.tolerated(tolerance), complete=True)):
-        return None, None
-    second = again(step=replace(run.step, backward=False, graph=run.step.backward, passes=1))
-    errors = second.execute(seed, feedback, [(*(side.inputs for side in second.sides), None)])
-    origin = None if any(errors) else origin_of(second.pairs.rows(second.tolerated(tolerance), complete=True))
-    return origin, next((error for error in errors if isinstance(error, KeyboardInterrupt)), None)
-
-
 _NO_FLOAT64 = "no run in float64 to judge both sides by"
 
 
 @dataclass(frozen=True)
 class Further:
-    """Runs a pair of sides again by `again(a, b, isolate=...)`, on the first batch and its `target`."""
+    """Runs a pair of sides again by `again(a, b, ...)`, on the first batch and its `target`."""
 
     again: Callable[..., Any]
     sides: tuple[Side, Side]
     target: object
     seed: int
     feedback: Feedback
+
+    def origin(self, run: Any, tolerance: Tolerance) -> Origin | None:
+        """Find where differences that arose between modules began, by their operators. Raises KeyboardInterrupt."""
+        if any(run.inside) or not between_modules(run.pairs.rows(run.tolerated(tolerance), complete=True)):
+            return None
+        step = replace(run.step, backward=False, graph=run.step.backward, passes=1)
+        second = self.again(*self.sides, step=step, select=None, ops="functions")
+        errors = second.execute(self.seed, self.feedback, [(*(side.inputs for side in second.sides), None)])
+        for error in errors:
+            if isinstance(error, KeyboardInterrupt):
+                raise error
+        return None if any(errors) else origin_of(second.pairs.rows(second.tolerated(tolerance), complete=True))
 
     def precision(self, run: Any, *, float64: bool, isolate: bool) -> Precision | None:
         """Make the runs that are asked for, after a comparison; None if there are none. Raises KeyboardInterrupt."""
