@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hookcli.checks.measurements import Comparison
-from hookcli.table import SEVERITIES, Finding, Skipped
+from hookcli.table import SEVERITIES, Finding, Report, Row, Skipped
 from hookcli.table.formatting import number
 
 ERROR, WARNING = SEVERITIES
@@ -117,3 +117,8 @@ class LinesCheck(Check):
 def first_in(batch: str) -> str:
     """The part of a message that names the first batch with a fault, of several; "" for one batch."""
     return f" (first in batch {batch})" if batch else ""
+
+
+def of_kind(inventory: Report, kind: str) -> list[Row]:
+    """The rows of an inventory that are of this kind."""
+    return [row for row in inventory.rows if row["kind"] == kind]

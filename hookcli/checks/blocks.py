@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hookcli.table import Report, Row
 from hookcli.table.names import around, is_operator
 
@@ -17,14 +15,15 @@ def blocks(report: Report) -> list[Row]:
     container is entered before its parts and returns after them: if its parts are blocks, it is not one. Operators are
     none, since they are steps inside of blocks; nor do masked outputs count, whose spread is that of the mask.
     """
-    measured = [r for r in report.rows if r.stats and r.stats.finite > 1 and r.stats.std > 0]
-    spread = [r for r in measured if r.stats and not r.stats.filled]
-    rows = [r for r in spread if r.fqn and not is_operator(r.fqn)]
-    count = Counter(fqn.count(".") for fqn in {row.fqn for row in rows})
-    deep = 0
-    while sum(count[level] for level in range(deep + 1)) < _ENOUGH_BLOCKS and deep < max(count, default=0):
-        deep += 1
-    outer = [row for row in rows if row.fqn.count(".") <= deep]
+    rows = []
+    for row in report.rows:
+        stats = row.stats
+        spreads = stats and stats.finite > 1 and stats.std > 0 and not stats.filled
+        if spreads and row.fqn and not is_operator(row.fqn):
+            rows.append(row)
+    depths = {row.fqn: row.fqn.count(".") for row in rows}
+    deep = max(sorted(depths.values())[:_ENOUGH_BLOCKS], default=0)
+    outer = [row for row in rows if depths[row.fqn] <= deep]
     # Every enclosing module, since a ModuleList in between is never called.
     containers = {owner for row in outer for owner in around(row.fqn)}
     return [row for row in outer if row.fqn not in containers]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar
 
-from hookcli.checks.base import Check, Threshold
+from hookcli.checks.base import Check, Threshold, of_kind
 from hookcli.checks.measurements import ReadsUnits
 from hookcli.table import Finding, Row, Skipped
 from hookcli.table.formatting import number
@@ -43,7 +43,7 @@ class _Units(Check):
         return f"{row.fqn}: {self._counts(row)}; `--threshold {self.id}={figure}` reports such"
 
     def _rows(self, measured: ReadsUnits) -> list[Row]:
-        rows = (row for row in measured.inventory.rows if row["kind"] == "units")
+        rows = of_kind(measured.inventory, "units")
         return [row for row in rows if row[self.counted] is not None and row["channels"]]
 
     def _enough(self, row: Row) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, WARNING, Check, Threshold, first_in
+from hookcli.checks.base import ERROR, WARNING, Check, Threshold, first_in, of_kind
 from hookcli.checks.measurements import Comparison, Evaluation, ReadsInventory
 from hookcli.table import Finding, Report
 
@@ -204,5 +204,5 @@ class Nondeterminism(Check):
 
 def _bits(report: Report) -> dict[tuple[str, str, int, str, int], int]:
     """Checksums in the order in which modules return and gradients arrive."""
-    rows = [row for row in report.rows if row["kind"] == "bits"]
+    rows = of_kind(report, "bits")
     return {(r.fqn, r["of"], r["call"], r["path"], n): r["sum"] for n, r in enumerate(rows)}

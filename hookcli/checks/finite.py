@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check
+from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check, of_kind
 from hookcli.checks.doubt import ReadsHarm, may_be_meant
 from hookcli.checks.measurements import EvalOutputs, HiddenValues, ReadsInventory, ReadsLosses
 from hookcli.checks.search import find_where
@@ -83,7 +83,7 @@ class InputNotFinite(_NotFinite):
     takes = ("activations",)
 
     def judge(self, measured: _ReadsWhatFollows) -> Iterator[Finding]:
-        inputs = (row for row in measured.inventory.rows if row["kind"] == "input")
+        inputs = of_kind(measured.inventory, "input")
         reports = (measured.activations, measured.grads, measured.output_grads)
         rows = [row for report in reports if report for row in report.rows]
         handled = measured.activations and not measured.crash and any(row.stats for row in rows)
@@ -262,7 +262,7 @@ class GradientNotFinite(_NotFinite):
         if measured.step is None or (course and course.scaled):
             return
         passes, left = (course.unfinished, course.left) if course else (0, None)
-        rows = [row for row in outputs.rows if row["kind"] == "output"] if outputs else []
+        rows = of_kind(outputs, "output") if outputs else []
         findings = [*self.of_rows(rows, "values of the gradient of its output", "module")]
         if not findings and passes and left is not None and math.isnan(left):
             findings = [self.finding("", "gradients of parameters are NaN or infinite")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check
+from hookcli.checks.base import Check, of_kind
 from hookcli.checks.measurements import ReadsInventory
 from hookcli.table import Finding
 from hookcli.table.formatting import listed
@@ -28,7 +28,7 @@ class HooksLeft(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        hooks = [row for row in measured.inventory.rows if row["kind"] == "hook"]
+        hooks = of_kind(measured.inventory, "hook")
         places: dict[str, list[str]] = {}
         for row in hooks:
             places.setdefault(row.fqn, []).append(f"{row['hook']} hook {row['name']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check
+from hookcli.checks.base import Check, of_kind
 from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
 from hookcli.table import INFO, Finding, Row
 from hookcli.table.names import around, is_within
@@ -30,22 +30,22 @@ class EvalInTraining(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
-        parameters = {row.fqn: row["trainable"] for row in measured.inventory.rows if row["kind"] == "parameter"}
+        called = {row.fqn: row for row in of_kind(measured.inventory, "called")}
+        parameters = {row.fqn: row["trainable"] for row in of_kind(measured.inventory, "parameter")}
         if "" not in called or not called[""]["training"]:
             return
         places: dict[str, list[Row]] = {}
         for row in called.values():
             if row["acts"] and not row["training"]:
                 places.setdefault(_outermost(row.fqn, called), []).append(row)
-        trained = {place: rows for place, rows in places.items() if _is_trained(place, parameters)}
-        alone: dict[str, list[Row]] = {}
-        for place, rows in trained.items():
-            alone.setdefault(rows[0]["type"] if rows[0].fqn == place else place, []).extend(rows)
-        for rows in alone.values():
+        groups: dict[str, list[Row]] = {}
+        for place, rows in places.items():
+            if _is_trained(place, parameters):
+                groups.setdefault(rows[0]["type"] if rows[0].fqn == place else place, []).extend(rows)
+        for rows in groups.values():
             place, number = _outermost(rows[0].fqn, called), len(rows)
             if place == rows[0].fqn:
-                more = f", as do {number - 1} more of its type" if number > 1 else ""
+                more = f", as do {number - 1} more of its type" * (number > 1)
             else:
                 more = f"; so do {number} in it ({', '.join(dict.fromkeys(row['type'] for row in rows))})"
             message = f"{called[place]['type']} stays in eval mode while the model trains{more}"
@@ -89,11 +89,10 @@ class FrozenBetween(Check):
     values = False
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
-        trained = [number for number, row in enumerate(layers) if row["trainable"]]
-        before = layers[: trained[-1]] if trained else []
-        between = [r for r in before if not r["trainable"] and r["receives_grad"] and r["training"]]
-        most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
+        layers = [row for row in of_kind(measured.inventory, "called") if row["params"]]
+        last = max((number for number, row in enumerate(layers) if row["trainable"]), default=0)
+        between = [r for r in layers[:last] if not r["trainable"] and r["receives_grad"] and r["training"]]
+        most = _ADAPTED * sum(row["trainable"] for row in layers)
         if between and sum(row["params"] for row in between) <= most:
             first = between[0]
             more = f", as are {len(between) - 1} more" if between[1:] else ""

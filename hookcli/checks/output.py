@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check
+from hookcli.checks.base import ERROR, Check, of_kind
 from hookcli.checks.measurements import Expected, ReadsActivations, ReadsInventory
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
@@ -37,15 +37,15 @@ class UnexpectedOutput(Check):
     values = False
 
     def judge(self, measured: _ReadsOutputs) -> Iterator[Finding]:
-        rows = [row for row in measured.inventory.rows if row["kind"] == "output"]
+        rows = of_kind(measured.inventory, "output")
         unnamed = [expected for expected in measured.expected if expected.path is None]
         if unnamed and len(unnamed) != len(rows):
             returned = ", ".join(map(_described, rows)) or "no tensor"
             yield self.finding("", f"returned {returned}, expected {', '.join(map(str, unnamed))}", len(rows))
             return
         by_path = {_plain(row["path"]): row for row in rows}
-        named = [expected for expected in measured.expected if expected.path is not None]
-        pairs = [*zip(unnamed, rows, strict=False), *((one, by_path.get(_plain(str(one.path)))) for one in named)]
+        pairs: list[tuple[Expected, Row | None]] = [*zip(unnamed, rows, strict=False)]
+        pairs += [(one, by_path.get(_plain(one.path))) for one in measured.expected if one.path is not None]
         for expected, row in pairs:
             if row is None:
                 paths = ", ".join(by_path) or "none with a path"

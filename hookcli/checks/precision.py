@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import Check, Threshold
+from hookcli.checks.base import Check, Threshold, of_kind
 from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsInventory, ReadsValues
 from hookcli.table import Finding, Report, Row
@@ -57,7 +57,7 @@ class Float16Overflow(Check):
             return
         groups = {
             "its output": _parts_first(self._large(measured.activations.rows)),
-            "its value": self._large([row for row in measured.inventory.rows if row["kind"] == "parameter"]),
+            "its value": self._large(of_kind(measured.inventory, "parameter")),
             "its gradient": self._large(measured.grads.rows if measured.grads else ()),
         }
         large = [(what, row) for what, rows in groups.items() for row in rows]

@@ -85,34 +85,42 @@ def choose(
     options if they were `typed`, else the settings `select` and `ignore`.
     """
     limits = thresholds or {}
-    selected = {word: _matching(word, "--select" if typed else "check in select") for word in select}
-    left_out = {word: _matching(word, "--ignore" if typed else "check in ignore") for word in ignore}
-    ignored = {check.id for checks in left_out.values() for check in checks}
-    by_name = {checks[0].id for word, checks in selected.items() if _is_whole(word, checks)}
-    for word, checks in left_out.items():
-        if _is_whole(word, checks) and checks[0].id in by_name:
+    where = "--" if typed else "check in "
+    selected = {word: _matching(word, f"{where}select") for word in select}
+    left_out = {word: _matching(word, f"{where}ignore") for word in ignore}
+    chosen, ignored = _ids(selected), _ids(left_out)
+    by_name = {*_named(selected).values()}
+    for word, name in _named(left_out).items():
+        if name in by_name:
             raise UsageError(f"{word} is both selected and ignored: leave one out")
     asked = {*asked, *by_name, *limits}
-    chosen = {check.id for checks in selected.values() for check in checks} if select else None
     made = []
     for check in known_checks():
-        wanted = check.id in asked if check.asked_by else chosen is None or check.id in chosen
-        if not wanted or check.id in ignored:
-            continue
-        if check.threshold and check.threshold.default is None and check.id not in limits:
-            asked_by = str(check.asked_by).removeprefix("" if typed else "--")
-            raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
-        with registry.guarded(check):
-            made.append(check(limits.get(check.id)))
+        wanted = check.id in asked if check.asked_by else not select or check.id in chosen
+        if wanted and check.id not in ignored:
+            made.append(_made(check, limits.get(check.id), typed))
     if not made:
-        dashes = "--" if typed else ""
+        dashes = "--" * typed
         raise UsageError(f"no check is left to run: {dashes}ignore excludes all checks that {dashes}select names")
     return made
 
 
+def _ids(matching: Mapping[str, Sequence[type[Check]]]) -> set[str]:
+    return {check.id for checks in matching.values() for check in checks}
+
+
+def _made(check: type[Check], limit: float | None, typed: bool) -> Check:
+    """The check, with this threshold or its default. Raises UsageError if it has neither."""
+    if limit is None and check.threshold and check.threshold.default is None:
+        asked_by = str(check.asked_by).removeprefix("" if typed else "--")
+        raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
+    with registry.guarded(check):
+        return check(limit)
+
+
 def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
     """The ids of the checks that an option names individually, rather than by the beginning of their ids."""
-    return {checks[0].id for word in words if _is_whole(word, checks := _matching(word, option))}
+    return {*_named({word: _matching(word, option) for word in words}).values()}
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
@@ -159,11 +167,13 @@ def _matching(word: str, option: str) -> list[type[Check]]:
     return prefixed if prefixed and word else [find_check(word, option)]
 
 
-def _is_whole(word: str, checks: Sequence[type[Check]]) -> bool:
-    return len(checks) == 1 and word.lower() in (checks[0].id.lower(), checks[0].name)
+def _named(matching: Mapping[str, Sequence[type[Check]]]) -> dict[str, str]:
+    """The ids of the checks that words name individually, by the word."""
+    alone = {word: checks[0] for word, checks in matching.items() if len(checks) == 1}
+    return {word: check.id for word, check in alone.items() if word.lower() in (check.id.lower(), check.name)}
 
 
-_BREAKS = "HK043"
+_BREAKS, _MEMORY = "HK043", "max-activation-memory"
 _SEE = "`hookcli check --list` lists them"
 
 
@@ -223,24 +233,34 @@ def make_plan(*, keep: bool = False, values: bool = True, typed: bool = False, *
     backward, repeat, against = settings.get("backward", True), settings.get("repeat", 1), settings.get("against")
     expected = [parse_expected(text) for text in _listed(settings.get("expect_output"))]
     limits = parse_thresholds(settings.get("thresholds") or {}, "--threshold " if typed else "thresholds: ")
-    compiles = COMPILE[0] if (chosen := settings.get("compile")) is True else chosen or None
+    compiles = settings.get("compile") or None
+    if compiles is True:
+        compiles = COMPILE[0]
     asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
     asked |= dict.fromkeys(("HK039", "HK040", "HK041", "HK042"), compiles)
     asked |= {name: True for probe in FURTHER_PROBES if settings.get(probe) for name in asked_with(probe)}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(settings, values)
-    if not backward and "max-activation-memory" in {check.name for check in checks}:
-        limit = "max-activation-memory"
-        raise UsageError(f"--{limit} limits the memory saved for backward: remove --no-backward", option=limit)
-    if limits.keys() & {_BREAKS} and not compiles and _BREAKS in {check.id for check in checks}:
-        raise UsageError(f"{'--' * typed}max-graph-breaks limits those of a compiled run: give {'--' * typed}compile")
-    if (ops := settings.get("ops")) not in (None, OPS[0]):
-        raise UsageError(f"{'--ops' if typed else 'ops'} {ops}: checks judge PyTorch's functions; give {OPS[0]}")
+    _require_runs(checks, limits, settings, typed)
     runs = max(repeat, 2) if any("again" in check.needs for check in checks) else 1
     baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
-    casts = settings.get("emulate_casts", False)
+    ops, casts = settings.get("ops"), settings.get("emulate_casts", False)
     return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops, compiles, casts)
+
+
+def _require_runs(
+    checks: Sequence[Check], limits: Mapping[str, float], settings: Mapping[str, Any], typed: bool
+) -> None:
+    """Raises UsageError for a limit on a run that is not made, and for operators that checks do not judge."""
+    dashes, ops = "--" * typed, settings.get("ops")
+    chosen = {check.name: check.id for check in checks}
+    if not settings.get("backward", True) and _MEMORY in chosen:
+        raise UsageError(f"--{_MEMORY} limits the memory saved for backward: remove --no-backward", option=_MEMORY)
+    if not settings.get("compile") and _BREAKS in limits and _BREAKS in chosen.values():
+        raise UsageError(f"{dashes}max-graph-breaks limits those of a compiled run: give {dashes}compile")
+    if ops not in (None, OPS[0]):
+        raise UsageError(f"{dashes}ops {ops}: checks judge PyTorch's functions; give {OPS[0]}")
 
 
 def _listed(words: str | Sequence[str] | None) -> Sequence[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hookcli.checks.base import ERROR, WARNING, Check
+from hookcli.checks.base import ERROR, WARNING, Check, of_kind
 from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
 from hookcli.checks.search import find_where
 from hookcli.checks.training import CLEAR_LATER
@@ -262,7 +262,7 @@ def _was_not_called(measured: ReadsInventory) -> str:
 
 def _uncalled(measured: ReadsInventory) -> list[Row]:
     """The modules that were not called, in a running program in none of its recorded steps."""
-    idle = [row for row in measured.inventory.rows if row["kind"] == "never_called"]
+    idle = of_kind(measured.inventory, "never_called")
     never = measured.training.uncalled if measured.training else None
     return [row for row in idle if never is None or row.fqn in never]
 

@@ -169,9 +169,6 @@ class Tensors(Side):
         return int(beyond([report]))
 
 
-_NONE_IN_COMMON = "the two sides have no tensor in common"
-
-
 def require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:
     """Reduce reports to the wanted rows. Raises UsageError if there are none."""
     match, kind = options.match, options.type

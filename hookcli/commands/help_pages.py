@@ -146,16 +146,19 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page:
     """Return the help of a command, written on `page`: with `whole` all of it, else a first screen."""
     page = page or Page()
     text = partial(_text, command=command.name, details=details, whole=whole)
-    paragraphs = (command.help or "").split("\n\n")
-    for paragraph in paragraphs if whole else paragraphs[:1]:
-        page.paragraph(paragraph)
     parameters = [one for one in command.get_params(ctx) if not one.hidden]
-    arguments = _arguments(parameters)
-    page.usage(ctx.command_path, usage(ctx))
-    if arguments:
-        page.entries("Arguments:", [(argument_name(one), "", text(one)) for one in arguments])
     options = [one for one in parameters if one.param_type_name != "argument"]
-    for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
+    paragraphs = (command.help or "").split("\n\n")
+    if whole:
+        sections = _sections(options)
+    else:
+        paragraphs, sections = paragraphs[:1], [("Options", _first(options, details))]
+    for paragraph in paragraphs:
+        page.paragraph(paragraph)
+    page.usage(ctx.command_path, usage(ctx))
+    if arguments := _arguments(parameters):
+        page.entries("Arguments:", [(argument_name(one), "", text(one)) for one in arguments])
+    for heading, some in sections:
         page.entries(f"{heading}:", [_entry(one, text(one)) for one in some])
     fitting = 2 if page.height + 6 <= _FIRST_SCREEN else 1
     page.lines("Examples:", details.examples if whole else details.examples[:fitting])

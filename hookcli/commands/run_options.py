@@ -106,12 +106,18 @@ def overruled(typed: Collection[str]) -> set[str]:
     return {*DATA} if {*_GENERATED} & {*typed} else set()
 
 
+def _batches(text: str) -> int | None:
+    """The number of batches to run; None for all of them."""
+    if text == "all":
+        return None
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST and int(text):
+        return int(text)
+    raise UsageError(f"--batches {shortened(text)!r}: give a number from 1, or all", option="batches")
+
+
 def data_of(options: Options) -> Data | None:
     """The real input that the options name, if any. Raises UsageError for missing files and contradictions."""
-    number = str(options.batches)  # a file has an integer
-    if number != "all" and not (number.isascii() and number.isdecimal() and len(number) <= _MOST and int(number)):
-        raise UsageError(f"--batches {shortened(number)!r}: give a number from 1, or all", option="batches")
-    batches = None if number == "all" else int(number)
+    batches = _batches(str(options.batches))  # a file has an integer
     named = [name for name in _REAL if getattr(options, name)]
     flags = [f"--{name.replace('_', '-')}" for name in named]
     if options.tokenizer and not options.text:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
@@ -90,53 +90,59 @@ def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
 
 
 def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
-    old, new = ({row.fqn: row for row in reversed(rows)} for rows in (then, now))
-    changed = {row.fqn for row in compared if row.get("change")}
-    sized = {fqn for fqn in old.keys() & new.keys() if _sizes(old[fqn]) != _sizes(new[fqn])}
+    old, new = _first_rows(then), _first_rows(now)
+    resized = {fqn: text for fqn in old.keys() & new.keys() if (text := _resized(old[fqn], new[fqn]))}
+    changed = resized.keys() | {row.fqn for row in compared if row.get("change")}
     rest = []
     for row in compared:
         fqn = row.fqn
-        if row.get("change") == "added" and fqn in old:  # what had the name before is called otherwise now
-            causes.add(fqn, f"replaced by a {row.get('type')}")
-        elif row.get("change") and not _renumbered(row):
-            causes.add(fqn, _become(row["change"]))
+        if became := _became(row, old):
+            causes.add(fqn, became)
         elif row.get("beyond") and fqn not in causes.texts:
-            inside = [name for name in (changed | sized | causes.texts.keys()) if is_within(name, fqn)]
-            if fqn in sized and not inside:
-                causes.add(fqn, _resized(old[fqn], new[fqn]))
-            elif fqn in old and fqn in new and _is_own(old[fqn], new[fqn]) and not any(is_within(n, fqn) for n in old):
+            if fqn in resized and not _any_within(fqn, changed | causes.texts.keys()):
+                causes.add(fqn, resized[fqn])
+            elif _gives_another_shape(old.get(fqn), new.get(fqn)) and not _any_within(fqn, old):
                 causes.add(fqn, row["differs"])
-            elif not row.get("only"):
-                rest.append(row)
-            else:
+            elif row.get("only"):
                 causes.add(fqn, _unmeasured(row))
+            else:
+                rest.append(row)
     causes.first_of(rest, "shape", "")
 
 
-def _renumbered(row: Row) -> bool:
-    """True for an operator with another number: the operators that are new or gone before it are the cause."""
-    return operator_owner(row.fqn) is not None and row["change"].startswith("renamed: ")
+def _first_rows(rows: Sequence[Row]) -> dict[str, Row]:
+    """The first row of each module or operator."""
+    return {row.fqn: row for row in reversed(rows)}
 
 
-def _sizes(row: Row) -> tuple[Any, Any]:
-    return row.get("params"), row.get("trainable")
+def _any_within(fqn: str, places: Iterable[str]) -> bool:
+    return any(is_within(place, fqn) for place in places)
 
 
 def _resized(old: Row, new: Row) -> str:
-    """The change of a module's number of parameters, else of those that are trained, in words."""
-    changed = old.get("params") != new.get("params")
-    key, name = ("params", "parameters") if changed else ("trainable", "trainable parameters")
-    return f"{name} {plain(old.get(key))} → {plain(new.get(key))}"
+    """The change of a module's number of parameters, else of those that are trained, in words; "" for none."""
+    for key, name in (("params", "parameters"), ("trainable", "trainable parameters")):
+        if old.get(key) != new.get(key):
+            return f"{name} {plain(old.get(key))} → {plain(new.get(key))}"
+    return ""
 
 
-def _is_own(old: Row, new: Row) -> bool:
+def _gives_another_shape(old: Row | None, new: Row | None) -> bool:
+    """True for a module of both runs that gives another shape for the same input."""
+    if old is None or new is None:
+        return False
     return bool(old["input_shape"] == new["input_shape"] and old["output_shape"] != new["output_shape"])
 
 
-def _become(change: str) -> str:
+def _became(row: Row, old: Mapping[str, Row]) -> str:
+    """What became of a module or operator: new, gone, renamed or another; "" if nothing that has no other cause."""
+    change = row.get("change") or ""
+    if change == "added" and row.fqn in old:  # what had the name before is called otherwise now
+        return f"replaced by a {row.get('type')}"
     if change.startswith("renamed: "):
-        return f"renamed to {change.removeprefix('renamed: ')}"
-    return change if change in ("added", "removed") else f"changed: {change}"
+        # An operator has another number since others before it are new or gone: those are the cause.
+        return "" if operator_owner(row.fqn) is not None else f"renamed to {change.removeprefix('renamed: ')}"
+    return change if change in ("", "added", "removed") else f"changed: {change}"
 
 
 def _unmeasured(row: Row) -> str:

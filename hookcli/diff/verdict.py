@@ -118,11 +118,7 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
     if not any(_is_compared(row) for row in computed):
         return "Nothing compared"
     if origin:
-        place = origin.text(_with_cause(origin, rows, explained))
-        returned = [row for row in computed if not row.fqn and row.get("kind") == OUTPUT and _is_compared(row)]
-        beyond = not returned or any(row.get("beyond") for row in returned)
-        but = "" if beyond else "; the model's output is within tolerance"
-        return f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}{but}"
+        return _first_difference(rows, origin, explained)
     if not (apart := _apart(rows, identical)):
         what = "value" if any("a_l2" in row.values for row in computed) else "figure"
         return "Identical, bit for bit" if identical else f"Equal in every {what}"
@@ -132,6 +128,15 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
     worst = max(filter(_times, computed), key=_times, default=apart[0])
     what = "outputs" if all(row.get("kind") in (None, OUTPUT) for row in computed) else "all"
     return f"{what} within tolerance (worst: {title(worst, typed=False)}, {_times(worst):.2g} of it)"
+
+
+def _first_difference(rows: Sequence[Row], origin: Origin, explained: bool) -> str:
+    place = origin.text(_with_cause(origin, rows, explained))
+    text = f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}"
+    returned = [row for row in rows if not row.fqn and row.get("kind") == OUTPUT and _is_compared(row)]
+    if returned and not any(row.get("beyond") for row in returned):
+        text += "; the model's output is within tolerance"
+    return text
 
 
 def _lost(rows: Sequence[Row], origin: Origin | None) -> str:

@@ -68,28 +68,34 @@ class ModuleHooks(HookGroup):
         """Hook the watched modules and those that edits name; with `everything`, all modules."""
         if self._started and (self._everything or not everything):
             return
+        core = self.core
         if not self._started:
             if self._looks:
-                self.core.stack.enter_context(self._looks.in_use())
-            self.core.stack.callback(self.detach)
+                core.stack.enter_context(self._looks.in_use())
+                self._inside = {*compiled_parts(core.model)} if core.callers_run else None
+            core.stack.callback(self.detach)
         self._started, self._everything = True, everything
-        core = self.core
-        new: dict[int, HookedModule] = {}
-        self._inside = {*compiled_parts(core.model)} if self._looks and core.callers_run else None
-        # On PyTorch's fused path in eval mode, with their parts.
-        layers = [m for m in core.model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
-        global_ones = core.fastpath and not core.inside_compiled  # torch.compile traces local hooks
-        fused = {id(part) for layer in layers for part in layer.modules()} if global_ones else set()
+        through, new = self._hooked_globally(), dict[int, HookedModule]()
         for fqn, module in core.model.named_modules():
             edits = matching_edits(core.edits, fqn)
             watched = core.select is None or core.select(fqn, module)
             if id(module) in self.hooked or fqn in core.unhooked or not (watched or edits or everything):
                 continue
-            new[id(module)] = HookedModule(fqn, module, watched, edits=edits)
+            new[id(module)] = hooked = HookedModule(fqn, module, watched, edits=edits)
+            if id(module) in through:
+                self._through[id(module)] = hooked
         self.hooked |= new
-        through = {k: s for k, s in new.items() if core.globally or k in fused}
-        self._through |= through
-        self._attach([hooked for key, hooked in new.items() if key not in through], through)
+        self._attach(new)
+
+    def _hooked_globally(self) -> set[int]:
+        """The ids of modules that get global hooks: all, or those on PyTorch's fused path in eval mode, and parts."""
+        modules = [*self.core.model.modules()]
+        if self.core.globally:
+            return {*map(id, modules)}
+        if not self.core.fastpath or self.core.inside_compiled:  # torch.compile traces local hooks
+            return set()
+        layers = [m for m in modules if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
+        return {id(part) for layer in layers for part in layer.modules()}
 
     def detach(self) -> None:
         """Remove the hooks from the modules; hooks on tensors stay, for gradients that are still to come."""
@@ -107,7 +113,7 @@ class ModuleHooks(HookGroup):
         """Register the hooks again, after `detach`."""
         if self._attached:
             return
-        self._attach([hooked for key, hooked in self.hooked.items() if key not in self._through], self._through)
+        self._attach(self.hooked)
 
     def enter(self, module: nn.Module, args: Args) -> None:
         """Begin a call of the model itself or a part, if a hook of that very call registered this session's hooks.
@@ -117,9 +123,12 @@ class ModuleHooks(HookGroup):
         if hooked := self.hooked.get(id(module)):
             self._before(hooked, hooked.module, args, keywords(hooked.module))
 
-    def _attach(self, local: list[HookedModule], through: dict[int, HookedModule]) -> None:
+    def _attach(self, modules: dict[int, HookedModule]) -> None:
         self._attached = True
-        for hooked in local:
+        through = {key: hooked for key, hooked in modules.items() if key in self._through}
+        for key, hooked in modules.items():
+            if key in through:
+                continue
             before = self.core.guarded(self._here(partial(self._before, hooked), arguments=3))
             after = self.core.guarded(self._here(partial(self._after, hooked), arguments=4))
             looks = self._looks

@@ -94,7 +94,7 @@ class ProcessRecording:
         if search_option() and (unsearched or (sink.found_in_module and not self._plan.ops)):
             sink.note(f"Next: {self._run.search()}")
         models = list(observer.models.counts.values())
-        if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
+        if models and not any(model.is_told_of for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             sink.note(self._plan.why_none(max(steps)))
         sink.end(observer.totals(), by_part=observer.ended_by_part)

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from torch import nn
 
-from hookcli.engine.probing import Edits, Probing, make_probes, parse_edits
+from hookcli.engine.probing import Edits, Probing, make_probes, of_hooks, parse_edits
 from hookcli.engine.run_info import describe_run
 from hookcli.errors import UsageError
 from hookcli.hooks.edits.base import Edit
@@ -106,10 +106,10 @@ def _around_step(
     chosen = [probe.in_callers_run() for probe in make_probes(probes)]
     backends = backends_of(model) if inside_compiled else []
     if backends:
-        whole = [f"probe {probe.name}" for probe in chosen if not probe.inside_compiled]
-        whole += [what for what, given in (("edits", edits), ("ops", ops)) if given]
-        if whole:
-            raise UsageError(f"inside_compiled and {whole[0]}: compiled programs don't show it; give one of them")
+        of_probes = {f"probe {probe.name}": not probe.inside_compiled for probe in chosen}
+        for what, needs_whole in {**of_probes, "edits": edits, "ops": ops}.items():
+            if needs_whole:
+                raise UsageError(f"inside_compiled and {what}: compiled programs don't show it; give one of them")
     fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
     session = HookSession(
@@ -122,13 +122,9 @@ def _around_step(
         inside_compiled=bool(backends),
     )
     with session, own_programs_within() if backends else nullcontext():
-        info: Meta = {**describe_run(model, ()), "fastpath": fastpath}
+        info: Meta = {**describe_run(model, ()), **of_hooks(fastpath, changes, ops)}
         if inside_compiled:
             info["compiled"] = f"seen inside, by {'; '.join(backends)}" if backends else "nothing is compiled"
-        if changes:
-            info["edits"] = [edit.text for edit in changes]
-        if ops:
-            info["ops"] = ops
         probing = Probing(chosen, name or type(model).__name__, info)
         probing.attach(session)
         yield Watch(session, probing)

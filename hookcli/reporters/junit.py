@@ -32,24 +32,22 @@ class JunitReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a test suite per report."""
         root = Element("testsuites", name="hookcli check")
-        for report in reports:
-            _add_suite(root, printable(report, lines=True))
+        counts = {"tests": "", "failures": "/failure", "errors": "/error", "skipped": "/skipped"}
+        for report in (printable(report, lines=True) for report in reports):
+            suite = SubElement(root, "testsuite", name=_legal(report.model))
+            suite.set("time", f"{report.meta.get('seconds', 0):.3f}")
+            for check in report.meta.get("checks", ()):
+                _add_case(suite, report, check)
+            for item in report.skipped:
+                if item.kind is Reason.NOT_JUDGED:
+                    SubElement(_case(suite, report, item.fqn), "skipped", message=_legal(item.reason))
+            for name, path in counts.items():
+                suite.set(name, str(len(suite.findall(f"testcase{path}"))))
+            lines = f"{footer.totals_line(report)}\n{footer.run_line(report)}"
+            SubElement(suite, "system-out").text = _legal(lines)
         ET.indent(root)
         text = ET.tostring(root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _add_suite(root: Element, report: Report) -> None:
-    suite = SubElement(root, "testsuite", name=_legal(report.model), time=f"{report.meta.get('seconds', 0):.3f}")
-    for check in report.meta.get("checks", ()):
-        _add_case(suite, report, check)
-    for item in report.skipped:
-        if item.kind is Reason.NOT_JUDGED:
-            SubElement(_case(suite, report, item.fqn), "skipped", message=_legal(item.reason))
-    counts = {"tests": "", "failures": "/failure", "errors": "/error", "skipped": "/skipped"}
-    for name, path in counts.items():
-        suite.set(name, str(len(suite.findall(f"testcase{path}"))))
-    SubElement(suite, "system-out").text = _legal(f"{footer.totals_line(report)}\n{footer.run_line(report)}")
 
 
 def _add_case(suite: Element, report: Report, check: str) -> None:

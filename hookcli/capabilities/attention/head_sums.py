@@ -203,20 +203,17 @@ class HeadSums:
         self.sums[:4] += torch.stack([x.to(weights.dtype).sum((0, 2)) for x in figures])
         if self.square:
             self.sums[6:] += torch.stack([x.sum((0, 2)) for x in _distances(weights, begin, end)])
-        self._count_offsets(weights, valid, begin)
+        query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
+        offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
+        counted = valid.expand_as(offset).to(self.offsets.dtype)
+        # Queries are counted by how many places before or after themselves they look.
+        self.offsets.scatter_add_(1, offset.transpose(0, 1).flatten(1), counted.transpose(0, 1).flatten(1))
         most = torch.stack([torch.where(valid, x, -math.inf).amax((0, 2)) for x in (top[..., 0], 1 / total)])
         self.most = torch.maximum(self.most, most)
         flat = weights.flatten(2)
         self.products += (flat @ flat.transpose(1, 2)).sum(0)
         even = torch.where(valid, seen.clamp(min=2).rsqrt(), 0).expand_as(total).transpose(0, 1).flatten(1)
         self.uniform += even @ even.T
-
-    def _count_offsets(self, weights: Tensor, valid: Tensor, begin: int) -> None:
-        """Add these queries to those that look as many places before or after themselves."""
-        query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
-        offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
-        counted = valid.expand_as(offset).to(self.offsets.dtype)
-        self.offsets.scatter_add_(1, offset.transpose(0, 1).flatten(1), counted.transpose(0, 1).flatten(1))
 
 
 def _distances(weights: Tensor, begin: int, end: int) -> list[Tensor]:

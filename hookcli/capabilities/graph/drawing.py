@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 from graphviz import Digraph, escape
 
@@ -26,15 +25,10 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
             spent = sum(row["us"] or 0 for row in members)
             count = f"{len(members)} node{'s' if members[1:] else ''}"
             graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))
-    for start, end in dict.fromkeys(_edges(rows, names)):
-        graph.edge(_node_id(start), _node_id(end))
-
-
-def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, str]]:
-    for row in rows:
-        for after in row["next"]:
-            if after in names and names[row["id"]] != names[after]:
-                yield names[row["id"]], names[after]
+    edges = {(names[row["id"]], names[after]): None for row in rows for after in row["next"] if after in names}
+    for start, end in edges:
+        if start != end:
+            graph.edge(_node_id(start), _node_id(end))
 
 
 def _node_id(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -57,6 +57,16 @@ class _Model:
     failures: int = 0
     said: str = ""
     why_not: str = ""
+
+    def add(self, key: object, moved: str, took: float, backends: Sequence[str]) -> None:
+        """Note a try with a new input, and say what looks moved in all of them."""
+        self.inputs.append(key)
+        self.moved.append(moved)
+        self.seconds += took
+        first = next((one for one in self.moved if "gradients" in one), self.moved[0])
+        others = [one for one in self.moved if one.startswith("looks move") and one != first]
+        how = f"by {'; '.join(backends)}: {first}" + (f"; for other input, {others[0]}" if others else "")
+        self.said = f"{how} (tried on copies, in {self.seconds:.1f} s)"
 
 
 class InsideCompiled:
@@ -115,13 +125,7 @@ class InsideCompiled:
         finally:
             self._trying = None
             self._compilations.skip()
-        known.inputs.append(key)
-        known.moved.append(moved)
-        known.seconds += took
-        first = next((one for one in known.moved if "gradients" in one), known.moved[0])
-        others = [one for one in known.moved if one.startswith("looks move") and one != first]
-        how = f"by {'; '.join(backends_of(module))}: {first}" + (f"; for other input, {others[0]}" if others else "")
-        known.said = f"{how} (tried on copies, in {known.seconds:.1f} s)"
+        known.add(key, moved, took, backends_of(module))
         return True
 
     @contextmanager

@@ -150,12 +150,11 @@ class TraceProbe(Probe):
     # The report.
 
     def rows(self) -> list[Row]:
-        if self.summary:
-            return self._summarized()
-        return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
-
-    def _summarized(self) -> list[Row]:
-        """A row per module at which hooks fired, in the model's order; firings outside the model come last."""
+        """A row per firing; or in a summary a row per module at which hooks fired, in the model's order, and last the
+        firings outside the model.
+        """
+        if not self.summary:
+            return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
         types = {fqn: type(module).__name__ for fqn, module in self.session.model.named_modules()}
         most, _ = self._most_kept()
         counts = defaultdict[str, Counter[str]](Counter)

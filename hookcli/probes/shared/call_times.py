@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -119,6 +119,11 @@ class CallTimer:
         return next((place for place in places if place in self._calls), None)
 
 
+def _median(times: Iterable[float | None]) -> float | None:
+    known = [time for time in times if time is not None]
+    return median(known) if known else None
+
+
 def over_passes(passes: Sequence[Mapping[CallKey, OwnTimes]]) -> Times:
     """Combine passes into the times of each call, without its parts and with them.
 
@@ -129,11 +134,7 @@ def over_passes(passes: Sequence[Mapping[CallKey, OwnTimes]]) -> Times:
     times: dict[CallKey, dict[str, float]] = {}
     for inclusive, alone in INCLUSIVE.items():
         direction = inclusive.removesuffix("_us")
-        measured = {place: [getattr(each[place], direction) for each in passes if place in each] for place in around}
-        own = {
-            place: median(spent) if (spent := [time for time in of_passes if time is not None]) else None
-            for place, of_passes in measured.items()
-        }
+        own = {place: _median(getattr(each[place], direction) for each in passes if place in each) for place in around}
         whole = dict(own)
         for place in reversed(around):  # parts begin after what is around them
             outer, spent = around[place], whole[place]

@@ -7,7 +7,7 @@ plain list is invisible to hooks, `parameters()`, `state_dict()`, `to()` and `tr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import NoneType
@@ -129,11 +129,20 @@ def _items(value: object, depth: int = 0) -> Iterator[nn.Module | Tensor]:
             yield from _items(item, depth + 1)
 
 
+def _trainable(found: Sequence[object]) -> int:
+    """The number of values that require gradients, of these tensors and modules' parameters."""
+    tensors: dict[int, Tensor] = {}
+    for item in found:
+        if isinstance(item, nn.Module):
+            tensors |= {id(p): p for p in item.parameters()}
+        elif isinstance(item, Tensor):
+            tensors[id(item)] = item
+    return sum(t.numel() for t in tensors.values() if t.requires_grad and not is_lazy(t))
+
+
 def _described(fqn: str, name: str, value: object, found: list[object]) -> Unregistered:
     modules = [item for item in found if isinstance(item, nn.Module)]
-    tensors = [*(p for m in modules for p in m.parameters()), *(t for t in found if isinstance(t, Tensor))]
-    each = {id(t): t for t in tensors}.values()
-    trainable = sum(t.numel() for t in each if t.requires_grad and not is_lazy(t))
+    trainable = _trainable(found)
     kind = "module" if modules else "parameter" if isinstance(found[0], nn.Parameter) else "tensor that requires grad"
     lost = ", and no optimizer gets their parameters" if modules and trainable else ""
     if value is found[0]:

@@ -183,6 +183,11 @@ class ModelRun:
     left_out: int = 0
     recorded_forwards: int = 0
 
+    @property
+    def is_told_of(self) -> bool:
+        """True if a step or forward was recorded, or a note says why none was."""
+        return bool(self.recorded_steps or self.recorded_forwards or self.notes)
+
     def count_recorded(self, phase: str) -> None:
         """Count a step of this phase that was recorded."""
         if phase == "train":

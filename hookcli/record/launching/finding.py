@@ -53,12 +53,26 @@ def find(target: str, arguments: Sequence[str], module: bool) -> Program:
         return Program([*_python(), target, *arguments], stem, stem)
     if target and os.sep not in target and which(target):
         return _command(target, arguments)
+    raise UsageError(_nothing_to_run(target, path))
+
+
+def _nothing_to_run(target: str, path: Path) -> str:
+    """The reason why this can't be run, and what may be meant: files with similar names, or a module."""
     if exists(path):
         scripts = sorted(script.name for script in path.glob("*.py"))
         listed = f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
-        raise UsageError(f"{target!r} has no __main__.py to run{listed}")
+        return f"{target!r} has no __main__.py to run{listed}"
     kind = "script" if path.suffix or os.sep in target else "script or command"
-    raise UsageError(f"no {kind} {shortened(target)!r}{_suggestion(path)}")
+    nothing = f"no {kind} {shortened(target)!r}"
+    if near := near_files(path):
+        return f"{nothing}{near}"
+    if exists(script := path.with_name(f"{path.name}.py")):
+        return f"{nothing}; did you mean {script}?"
+    if _is_name(path.name) and path.parent == Path():
+        with _as_with_m():
+            if _locate(path.name) is not None:
+                return f"{nothing}; did you mean the module, -m {path}?"
+    return nothing if is_folder(path.parent) else f"{nothing} (there is no folder {str(path.parent)!r})"
 
 
 def _python() -> list[str]:
@@ -81,19 +95,6 @@ def _check_file(target: str) -> None:
                 raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
-
-
-def _suggestion(path: Path) -> str:
-    """A suggestion: files with similar names, or a module."""
-    if near := near_files(path):
-        return near
-    if exists(script := path.with_name(f"{path.name}.py")):
-        return f"; did you mean {script}?"
-    if _is_name(path.name) and path.parent == Path():
-        with _as_with_m():
-            if _locate(path.name) is not None:
-                return f"; did you mean the module, -m {path}?"
-    return "" if is_folder(path.parent) else f" (there is no folder {str(path.parent)!r})"
 
 
 def _check_module(name: str) -> None:

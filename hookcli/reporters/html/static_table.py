@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from html import escape
 
 from hookcli.reporters import footer
-from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.table import Report
 from hookcli.table.grouping import View
@@ -39,17 +38,16 @@ def static_table(report: Report, view: View, *, style: bool = True) -> str:
     report = printable(report)
     table = tabulated(report, view)
     above = [f'<p class="above">{escape(line)}</p>' for line in table.above.splitlines()]
-    findings = [line for entry in table.entries for line in _finding(entry)]
+    findings = []
+    for entry in table.entries:
+        first, indent = entry.heads()
+        head = f'<span class="{escape(entry.severity)}">{escape(first)}</span>'
+        findings.append(f'<p class="finding">{head}{escape(entry.text)}</p>')
+        findings += [f"<p>{escape(indent + line)}</p>" for line in entry.below]
     below = [f"<p>{escape(line)}</p>" for line in (*table.below, footer.next_line([report])) if line]
     styles = [f"<style>{STYLE}</style>"] if style else []
     parts = [*styles, *above, *findings, *(_rows(table) if table.columns else []), *below]
     return "\n".join(['<div class="hookcli">', *parts, "</div>"])
-
-
-def _finding(entry: Entry) -> Iterator[str]:
-    first, indent = entry.heads()
-    yield f'<p class="finding"><span class="{escape(entry.severity)}">{escape(first)}</span>{escape(entry.text)}</p>'
-    yield from (f"<p>{escape(indent + line)}</p>" for line in entry.below)
 
 
 def _rows(table: Table) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hookcli.diff.align import NamedPart, align
 from hookcli.record.file.record_lines import RecordedStep
@@ -30,8 +29,11 @@ def are_different(a: RecordedStep, b: RecordedStep) -> bool:
     shapes = [_modules(step) for step in (a, b)]
     fewest = min(map(len, shapes))
     alignment = align(*shapes)
-    alike = [(x, y) for x, y in alignment.pairs if x.type == y.type and _are_alike(x, y, shapes)]
-    return fewest > 0 and len(alike) < _ALIKE * fewest
+    alike = 0
+    for x, y in alignment.pairs:
+        same_name = x.fqn.rpartition(".")[2] == y.fqn.rpartition(".")[2]
+        alike += x.type == y.type and (same_name or shapes[0][x] == shapes[1][y])
+    return fewest > 0 and alike < _ALIKE * fewest
 
 
 def _modules(step: RecordedStep) -> dict[NamedPart, object]:
@@ -39,11 +41,6 @@ def _modules(step: RecordedStep) -> dict[NamedPart, object]:
     rows = [row for row in step.rows("activations") if row.fqn]
     parts = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows}
     return {place: shape for place, shape in parts.items() if not place.is_operator}
-
-
-def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, Any]]) -> bool:
-    names = [place.fqn.rpartition(".")[2] for place in (a, b)]
-    return names[0] == names[1] or shapes[0][a] == shapes[1][b]
 
 
 def whole_models(steps: Sequence[Steps], meta: Meta, better: Mapping[str, str]) -> Report:

@@ -55,32 +55,45 @@ class TwoLosses:
         worst. Of 32 steps and more, means over the last quarter are compared: a single step may be luck. "apart": which
         steps these are, the best losses, and the first step that differs.
         """
-        of = {"A": self.a, "B": self.b}
-        if not (common := self.a.keys() & self.b.keys()):
+        common = self.a.keys() & self.b.keys()
+        if not common:
             return {}
-        last, parted, window = max(common), self.parting(), _window(common)
-        lead, steps = f"both have loss {text_of(self.b[last])} at step {last:,}", ""
-        means = {side: sum(own[step] for step in window) / len(window) for side, own in of.items()}
-        better, worse = sorted(of, key=lambda side: _rank(means[side]))
-        agree, several = not any(map(self._differ, window)), len(window) > 1
-        if not agree and several and not _is_clear([self.b[step] - self.a[step] for step in window]):
+        window = _window(common)
+        last, agree = window[-1], not any(map(self._differ, window))
+        lead = f"both have loss {text_of(self.b[last])} at step {last:,}" if agree else self._better(window)
+        not_finite = [_not_finite(side, own) for side, own in self._sides.items()]
+        texts = {"verdict": [lead, *not_finite], "apart": self._apart(window, agree)}
+        return {key: "; ".join(filter(None, parts)) for key, parts in texts.items() if any(parts)}
+
+    @property
+    def _sides(self) -> dict[str, Losses]:
+        return {"A": self.a, "B": self.b}
+
+    def _better(self, window: Sequence[int]) -> str:
+        """The better run by its mean loss in these steps; neither where the means are within their spread."""
+        means = {side: sum(own[step] for step in window) / len(window) for side, own in self._sides.items()}
+        several = len(window) > 1
+        if several and not _is_clear([self.b[step] - self.a[step] for step in window]):
             each = ", ".join(f"{side} {text_of(mean)}" for side, mean in means.items())
-            lead = f"neither is clearly better: mean loss {each}, within their spread"
-        elif not agree:
-            mean, when = ("mean ", "") if several else ("", f" at step {last:,}")
-            versus = _versus(means[better], means[worse], worse)
-            lead = f"{better} is better: {mean}loss {text_of(means[better])}{when}, {versus}"
-        if not agree and several:
-            steps = f"means over steps {window[0]:,} to {last:,}; at step {last:,} A {text_of(self.a[last])}, "
-            steps += f"B {text_of(self.b[last])}"
+            return f"neither is clearly better: mean loss {each}, within their spread"
+        better, worse = sorted(means, key=lambda side: _rank(means[side]))
+        mean, when = ("mean ", "") if several else ("", f" at step {window[-1]:,}")
+        versus = _versus(means[better], means[worse], worse)
+        return f"{better} is better: {mean}loss {text_of(means[better])}{when}, {versus}"
+
+    def _apart(self, window: Sequence[int], agree: bool) -> list[str]:
+        """The steps that are compared, the best losses if these came before, and the step at which losses part."""
+        last, texts = window[-1], []
+        if not agree and len(window) > 1:
+            both = f"A {text_of(self.a[last])}, B {text_of(self.b[last])}"
+            texts.append(f"means over steps {window[0]:,} to {last:,}; at step {last:,} {both}")
         elif max(self.a) != max(self.b):
-            steps = f"step {last:,} is the last in both"
-        not_finite = [_not_finite(side, own) for side, own in of.items()]
-        is_best_earlier = any(_best_step(own) not in (None, last) for own in of.values())
-        best = _best(of) if is_best_earlier and not agree else ""
-        parting = "" if parted is None else f"losses part at step {parted:,}{' and meet again' if agree else ''}"
-        told = {"verdict": [lead, *not_finite], "apart": [steps, best, parting]}
-        return {key: "; ".join(filter(None, parts)) for key, parts in told.items() if any(parts)}
+            texts.append(f"step {last:,} is the last in both")
+        if not agree and any(_best_step(own) not in (None, last) for own in (self.a, self.b)):
+            texts.append(_best(self._sides))
+        if (parting := self.parting()) is not None:
+            texts.append(f"losses part at step {parting:,}{' and meet again' if agree else ''}")
+        return texts
 
 
 def _window(common: AbstractSet[int]) -> list[int]:
@@ -107,38 +120,45 @@ def lowest(of: Mapping[str, Losses]) -> str:
     on". As between two runs, means are compared if there are enough steps, and those within their spread stand
     together. A lower loss that another run had in a step is named. "" if no run has a loss.
     """
-    told = {run: own for run, own in of.items() if own}
-    if not told:
+    with_losses = {run: own for run, own in of.items() if own}
+    if not with_losses:
         return ""
-    lack = [f"no loss is recorded in {listed([run for run in of if run not in told])}"] if len(told) < len(of) else []
-    rest = [*(text for run, own in told.items() if (text := _not_finite(run, own))), *lack]
-    best = {run: own[step] for run, own in told.items() if (step := _best_step(own)) is not None}
+    texts = _lowest(with_losses)
+    texts += [_not_finite(run, own) for run, own in with_losses.items()]
+    if lacking := [run for run in of if run not in with_losses]:
+        texts.append(f"no loss is recorded in {listed(lacking)}")
+    return "; ".join(filter(None, texts))
+
+
+def _lowest(of: Mapping[str, Losses]) -> list[str]:
+    """The run with the lowest loss at the end of what these runs with losses share, and a lower one in any step."""
+    best = {run: own[step] for run, own in of.items() if (step := _best_step(own)) is not None}
     least = min(best, key=best.__getitem__, default="")
-    if not (common := set.intersection(*({*own} for own in told.values()))):
-        return "; ".join(["no training step is in all runs", *_at_any_step(told, least), *rest])
-    window = _window(common)
-    ends = final_losses(told)
-    last = ", the last in all" if len({max(own) for own in told.values()}) > 1 else ""
-    when = f"over steps {window[0]:,} to {window[-1]:,}{last}" if window[1:] else f"at step {window[-1]:,}{last}"
+    lowest_step = _best({least: of[least]}).replace("best", "lowest at any step", 1) if least else ""
+    common = set.intersection(*map(set, of.values()))
+    if not common:
+        return ["no training step is in all runs", lowest_step]
+    window, ends = _window(common), final_losses(of)
+    when = f"over steps {window[0]:,} to {window[-1]:,}" if window[1:] else f"at step {window[-1]:,}"
+    if len({*map(max, of.values())}) > 1:
+        when += ", the last in all"
     first = lowest_of(ends)
     if not math.isfinite(ends[first]):
-        return "; ".join([f"no run has a finite loss {when}", *rest])
-    lead = [
-        run
-        for run, own in told.items()
-        if text_of(ends[run]) == text_of(ends[first])
-        or (window[1:] and not _is_clear([own[n] - told[first][n] for n in window]))
-    ]
+        return [f"no run has a finite loss {when}"]
+    lead = []
+    for run, own in of.items():
+        alike = text_of(ends[run]) == text_of(ends[first])
+        if alike or (window[1:] and not _is_clear([own[n] - of[first][n] for n in window])):
+            lead.append(run)
     above = least not in lead and best[least] < ends[first]
-    text = _lead(ends, first, lead, ("mean " * bool(window[1:]), when))
-    return "; ".join([text, *(_at_any_step(told, least) if above else ()), *rest])
+    return [_lead(ends, first, lead, ("mean " * bool(window[1:]), when)), lowest_step if above else ""]
 
 
 def final_losses(of: Mapping[str, Losses]) -> dict[str, float]:
     """The loss of each run that has one at the end of the steps that all have: the mean over a window, or the last."""
-    told = {run: own for run, own in of.items() if own}
-    common = set.intersection(*({*own} for own in told.values())) if told else set()
-    return {run: fmean(own[n] for n in (_window(common) if common else [max(own)])) for run, own in told.items()}
+    with_losses = {run: own for run, own in of.items() if own}
+    common = set.intersection(*({*own} for own in with_losses.values())) if with_losses else set()
+    return {run: fmean(own[n] for n in (_window(common) if common else [max(own)])) for run, own in with_losses.items()}
 
 
 def _lead(ends: Mapping[str, float], first: str, lead: Sequence[str], words: tuple[str, str]) -> str:
@@ -154,10 +174,6 @@ def _lead(ends: Mapping[str, float], first: str, lead: Sequence[str], words: tup
     if not others:
         return f"all runs have {mean}loss {low} {when}"
     return f"{listed(lead)} {'have' if lead[1:] else 'has'} the lowest {mean}loss: {low} {when}{versus}"
-
-
-def _at_any_step(of: Mapping[str, Losses], run: str) -> list[str]:
-    return [_best({run: of[run]}).replace("best", "lowest at any step", 1)] if run else []
 
 
 def lowest_of(ends: Mapping[str, float]) -> str:

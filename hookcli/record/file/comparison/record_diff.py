@@ -105,7 +105,9 @@ def _compared(
 ) -> Iterator[StepDiff]:
     parted = len(pairs)
     for place, (ours, theirs) in enumerate(pairs):
-        if place > parted and not _is_followed(place - parted, len(pairs) - parted - 1):
+        # After the first one that differs: up to `_FOLLOWED` steps, evenly spread, and the last one.
+        since, last = place - parted, len(pairs) - parted - 1
+        if 0 < since < last and since * _FOLLOWED // last == (since - 1) * _FOLLOWED // last:
             continue
         one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
         if one and other:  # neither is damaged
@@ -122,11 +124,6 @@ def _require_rows(steps: Sequence[StepDiff]) -> None:
     reports = [report for step in steps for probe, report in step.reports.items() if probe != "loss"]
     if reports and not (any(r.totals["compared"] for r in reports) or are_different(steps[0].a, steps[0].b)):
         raise UsageError("nothing to compare: no module or parameter that is selected is in both records")
-
-
-def _is_followed(place: int, steps: int) -> bool:
-    """True for up to `_FOLLOWED` of these steps, evenly spread, and the last one."""
-    return place == steps or place * _FOLLOWED // steps != (place - 1) * _FOLLOWED // steps
 
 
 def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, wanted: Wanted) -> Iterator[tuple[str, Report]]:
@@ -158,7 +155,6 @@ def _limits(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> tuple[flo
 
 
 def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolerance: Tolerance) -> list[Report]:
-    parted = next((step for step in steps if step.first), None)
     first = steps[0]
     name = model if model == first.b.model else f"{model} → {first.b.model}"
     both = TwoLosses(losses(a, model), losses(b, first.b.model), *_limits(first.a, first.b, tolerance))
@@ -166,29 +162,27 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     if are_different(first.a, first.b):
         return [whole_models([(step.a, step.b) for step in steps], meta, both.headlines())]
-    rows = [_row(step) for step in steps]
-    structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
-    totals: dict[str, object] = {
-        "compared": len(steps),
-        "beyond": sum(bool(row.get("beyond")) for row in rows),
-        **({"structure": structure} if structure else {}),
-        **_verdict(parted, both),
-        **({"parting": line} if (line := _parting(a, b, model, first.b.model)) else {}),
-        **({"grew": grew} if (grew := _grown(steps)) else {}),
-    }
-    apart = parted is not None or both.parting() is not None
-    findings = [Finding(CHECK, "error", "", str(totals["verdict"]))] if apart else []
-    over = Report("diff", name, RECORD_DIFF, _shown(rows), meta, totals, findings=findings, grouping="list")
+    parted = next((step for step in steps if step.first), None)
+    parting = [load_text(one.parting)(a, b, model, first.b.model) for one in capabilities() if one.parting]
+    totals: dict[str, object] = {"compared": len(steps), "beyond": sum(bool(step.first) for step in steps)}
+    totals |= _lines(steps, _verdict(parted, both), parting)
+    findings = []
+    if parted is not None or both.parting() is not None:
+        findings.append(Finding(CHECK, "error", "", str(totals["verdict"])))
+    rows = _shown([*map(_row, steps)])
+    over = Report("diff", name, RECORD_DIFF, rows, meta, totals, findings=findings, grouping="list")
     if parted is None or parted.first is None or parted.first[0] == "loss":
         return [over]
     place = f"{name}: {parted.first[0]} of step {parted.a.step:,}"
     return [over, replace(parted.reports[parted.first[0]], model=place)]
 
 
-def _parting(a: Record, b: Record, model: str, other: str) -> str:
-    """Where the runs part, as parts of capabilities tell it."""
-    said = (load_text(one.parting)(a, b, model, other) for one in capabilities() if one.parting)
-    return "; ".join(filter(None, said))
+def _lines(steps: Sequence[StepDiff], verdict: Mapping[str, str], parting: Sequence[str]) -> dict[str, str]:
+    """The sentences on steps that were compared, by their totals."""
+    totals = (report.totals for step in steps for report in step.reports.values())
+    structure = next((str(own["structure"]) for own in totals if "structure" in own), "")
+    lines = {"structure": structure, **verdict, "parting": "; ".join(filter(None, parting)), "grew": _grown(steps)}
+    return {name: line for name, line in lines.items() if line}
 
 
 def _row(step: StepDiff) -> Row:
@@ -237,23 +231,29 @@ def _grown(steps: Sequence[StepDiff]) -> str:
     apart = [step for step in apart if step.a.phase == apart[0].a.phase]
     if len(apart) < 2:
         return ""
-    first, last = ({_place(p, row): row for p, r in s.reports.items() for row in r.rows} for s in (apart[0], apart[-1]))
-    before = {key: row.get("times") or 0.0 for key, row in first.items()}
-    beyond = {k: row for k, row in last.items() if math.isfinite(row.get("times") or math.nan) and row.get("beyond")}
-    known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
-    most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
-    grown = [f"{_named(key)} {_apart(last[key])}" for key in most]
-    return f"grew most from step {apart[0].a.step:,} to {apart[-1].a.step:,}: {', '.join(grown)}" if grown else ""
+    first, last = _rows(apart[0]), _rows(apart[-1])
+    grown = []
+    for place, row in last.items():
+        before = first[place].get("times") if place in first else None
+        times = row.get("times") or 0.0
+        if row.get("beyond") and math.isfinite(times) and times > (before or 0.0):
+            grown.append((times, f"{_named(place)} {_apart(row)}"))
+    if not grown:
+        return ""
+    most = sorted(grown, key=lambda one: -one[0])[:_NAMED]
+    return f"grew most from step {apart[0].a.step:,} to {apart[-1].a.step:,}: {', '.join(text for _, text in most)}"
+
+
+def _rows(step: StepDiff) -> dict[tuple[str, str, str], Row]:
+    """The rows of a step by probe, kind and place."""
+    reports = step.reports.items()
+    return {(probe, str(row.get("kind") or ""), row.fqn): row for probe, report in reports for row in report.rows}
 
 
 def _apart(row: Row) -> str:
     """Both figures: 1.2 where A has 3.0e-04."""
     figure = "" if row["figure"] == "loss" else f"{str(row['figure']).replace('_', ' ')} "
     return f"{figure}{text_of(row['b'])} where A has {text_of(row['a'])}"
-
-
-def _place(probe: str, row: Row) -> tuple[str, str, str]:
-    return probe, str(row.get("kind") or ""), row.fqn
 
 
 def _named(place: tuple[str, str, str]) -> str:

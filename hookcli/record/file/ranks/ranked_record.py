@@ -20,7 +20,7 @@ from hookcli.record.file.packing import SharedRows
 from hookcli.record.file.ranks.merged_step import mean_loss, merge_steps
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import Keep, Record, read_record
-from hookcli.record.file.record_lines import End, Key, NonFinite, RecordedStep, StepEntry
+from hookcli.record.file.record_lines import End, Key, ModelSettings, NonFinite, RecordedStep, StepEntry
 from hookcli.system.files import exists, is_folder
 from hookcli.table.losses import LossCourse
 
@@ -90,7 +90,7 @@ class RankedRecord(Record):
     """The steps among `entries`."""
     _by_line: list[Mapping[int, StepEntry]] = field(default_factory=list, repr=False)
     """The entries of each step by rank, in the order of `entries`."""
-    _keys: Mapping[int, set[Key]] = field(default_factory=dict, repr=False)
+    _keys: dict[int, set[Key]] = field(default_factory=dict, repr=False)
     """The models and phases that each rank has recorded."""
 
     @property
@@ -116,25 +116,32 @@ class RankedRecord(Record):
         """Take in what the parts hold by now; of a record that is `growing`, only steps to which no rank can add."""
         headers = [part.header for part in self.parts.values() if part.header]
         self.header = replace(headers[0], name=f"{headers[0].name} on {self.ranks:,} ranks") if headers else None
-        self.lines = sum(part.lines for part in self.parts.values())
         self.non_finite = [value for _, value in self.non_finite_by_rank()]
-        self.of_parts = [line.of_rank(rank) for rank, part in self.parts.items() for line in part.of_parts]
-        self.losses = [line for part in self.parts.values() for line in part.losses]
-        self.settings = [*{x.model: x for part in self.parts.values() for x in part.settings}.values()]
-        self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
+        self.lines, self.of_parts, self.losses, self._keys = 0, [], [], {}
+        settings: dict[str, ModelSettings] = {}
+        for rank, part in self.parts.items():
+            self.lines += part.lines
+            self.of_parts += [line.of_rank(rank) for line in part.of_parts]
+            self.losses += part.losses
+            settings |= {line.model: line for line in part.settings}
+            self._keys[rank] = {entry.key for entry in part.entries}
+        self.settings = [*settings.values()]
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())
-        for place, held in _steps(self.parts).items():
-            if place not in self._held and (not growing or ended or self._settled(held)):
-                self._held.add(place)
-                self._by_line.append(held)
-                number, complete = len(self._held), all(entry.complete for entry in held.values())
-                self.entries.append(replace(next(iter(held.values())), line=number, offset=number, complete=complete))
+        self._join_steps(growing and not ended)
         self.end = merged_end(self) if ended else None
 
-    def _settled(self, held: Mapping[int, StepEntry]) -> bool:
-        """True if every rank has this step, or is past it, or has ended."""
-        past = (rank in held or part.end or self._past(rank, held) for rank, part in self.parts.items())
-        return not self.missing() and all(past)
+    def _join_steps(self, growing: bool) -> None:
+        """Take in the new steps; of a `growing` record those that every rank has, or is past, or has ended before."""
+        for place, held in _steps(self.parts).items():
+            if place in self._held:
+                continue
+            past = (rank in held or part.end or self._past(rank, held) for rank, part in self.parts.items())
+            if growing and (self.missing() or not all(past)):
+                continue
+            self._held.add(place)
+            self._by_line.append(held)
+            number, complete = len(self._held), all(entry.complete for entry in held.values())
+            self.entries.append(replace(next(iter(held.values())), line=number, offset=number, complete=complete))
 
     def _past(self, rank: int, held: Mapping[int, StepEntry]) -> bool:
         """True if a rank has a later step of this model and phase; of one without any, if the ranks that have it do.

@@ -36,19 +36,18 @@ def _wait() -> None:
             return find(name, path, target)
         others = [finder for finder in sys.meta_path if finder is not built_in and hasattr(finder, "find_spec")]
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec is not None and spec.loader is not None:
-            _follow(spec.loader)
-        return spec
+        loader: Any = spec and spec.loader
 
-    def _follow(loader: "Any") -> None:
         def exec_module(module: "Any") -> None:
             del loader.exec_module
             loader.exec_module(module)
             built_in.find_spec = attribute
             _start()
 
-        exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORTLIB)
-        loader.exec_module = exec_module
+        if loader is not None:
+            exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORTLIB)
+            loader.exec_module = exec_module
+        return spec
 
     built_in.find_spec = staticmethod(find_spec)
 

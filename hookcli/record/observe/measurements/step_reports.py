@@ -16,7 +16,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.table import Report, Row, TensorStats, columns_named
+from hookcli.table import Column, Report, Row, TensorStats, columns_named
 from hookcli.table.columns import place_of
 from hookcli.table.marks import remark_of
 from hookcli.table.merge import merged_values, ruled, rules_of
@@ -119,19 +119,21 @@ def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
         if key not in named or len(named[key][0].fqn) < len(str(fqn)):
             named[key] = rows
     rules = rules_of(report.columns)
-    merged = []
-    for rows in named.values():
-        values = dict(rows[0].values)
-        if rows[1:]:
-            values = values | ruled(rows, rules) if rows[0].stats else merged_values(rows, report.columns)
-        values = {key: value for key, value in values.items() if key not in ("call", "pass", "scores")}
-        if remark := remark_of(rows):
-            values["scores"] = remark
-        stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
-        calls_made = sum(row.get("calls") or 1 for row in rows)
-        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": calls_made}, stats))
+    merged = [_merged(rows, report.columns, rules, name(rows[0].fqn)) for rows in named.values()]
     seen = {row.fqn for row in report.rows}
     names = {name(fqn) for fqn in seen}
     skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
     columns = [_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"]
     return replace(report, columns=columns, rows=merged, totals={}, skipped=list(dict.fromkeys(skipped)))
+
+
+def _merged(rows: Sequence[Row], columns: Sequence[Column], rules: Sequence[Column], fqn: str) -> Row:
+    """The rows of all calls of a module as one."""
+    values = dict(rows[0].values)
+    if rows[1:]:
+        values = values | ruled(rows, rules) if rows[0].stats else merged_values(rows, columns)
+    values = {key: value for key, value in values.items() if key not in ("call", "pass", "scores")}
+    if remark := remark_of(rows):
+        values["scores"] = remark
+    values |= {"fqn": fqn, "calls": sum(row.get("calls") or 1 for row in rows)}
+    return Row(values, TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None)

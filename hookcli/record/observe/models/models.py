@@ -168,7 +168,12 @@ class ObservedModels:
 
     def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
-        self._drop_compiled_parts(module)
+        parts = {id(part) for part in module.modules()}
+        for part, model in self._models.items():
+            if model.hidden == COMPILED_IN_PLACE and id(part) in parts:  # compiled before: part of a model, not one
+                del self._models[part]
+                self.counts.pop(model.name, None)
+                self._built[model.name.partition(" #")[0]] -= 1
         self._built[wanted] += 1
         number = self._built[wanted]
         name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
@@ -184,15 +189,6 @@ class ObservedModels:
         is_part = any(module is part for other in others for part in other.modules())
         if not is_part and (model := self.find(module)) is not None:
             model.hide(COMPILED_IN_PLACE)
-
-    def _drop_compiled_parts(self, module: nn.Module) -> None:
-        """Parts that were compiled before the model first ran are not models."""
-        parts = {id(part) for part in module.modules()}
-        for part, model in self._models.items():
-            if model.hidden == COMPILED_IN_PLACE and id(part) in parts:
-                del self._models[part]
-                self.counts.pop(model.name, None)
-                self._built[model.name.partition(" #")[0]] -= 1
 
     def hidden(self, optimizer: Optimizer) -> list[ObservedModel]:
         """Models of an optimizer's parameters whose forward no hook sees; the parameters alone if no model is known."""

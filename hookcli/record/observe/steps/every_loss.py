@@ -148,12 +148,16 @@ class EveryLoss:
         thread = self._threads.get(threading.get_ident())
         if thread is None or not thread.running:
             return False
-        one, before = thread.running.pop()
+        one, held = thread.running.pop()
         gradients = self._gradients(optimizers)
         thread.left = gradients.held
-        one.reached = (gradients.changed_since(before) if before else {*gradients.held}) or None
+        one.reached = (gradients.changed_since(held) if held else {*gradients.held}) or None
         if thread.passes[1:] and thread.passes[-1] is one:
-            self._join(thread, thread.passes[-2], one)
+            before = thread.passes[-2]
+            terms = _folded([*(before.terms or ()), *(one.terms or ())])
+            # A loop may have any number of passes that count for the same: they are one, if their numbers are known.
+            if before.reached == one.reached and not any(isinstance(term, Tensor) for term in terms):
+                thread.passes[-2:] = [_Pass(terms or None, one.reached, before.number + one.number)]
         return not thread.running
 
     def _gradients(self, optimizers: OptimizerSteps) -> HeldGradients:
@@ -165,12 +169,6 @@ class EveryLoss:
             self._looked_at = looked_at(o for o in optimizers if (self._owners.get(o) or unknown) == mine)
             self._known = known
         return HeldGradients(self._looked_at)
-
-    def _join(self, thread: _Thread, before: _Pass, last: _Pass) -> None:
-        """Make one pass of two that count for the same, if their numbers are known: a loop may have any number."""
-        terms = _folded([*(before.terms or ()), *(last.terms or ())])
-        if before.reached == last.reached and not any(isinstance(term, Tensor) for term in terms):
-            thread.passes[-2:] = [_Pass(terms or None, last.reached, before.number + last.number)]
 
     def stepped(self, numbers: Mapping[str, int], optimizer: Optimizer | None = None) -> None:
         """An optimizer has made the step of this number, by model. Others that step after it share its passes."""
