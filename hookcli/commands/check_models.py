@@ -61,10 +61,10 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     if baselines:
         add_baselines(save, baselines)
         remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
-    for problem in unwritten if errors else ():
-        say(f"warning: {problem}")
     if unwritten and not errors:
         raise unwritten[0]
+    for problem in unwritten:
+        say(f"warning: {problem}")
     if error:
         lone = len(errors) == 1 and isinstance(error, ModelError)
         error.shown = lone and outputs[0].takes_errors and not unwritten

@@ -140,14 +140,8 @@ class Tensors(Side):
         with working(options, torch=False) as progress:
             progress.stage(f"opening {a} and {b}")
             left, right = open_tensors(a), open_tensors(b)
-            pairing = pair(left.tensors, right.tensors)
-            kept = {x.name for x in matching([*left.tensors, *right.tensors], options.match)}
-            pairing = replace(
-                pairing,
-                pairs=[(x, y) for x, y in pairing.pairs if kept & {x.name, y.name}],
-                removed=[x for x in pairing.removed if x.name in kept],
-                added=[y for y in pairing.added if y.name in kept],
-            )
+            chosen = matching([*left.tensors, *right.tensors], options.match)
+            pairing = pair(left.tensors, right.tensors).among({x.name for x in chosen})
             comparison = WeightsDiff(left, right, pairing, asked.tolerance)
             try:
                 comparison.compare(Position(progress, [y for _, y in pairing.pairs]))

@@ -146,8 +146,8 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page:
     """Return the help of a command, written on `page`: with `whole` all of it, else a first screen."""
     page = page or Page()
     text = partial(_text, command=command.name, details=details, whole=whole)
-    parameters = [one for one in command.get_params(ctx) if not one.hidden]
-    options = [one for one in parameters if one.param_type_name != "argument"]
+    parameters = command.get_params(ctx)
+    options = [one for one in parameters if one.param_type_name != "argument" and not one.hidden]
     paragraphs = (command.help or "").split("\n\n")
     if whole:
         sections = _sections(options)

@@ -24,6 +24,7 @@ from hookcli.table import Report
 from hookcli.table.columns.costs import TIMES
 
 if TYPE_CHECKING:
+    from hookcli.engine.capture import Hooking
     from hookcli.engine.setting import Feedback, Setting
     from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
@@ -67,6 +68,7 @@ def inspect_model(
     """
     output = Output(options)  # so that a wrong format or folder fails before the work, not after
     with salvaging(output) as progress:
+        from hookcli.engine.capture import Hooking
         from hookcli.engine.probing import make_probe as made
 
         probe = made(make_probe)
@@ -79,10 +81,18 @@ def inspect_model(
             if processes is None:
                 return 0
             feedback, recipe = feedback_of(options, progress, processes), find_recipe(spec, options)
-            inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time, compiling)
-            reports = inspect(globally=compare is not None)
+            hooking = Hooking(edits=edits, fastpath=options.fastpath, ops=options.ops, time=time)
+            hooking = replace(hooking, emulate_casts=compiling.emulate_casts)
+            setting = replace(setting_of(options, train, targets=probe.needs_backward), compile=compiling.compile)
+            if probe.values and setting.device.type == "meta":
+                raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
+            processes.check_edits(edits, probe.needs_backward)
+            inspect = partial(_inspect, recipe, make_probe, processes, asked, setting=setting, feedback=feedback)
             if compare:
-                reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
+                ours, theirs = inspect(replace(hooking, globally=True)), inspect(hooking)
+                reports = [compare(*pair) for pair in zip(ours, theirs, strict=True)]
+            else:
+                reports = inspect(hooking)
     output.write(with_next(reports, about_fault(reports, spec, options, step, train)))
     if keep:
         keep(reports)
@@ -124,27 +134,16 @@ def _inspect(
     make_probe: Callable[[], Probe],
     processes: Processes,
     step: Step,
-    edits: Sequence[Edit],
-    train: bool,
+    hooking: Hooking,
+    setting: Setting,
     feedback: Feedback,
-    time: bool,
-    compiling: LookOptions,
-    *,
-    globally: bool,
 ) -> list[Report]:
     """The report of one run, of all processes on rank 0 and none on the others."""
-    from hookcli.engine.capture import Hooking, capture_recipe
+    from hookcli.engine.capture import capture_recipe
     from hookcli.engine.setting import META
 
-    options = processes.options
     probe = make_probe()
-    setting = replace(setting_of(options, train, targets=probe.needs_backward), compile=compiling.compile)
-    if probe.values and setting.device == META:
-        raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
-    processes.check_edits(edits, probe.needs_backward)
-    hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally, ops=options.ops, time=time)
-    hooking = replace(hooking, emulate_casts=compiling.emulate_casts)
-    selection = Selection(options)
+    selection = Selection(processes.options)
     narrow = partial(selection.of, parameters=probe.watches_parameters)
     run = partial(capture_recipe, recipe, make_probe, hooking=hooking, narrow=narrow, feedback=feedback)
     shared = replace(step, share=processes.share(probe.needs_backward))

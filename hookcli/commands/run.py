@@ -134,27 +134,36 @@ def run(
         check_live(own.live)
     if world().size > 1:
         raise UsageError("hookcli run goes before torchrun: hookcli run torchrun ... train.py")
-    program = find(script, arguments or [], own.module)
-    moved = moved_before(own, [script, *(arguments or [])])
+    given = arguments or []
+    program = find(script, given, own.module)
     remarks = [*filter(None, [leftover(), *registry.remarks()])]
-    if told := bool(moved) and not mentions(script, arguments or [], names(own)):
-        remarks.append(f"warning: options meant for hookcli go before the program: {moved}")
+    meant = moved_before(own, [script, *given])
+    if meant and not mentions(script, given, names(own)):
+        remarks.append(f"warning: options meant for hookcli go before the program: {meant}")
+        meant = ""
+    files = None
     if unseen := why_unseen(program.argv):
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
-        files = None
     else:
         files = _reserved(own, plan, program)
-    starts = _beside(own, files, remarks) if files and (own.live or own.serve) else []
-    for remark in remarks if not own.quiet else []:
-        say(remark)
-    judged = bool((own.check or judging(plan)) and files)
-    witness = made_witness() if judged else ""
-    process, code = attended(witness) if judged else (0, 0)
+    starts = _beside(own, files, remarks) if files else []
+    if not own.quiet:
+        for remark in remarks:
+            say(remark)
+    witness, process, code = "", 0, 0
+    if files and (own.check or judging(plan)):
+        witness = made_witness()
+        process, code = attended(witness)
     if not process:
         for start in starts:
             start()
-        _become(program, files, own, plan, [script, *(arguments or [])], "" if told else moved, witness)
-    lost, reason = is_lost(witness), _failure(files, process, own.check) if files and not code else ""
+        _become(program, files, own, plan, [script, *given], meant, witness)
+    return _exit_code(code, files, process, own, is_lost(witness))
+
+
+def _exit_code(code: int, files: RecordFiles | None, process: int, own: RunOptions, lost: bool) -> int:
+    """The exit code: the program's own, else 1 for a fault in the record, else 2 if a part of it was `lost`."""
+    reason = _failure(files, process, own.check) if files and not code else ""
     failed = code or (1 if reason else 2 * lost)
     if lost and not reason:
         reason = "not all could be recorded, and the rest was not judged (a warning above says why)"
@@ -202,6 +211,8 @@ def _reserved(own: RunOptions, plan: RecordingPlan, program: Program) -> RecordF
 
 def _beside(own: RunOptions, files: RecordFiles, remarks: list[str]) -> list[Callable[[], None]]:
     """Functions that start what --live and --serve ask for. Raises UsageError, and leaves no record, if they can't."""
+    if not (own.live or own.serve):
+        return []
     from hookcli.commands.live import live_export, live_page
 
     try:

@@ -59,16 +59,11 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
-    report = verdict.report(
-        rows,
-        alignment,
-        tolerance,
-        model=a.model if a.model == b.model else f"{a.model} → {b.model}",
-        columns=[c for c in DIFF if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)],
-        metas=(a.meta, b.meta),
-        meta=with_notes({"of": a.probe}, *notes),
-        skipped=[item for item in a.skipped if item in b.skipped],
-    )
+    model = a.model if a.model == b.model else f"{a.model} → {b.model}"
+    columns = [c for c in DIFF if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)]
+    skipped = [item for item in a.skipped if item in b.skipped]
+    compared = Report("diff", model, columns, rows, with_notes({"of": a.probe}, *notes), skipped=skipped)
+    report = verdict.judged(compared, alignment, tolerance, (a.meta, b.meta))
     times = times_of(a), times_of(b)
     return with_both_times(report, *times, alignment.in_b) if all(times) else report
 

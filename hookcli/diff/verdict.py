@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart, structure, structure_line
 from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, of_both, origin_of
 from hookcli.diff.settings import Cause, ChangedSettings, causes, findings_of, sentences, settings_line
 from hookcli.diff.tolerance import Tolerance, error_text
-from hookcli.table import Column, Finding, Report, Row, Skipped
+from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import counted, number
 from hookcli.table.meta import Meta
 from hookcli.table.names import in_words, is_within, operator_owner
@@ -17,33 +18,28 @@ from hookcli.table.names import in_words, is_within, operator_owner
 CHECK = "diff"
 
 
-def report(
-    rows: Sequence[Row],
+def judged(
+    compared: Report,
     alignment: Alignment,
     tolerance: Tolerance,
-    *,
-    model: str,
-    columns: Sequence[Column],
     metas: Sequence[Meta],
-    meta: Meta,
-    skipped: Sequence[Skipped],
-    weights: str = "",
+    *,
     settings: Sequence[ChangedSettings] = (),
     identical: bool = False,
     origin: Origin | None = None,
 ) -> Report:
-    """Make the report of a comparison: `metas` describe the two runs, `meta` both together, and `origin` is the
-    origin if it is known from other rows than these.
+    """The report of a comparison with its verdict and findings: `metas` describe the two runs, its own `meta` both
+    together, and `origin` is the origin if it is known from other rows than these.
 
-    A run whose `meta` lacks `complete` ran to its end. `weights` is a line on the models' parameters and buffers, and
-    `settings` has what differs in their modules' settings; `identical` says that all that was compared had the same
-    bits.
+    A run whose `meta` lacks `complete` ran to its end. `settings` has what differs in the settings of modules;
+    `identical` says that all that was compared had the same bits.
     """
     changed = {module.fqn: module.text for module in settings}
     rows = [
         row.having({"reset": changed[row.fqn]}) if row.get("kind") == OUTPUT and row.fqn in changed else row
-        for row in rows
+        for row in compared.rows
     ]
+    meta = compared.meta
     origin = origin or origin_of(rows)
     differing = causes(settings, alignment, tolerance.settings)
     line = _verdict(rows, origin, identical, differing, _changed(alignment)) + _lost(rows, origin)
@@ -51,24 +47,20 @@ def report(
         line += ", until the run failed"
     elif not all(one.get("complete", True) for one in metas):
         line += ", as far as both runs went"
-    return Report(
-        probe="diff",
-        model=model,
-        columns=columns,
+    return replace(
+        compared,
         rows=rows,
         meta={**of_both(*metas), "rtol": tolerance.rtol, "atol": tolerance.atol, **meta},
-        totals=_totals(rows, alignment, weights, differing) | {"verdict": line},
-        skipped=skipped,
+        totals={**_totals(rows, alignment, differing), **compared.totals, "verdict": line},
         findings=[*findings_of(differing, CHECK), *_findings(rows, alignment, origin)],
     )
 
 
-def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, differing: Sequence[Cause]) -> dict[str, Any]:
+def _totals(rows: Sequence[Row], alignment: Alignment, differing: Sequence[Cause]) -> dict[str, Any]:
     """Count computed values, and separately parameters and buffers."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
     lines = {"structure": structure_line(alignment), "settings": settings_line(differing)}
-    lines |= {"weights": weights}  # another word
     return {
         "compared": sum(_is_compared(row) for row in computed),
         "beyond": sum(bool(row.get("beyond")) for row in computed),

@@ -49,7 +49,7 @@ from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
 from hookcli.table.marks import is_lost
 from hookcli.table.meta import Meta
-from hookcli.tensors.random_state import random_states, set_random_states
+from hookcli.tensors.random_state import restored_random_states
 
 T = TypeVar("T")
 
@@ -185,14 +185,11 @@ def capture_recipe(
         return capture_run(run, made, narrowed, restore=False)
 
     devices = [setting.device] if setting.device.type not in ("cpu", "meta") else []
-    states = random_states(devices)
-    try:
+    with restored_random_states(devices):
         if hooking.time or setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
             return attempt(setting)
         with not_imported_by_operators():
             return on_meta(attempt, setting)
-    finally:
-        set_random_states(devices, states)
 
 
 def on_meta(attempt: Callable[..., T], setting: Setting) -> T:

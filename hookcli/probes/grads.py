@@ -197,22 +197,22 @@ class GradsProbe(StatsProbe):
         for key, reason in self._expected.items():
             if key not in self._arrived and key[0] not in without:
                 self.skip(key[0], reason, key[2])
-        if self.of == "parameters":
-            return [*self._parameters_without(), *(s for s in self._skipped if operator_owner(s.fqn) is not None)]
-        return [*left, *super().skipped()]
+        if self.of != "parameters":
+            return [*left, *super().skipped()]
+        # The names of the rows, without reading their statistics back once more.
+        measured = {row.fqn for row in self._batches.rows()} or {values["fqn"] for values, _ in self.pending()}
+        skipped = []
+        for fqn, parameter in self.session.parameters.items():
+            if fqn not in measured:
+                skipped.append(self._without(fqn, parameter.requires_grad))
+        skipped += [item.skipped() for item in unregistered(self.session)]
+        return skipped + [item for item in self._skipped if operator_owner(item.fqn) is not None]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Remarks on inputs that are handed on or come several times, and on outputs that others are made from."""
         handed_on = dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))
         noted = {_HANDED_ON + _INSIDE * bool(self.session and self.session.inside_compiled): handed_on} | self._noted
         return [f"{formatting.listed(list(names), 1)}: {note}" for note, names in noted.items() if names]
-
-    def _parameters_without(self) -> list[Skipped]:
-        # The names of the rows, without reading their statistics back once more.
-        measured = {row.fqn for row in self._batches.rows()} or {values["fqn"] for values, _ in self.pending()}
-        without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
-        skipped = [self._without(fqn, p.requires_grad) for fqn, p in without.items()]
-        return [*skipped, *(item.skipped() for item in unregistered(self.session))]
 
     def _without(self, fqn: str, requires_grad: bool) -> Skipped:
         if not requires_grad:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -52,18 +52,27 @@ def random_states(devices: Iterable[torch.device]) -> RandomStates:
 
 
 @contextmanager
+def restored_random_states(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """A context after which all generators are as they were before; of accelerators those of these devices."""
+    states = random_states(devices)
+    try:
+        yield
+    finally:
+        set_random_states(devices, states)
+
+
+@contextmanager
 def others_run_on() -> Iterator[None]:
     """A context in which Python's and numpy's generators run on from run to run; they are restored at its end.
 
     PyTorch's seed does not reach them, so runs that should be the same differ if a model draws from them.
     """
-    states = random_states(())
-    token = _run_on.set(True)
-    try:
-        yield
-    finally:
-        _run_on.reset(token)
-        set_random_states((), states)
+    with restored_random_states():
+        token = _run_on.set(True)
+        try:
+            yield
+        finally:
+            _run_on.reset(token)
 
 
 _run_on = ContextVar("_run_on", default=False)

@@ -162,7 +162,14 @@ class HeadSums:
         entropy, of_most, first, squares, number, own, distance = (total / queries.clamp(min=1) for total in means)
         output = (squares / number).sqrt()
         share = output / output[output.isfinite()].mean().clamp(min=torch.finfo(output.dtype).tiny)
-        alike, nearest = self._similarity()
+        centred = self.products - self.uniform
+        differs = centred.diagonal() > _EVEN**2 * self.uniform.diagonal()
+        # The cosine of a head's weights and another's, both less even ones; a head that is even itself has none.
+        cosine = centred * (centred.diagonal()[:, None] * centred.diagonal()).rsqrt()
+        cosine[~(differs & differs[:, None])] = -math.inf
+        cosine.fill_diagonal_(-math.inf)
+        alike, nearest = cosine.max(1)
+        alike = torch.where(alike.isinf(), math.nan, alike.clamp(-1, 1))
         named = {"queries": queries, "entropy": entropy, "entropy_share": of_most, "first_share": first}
         named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
         named |= {"self_share": own, "distance": distance} if self.square else {}
@@ -172,17 +179,6 @@ class HeadSums:
         figures = [{**dict(zip(named, of_head, strict=True)), "queries": int(of_head[0])} for of_head in values]
         alone = dict.fromkeys(("nearest", "similarity"))
         return [f | ({"nearest": int(f["nearest"])} if math.isfinite(f["similarity"]) else alone) for f in figures]
-
-    def _similarity(self) -> tuple[Tensor, Tensor]:
-        """The largest cosine of a head's weights and another's, both less even ones (NaN if none), and that head."""
-        centred = self.products - self.uniform
-        own = centred.diagonal()
-        differs = own > _EVEN**2 * self.uniform.diagonal()
-        cosine = centred * (own[:, None] * own).rsqrt()
-        cosine[~(differs & differs[:, None])] = -math.inf
-        cosine.fill_diagonal_(-math.inf)
-        alike, nearest = cosine.max(1)
-        return torch.where(alike.isinf(), math.nan, alike.clamp(-1, 1)), nearest
 
     def _add(self, scores: Scores, items: slice, begin: int, end: int) -> None:
         logits, seen = scores.block(items, begin, end)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hookcli.hooks.module_calls import HookedModule
 from hookcli.hooks.session import HookSession
 from hookcli.table.names import owner_of
+from hookcli.tensors.devices.launch import wide
 
 
 @dataclass
@@ -95,26 +96,26 @@ def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before
     even = (scores >= 0).all() & ((scores.sum(-1) - 1).abs() < 1e-3).all()  # they are probabilities
     if p is None or p.shape != scores.shape:
         p = torch.where(even, scores, scores.softmax(-1))
-    wide = torch.float64 if scores.device.type != "mps" else torch.float32
-    zeros, k = torch.zeros(number, dtype=wide, device=scores.device), chosen.shape[1]
+    kind = wide(scores.device)
+    zeros, k = torch.zeros(number, dtype=kind, device=scores.device), chosen.shape[1]
     best = scores.topk(min(k + 1, number), -1).values
     last = best[:, k - 1 : k]
     gap, margin = torch.where(even, (last / scores).log(), last - scores), last - best[:, k:]
     near, known = gap.isfinite(), margin.isfinite()
     sums = {
-        "chosen": zeros.scatter_add(0, chosen.flatten(), torch.ones_like(chosen, dtype=wide).flatten()),
-        "weight": zeros.scatter_add(0, chosen.flatten(), p.gather(1, chosen).to(wide).flatten()),
-        "probability": p.sum(0, dtype=wide),
-        "gap": gap.where(near, 0).sum(0, dtype=wide),
-        "squared": gap.where(near, 0).square().sum(0, dtype=wide),
-        "near": near.sum(0, dtype=wide),
+        "chosen": zeros.scatter_add(0, chosen.flatten(), torch.ones_like(chosen, dtype=kind).flatten()),
+        "weight": zeros.scatter_add(0, chosen.flatten(), p.gather(1, chosen).to(kind).flatten()),
+        "probability": p.sum(0, dtype=kind),
+        "gap": gap.where(near, 0).sum(0, dtype=kind),
+        "squared": gap.where(near, 0).square().sum(0, dtype=kind),
+        "near": near.sum(0, dtype=kind),
         "computed": zeros + torch.nan,
         "parts": zeros.new_ones(()),  # choices that were added
         "mixed": zeros.new_zeros(()),
         "tokens": zeros.new_tensor(len(scores)),
-        "entropy": torch.special.entr(p).sum(dtype=wide),
-        "margin": margin.where(known, 0).sum(dtype=wide),
-        "known": known.sum(dtype=wide),
+        "entropy": torch.special.entr(p).sum(dtype=kind),
+        "margin": margin.where(known, 0).sum(dtype=kind),
+        "known": known.sum(dtype=kind),
     }
     if before:
         known = (chosen == before.chosen).any(-1)

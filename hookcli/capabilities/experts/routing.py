@@ -35,17 +35,22 @@ def verdict(rows: Sequence[Row]) -> str:
     if not rows:
         return NO_ROUTER
     layers = layers_of(rows)
+    text = _spread(layers)
+    if broken := [in_words(layer.fqn) for layer, _ in layers if math.isnan(layer["router_entropy"])]:
+        text = f"NaN among the scores of {listed(broken, 3)}. {text}"
+    share, fqn = max((layer.get("dropped_share") or 0.0, layer.fqn) for layer, _ in layers)
+    return text + (f"; {percent(share)} of the choices in {in_words(fqn)} were dropped" if share else "")
+
+
+def _spread(layers: Sequence[tuple[Row, Sequence[Row]]]) -> str:
+    """The experts without a token, else the busiest, of layers with their experts."""
     dead = {layer.fqn: [r["expert"] for r in experts if not r["tokens"]] for layer, experts in layers}
     if places := [f"{in_words(fqn)}: {listed(numbers)}" for fqn, numbers in dead.items() if numbers]:
         every = counted(sum(layer["experts"] for layer, _ in layers), "expert")
         text = f"{sum(map(len, dead.values()))} of {every} got no token: {listed(places, 3, '; ')}"
         if few := [layer for layer, _ in layers if dead[layer.fqn] and layer["tokens"] < least_tokens(layer)]:
             text += f" ({few[0]['tokens']:,} tokens are too few to tell: {least_tokens(few[0]):,} are enough)"
-    else:
-        layer, experts = max(layers, key=lambda one: float(one[0]["load"]))
-        most = f"expert {max(experts, key=lambda row: int(row['tokens']))['expert']} of {in_words(layer.fqn)}"
-        text = f"Every expert got tokens; {most} got the most, {layer['load']:.2g} times the mean"
-    if broken := [in_words(layer.fqn) for layer, _ in layers if math.isnan(layer["router_entropy"])]:
-        text = f"NaN among the scores of {listed(broken, 3)}. {text}"
-    share, fqn = max((layer.get("dropped_share") or 0.0, layer.fqn) for layer, _ in layers)
-    return text + (f"; {percent(share)} of the choices in {in_words(fqn)} were dropped" if share else "")
+        return text
+    layer, experts = max(layers, key=lambda one: float(one[0]["load"]))
+    most = f"expert {max(experts, key=lambda row: int(row['tokens']))['expert']} of {in_words(layer.fqn)}"
+    return f"Every expert got tokens; {most} got the most, {layer['load']:.2g} times the mean"

@@ -19,7 +19,7 @@ from torch import nn
 from hookcli.system.escaping import visible
 from hookcli.system.files import content, member, opened
 from hookcli.tensors import tree
-from hookcli.tensors.random_state import random_states, set_random_states
+from hookcli.tensors.random_state import restored_random_states
 
 PLAIN = (type(None), bool, int, float, complex, str)
 """Types whose values a repr makes anew."""
@@ -62,14 +62,11 @@ def _builds(expression: str, module: nn.Module) -> bool:
     """True if it builds a module of the same class and settings, with parameters and buffers of the same sizes."""
     if not type(module).__module__.startswith("torch.nn.") or "\n" in expression:
         return False
-    states = random_states([])
     try:
-        with torch.device("meta"):
+        with restored_random_states(), torch.device("meta"):
             made = eval(expression, {"torch": torch})
     except Exception:  # the repr is for people
         return False
-    finally:
-        set_random_states([], states)
     sizes = [{key: x.shape for key, x in (*m.named_parameters(), *m.named_buffers())} for m in (made, module)]
     if type(made) is not type(module) or sizes[0] != sizes[1]:
         return False

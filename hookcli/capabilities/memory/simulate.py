@@ -41,7 +41,7 @@ from hookcli.sources.base import Recipe
 from hookcli.table.meta import Meta
 from hookcli.table.names import owner_of
 from hookcli.tensors import tree
-from hookcli.tensors.random_state import random_states, set_random_states
+from hookcli.tensors.random_state import restored_random_states
 
 
 def simulate(
@@ -75,12 +75,8 @@ def simulate(
         with castable(run, plan.amp, plan.device) as run:
             return _Simulation(run, plan).profile()
 
-    states = random_states([])
-    try:
-        with not_imported_by_operators():
-            return on_meta(attempt, setting)
-    finally:
-        set_random_states([], states)
+    with restored_random_states(), not_imported_by_operators():
+        return on_meta(attempt, setting)
 
 
 class _Simulation:

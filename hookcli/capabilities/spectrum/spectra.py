@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hookcli.tensors.devices.launch import wide
+
 WIDEST = 2048
 """The largest smaller side: its Gram matrix then takes 32 MiB, and its eigenvalues a second or two."""
 _BLOCK = 1 << 22  # elements that are widened to float64 at once
@@ -54,7 +56,7 @@ class Matrix:
         count, columns = x.shape
         means = None
         if items and count > items:
-            means = x.reshape(items, -1, columns).mean(1, dtype=_wide(x)).square().sum() * (count // items)
+            means = x.reshape(items, -1, columns).mean(1, dtype=wide(x.device)).square().sum() * (count // items)
         if count > columns:
             return cls(count, columns, gram=_gram(x), means=means)
         size = x.dtype if x.dtype == torch.float64 else torch.float32
@@ -94,13 +96,9 @@ class Matrix:
         return Figures(float(rank), float(stable), float(values[0]), float(shares[0]), spread)
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.float32 if x.device.type == "mps" else torch.float64
-
-
 def _gram(x: Tensor) -> Tensor:
     """The Gram matrix of the columns of x, block by block."""
-    total = torch.zeros(x.shape[1], x.shape[1], dtype=_wide(x), device=x.device)
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=wide(x.device), device=x.device)
     for block in x.split(max(_BLOCK // x.shape[1], 1)):
         part = block.to(total.dtype)
         total.addmm_(part.T, part)

@@ -33,6 +33,12 @@ class Pairing:
     added: Sequence[StoredTensor]
     prefix: str = ""
 
+    def among(self, names: set[str]) -> Pairing:
+        """The pairs of which a tensor has one of these names, and the lone tensors that have one."""
+        pairs = [(x, y) for x, y in self.pairs if names & {x.name, y.name}]
+        removed, added = ([x for x in side if x.name in names] for side in (self.removed, self.added))
+        return Pairing(pairs, removed, added, self.prefix)
+
 
 def pair(a: Sequence[StoredTensor], b: Sequence[StoredTensor]) -> Pairing:
     """Pair the tensors of A and B. Only those whose names have no counterpart are read, for their bytes."""

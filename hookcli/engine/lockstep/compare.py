@@ -64,7 +64,7 @@ def compare(
     if parts[A] & parts[B]:
         b = replace(b, model=copy_model(b.model))  # else hooks could not tell their runs apart
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
-    run = Comparison(a, b, step, select, ops, time)
+    run = Comparison((a, b), step, select, ops, time=time)
     run.tells_looks = True
     several = batches is not None
     if batches is None:
@@ -76,7 +76,7 @@ def compare(
     except HookcliError as failed:  # the next batch could not be made
         error = failed
     if error is None:
-        again = partial(Comparison, step=step, select=select, ops=ops, time=False)
+        again = partial(Comparison, step=step, select=select, ops=ops)
         further = Further(again, (a, b), step.target, seed, feedback)
         try:
             origin = further.origin(run, tolerance) if not ops and select is None else None

@@ -55,9 +55,16 @@ class Comparison:
     """A comparison under way."""
 
     def __init__(
-        self, a: Side, b: Side, step: Step, select: Select | None, ops: str | None, time: bool, isolate: bool = False
+        self,
+        sides: tuple[Side, Side],
+        step: Step,
+        select: Select | None,
+        ops: str | None,
+        *,
+        time: bool = False,
+        isolate: bool = False,
     ) -> None:
-        self.sides = (a, b)
+        a, b = self.sides = sides
         self.isolate = isolate
         self.ops = ops
         self.step = step
@@ -140,31 +147,33 @@ class Comparison:
         self.infos[number] = {**self.infos[number], "compiled": how}
 
     def report(self, tolerance: Tolerance, info: Meta, origin: Origin | None = None) -> Report:
-        """The report of what was compared until now; `origin`: see `verdict.report`."""
+        """The report of what was compared until now; `origin`: see `verdict.judged`."""
         weights = self.state_diff.rows(tolerance)
         rows = with_state_rows(self.pairs.rows(self.tolerated(tolerance), info["complete"]), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
         columns = with_operators(TENSORS) if self.ops else TENSORS
-        report = verdict.report(
-            rows,
-            self.alignment,
-            tolerance,
+        ways = zip("AB", self.infos, strict=True)
+        notes = [f"{side} was compiled {own['compiled']}" for side, own in ways if "compiled" in own]
+        line = weights_line(weights, self.state_diff.compared)
+        compared = Report(
+            probe="diff",
             model=" → ".join(names),
             columns=[column for column in columns if column.name != "kind" or self.step.backward],
-            metas=[finished(own) for own in self.infos],
-            meta=finished(with_notes(info, *self._compiled())),
+            rows=rows,
+            meta=finished(with_notes(info, *notes)),
+            totals={"weights": line} if line else {},  # another word
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
-            weights=weights_line(weights, self.state_diff.compared),
+        )
+        report = verdict.judged(
+            compared,
+            self.alignment,
+            tolerance,
+            metas=[finished(own) for own in self.infos],
             settings=self.settings,
-            origin=origin,
             identical=info["complete"] and bool(self.pairs.same_bits) and self.state_diff.identical,
+            origin=origin,
         )
         return self.add_times(report, self.alignment) if self.add_times else report
-
-    def _compiled(self) -> Iterator[str]:
-        for side, info in zip("AB", self.infos, strict=True):
-            if "compiled" in info:
-                yield f"{side} was compiled {info['compiled']}"
 
     def tolerated(self, tolerance: Tolerance) -> Tolerance:
         """The tolerance that computed values deserve, by the way in which the sides compute them."""

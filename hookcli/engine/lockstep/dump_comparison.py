@@ -160,17 +160,11 @@ class DumpComparison:
         used = {name for name in names(DUMPED_IF_FILLED) if any(row.get(name) for row in rows)}
         if all(row.get("kind") == OUTPUT for row in rows):
             used.discard("kind")
-        return verdict.report(
-            rows,
-            self.alignment,
-            tolerance,
-            model=model,
-            columns=[c for c in with_operators(DUMPED) if c.name in used or c not in DUMPED_IF_FILLED],
-            metas=metas if self.side == A else metas[::-1],
-            meta=meta,
-            skipped=[*self.pairs.skipped(), *self._skipped],
-            identical=complete and bool(self.pairs.same_bits) and not any(row.get("beyond") for row in rows),
-        )
+        columns = [c for c in with_operators(DUMPED) if c.name in used or c not in DUMPED_IF_FILLED]
+        compared = Report("diff", model, columns, rows, meta, skipped=[*self.pairs.skipped(), *self._skipped])
+        identical = complete and bool(self.pairs.same_bits) and not any(row.get("beyond") for row in rows)
+        metas = metas if self.side == A else metas[::-1]
+        return verdict.judged(compared, self.alignment, tolerance, metas, identical=identical)
 
     def take(self, values: Mapping[str, Any], tensor: Tensor | Callable[[], Tensor]) -> None:
         """Compare a tensor of the other side, which may have to be loaded, with the dump's."""

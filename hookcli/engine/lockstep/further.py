@@ -29,7 +29,7 @@ _NO_FLOAT64 = "no run in float64 to judge both sides by"
 
 @dataclass(frozen=True)
 class Further:
-    """Runs a pair of sides again by `again(a, b, ...)`, on the first batch and its `target`."""
+    """Runs a pair of sides again by `again(sides, ...)`, on the first batch and its `target`."""
 
     again: Callable[..., Any]
     sides: tuple[Side, Side]
@@ -42,7 +42,7 @@ class Further:
         if any(run.inside) or not between_modules(run.pairs.rows(run.tolerated(tolerance), complete=True)):
             return None
         step = replace(run.step, backward=False, graph=run.step.backward, passes=1)
-        second = self.again(*self.sides, step=step, select=None, ops="functions")
+        second = self.again(self.sides, step=step, select=None, ops="functions")
         errors = second.execute(self.seed, self.feedback, [(*(side.inputs for side in second.sides), None)])
         for error in errors:
             if isinstance(error, KeyboardInterrupt):
@@ -70,7 +70,7 @@ class Further:
         found.judge(*(self._rows(exact, side) for side in self.sides))
 
     def _rows(self, a: Side, b: Side, *, isolate: bool = False) -> Rows:
-        second = self.again(a, b, isolate=isolate)
+        second = self.again((a, b), isolate=isolate)
         inputs = copied(a.inputs), copied(b.inputs)
         if error := error_to_raise(second.execute(self.seed, self.feedback, [(*inputs, self.target)]), second.sides):
             raise error

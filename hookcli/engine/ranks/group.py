@@ -52,8 +52,16 @@ class Group:
 
     def connect(self, backend: str | None, device: torch.device) -> None:
         """Set up PyTorch's process group. Raises UsageError for a backend that can't serve the device."""
-        self.backend = backend or ("nccl" if device.type == "cuda" else "gloo")
-        _check_backend(self.backend, device, self.world)
+        on_gpu = device.type == "cuda"
+        self.backend = backend or ("nccl" if on_gpu else "gloo")
+        if self.backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
+            raise UsageError("--backend nccl: needs GPUs, but none are available; gloo works on the CPU")
+        if self.backend == "nccl" and not on_gpu:
+            advice = "give --device cuda, or --backend gloo"
+            raise UsageError(f"--backend nccl: works with GPUs, not with {device}; {advice}")
+        if on_gpu and (there := torch.cuda.device_count()) < self.world.local_size:
+            needed = f"{self.world.local_size} processes need a GPU each"
+            raise UsageError(f"--device {device}: {needed}, but there are {there}")
         self.watchdog.stage("waiting for the other processes to start", _START)
         dist.init_process_group(
             self.backend,
@@ -146,17 +154,6 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _check_backend(backend: str, device: torch.device, world: World) -> None:
-    on_gpu = device.type == "cuda"
-    if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
-        raise UsageError("--backend nccl: needs GPUs, but none are available; gloo works on the CPU")
-    if backend == "nccl" and not on_gpu:
-        raise UsageError(f"--backend nccl: works with GPUs, not with {device}; give --device cuda, or --backend gloo")
-    if on_gpu and torch.cuda.device_count() < world.local_size:
-        there = torch.cuda.device_count()
-        raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, but there are {there}")
 
 
 def gather(report: Report, group: Group) -> list[Report]:

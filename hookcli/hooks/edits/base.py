@@ -118,20 +118,31 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "", names=_takes(function, "place"))
-    ours = {name: None for name in ("generator", "place") if _takes(function, name)}
-    for name in ours.keys() & settings.keys():
-        seeded = "; seed it with --seed" if name == "generator" else ""
-        raise UsageError(f"--edit {text!r}: {named[1]} gets its {name} from hookcli{seeded}")
+    _require_callable(f"--edit {text!r}: ", function, named[1], arguments, settings)
+    return Edit(text, pattern, what, op, function, arguments, settings, seed)
+
+
+def _require_callable(
+    place: str,
+    function: Callable[..., object],
+    name: str,
+    arguments: Sequence[object],
+    settings: Mapping[str, object],
+) -> None:
+    """Raises UsageError, which begins with `place`, if the function does not take a tensor and these arguments."""
+    ours = {key: None for key in ("generator", "place") if _takes(function, key)}
+    for key in ours.keys() & settings.keys():
+        seeded = "; seed it with --seed" if key == "generator" else ""
+        raise UsageError(f"{place}{name} gets its {key} from hookcli{seeded}")
     try:
         inspect.signature(function).bind(None, *arguments, **settings, **ours)
     except TypeError as error:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         takes = [p.name for p in parameters if p.kind != p.KEYWORD_ONLY and p.name not in ours]
-        right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
-        raise UsageError(f"--edit {text!r}: {error}; use {right}") from error
+        right = f"{name}({', '.join(takes)})" if takes else f"{name}, without arguments"
+        raise UsageError(f"{place}{error}; use {right}") from error
     except ValueError:  # built in C: let it speak for itself
         pass
-    return Edit(text, pattern, what, op, function, arguments, settings, seed)
 
 
 def _function(text: str, name: str) -> Callable[..., object]:

@@ -107,14 +107,21 @@ def _files(folder: Path) -> list[Path]:
     return next(filter(None, by_suffix), [])
 
 
-def _indexed(index: Path) -> TensorFile:
+def _weight_map(index: Path) -> dict[str, str]:
+    """The file of each tensor of a sharded checkpoint, by the tensor's name. Raises UsageError for another file."""
     try:
-        weight_map = json.loads(content(index))["weight_map"]
-        names = dict.fromkeys(weight_map.values())
-        if not names or not all(isinstance(name, str) and name and Path(name).name == name for name in names):
-            raise ValueError("it must name files beside it")
+        files: dict[str, str] = json.loads(content(index))["weight_map"]
+        for name in {*files.values()} or [""]:
+            if not isinstance(name, str) or not name or Path(name).name != name:
+                raise ValueError("it must name files beside it")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(index, f"not the index of a sharded checkpoint ({error})") from error
+    return files
+
+
+def _indexed(index: Path) -> TensorFile:
+    weight_map = _weight_map(index)
+    names = dict.fromkeys(weight_map.values())
     if missing := [name for name in names if not is_file(index.with_name(name))]:
         raise UsageError(f"{index}: {counted(len(missing), 'file')} missing ({listed(missing, _NAMED)})")
     whole = _joined([_opened(_inner(index.with_name(name))) for name in names])
