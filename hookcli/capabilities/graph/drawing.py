@@ -23,11 +23,11 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
             groups.setdefault(names[row["id"]], []).append(row)
         for name, members in groups.items():
             spent = sum(row["us"] or 0 for row in members)
-            count = f"{len(members)} node{'s' if members[1:] else ''}"
+            count = f"{len(members)} node{'s' * (len(members) > 1)}"
             graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))
-    edges = {(names[row["id"]], names[after]): None for row in rows for after in row["next"] if after in names}
+    edges = {(names[row["id"]], names.get(after)): None for row in rows for after in row["next"]}
     for start, end in edges:
-        if start != end:
+        if end is not None and end != start:
             graph.edge(_node_id(start), _node_id(end))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.engine.run_info import describe_run, finished
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
@@ -36,6 +37,16 @@ from hookcli.tensors.stats import Reducer
 from hookcli.tensors.tree import Args
 
 
+@dataclass(frozen=True, slots=True)
+class SharedBySteps:
+    """The plan, clock and parts of all steps of a recording, and the `guard` that wraps their hooks."""
+
+    plan: RecordingPlan
+    guard: CallbackGuard
+    clock: ProgramClock
+    parts: Parts
+
+
 class StepMeasurements:
     """Hooks on the modules of a model for one step. `training`: whether gradients are measured, too."""
 
@@ -43,14 +54,14 @@ class StepMeasurements:
         self,
         model: ObservedModel,
         module: nn.Module,
-        plan: RecordingPlan,
-        guard: CallbackGuard,
+        shared: SharedBySteps,
         times: StepTimes,
+        *,
         training: bool,
-        parts: Parts,
         inside: bool = False,
     ) -> None:
-        self._parts = parts
+        self._plan = plan = shared.plan
+        self._parts = shared.parts
         self.passes = 0
         """The number of backward passes that are over."""
         self.name = PlainNames(module)
@@ -58,7 +69,6 @@ class StepMeasurements:
         self._model = model
         self._module = module
         self._training, self._backward = training, False
-        self._plan = plan
         observed = nn.Identity() if model.hidden else module
         compiled = compiled_parts(observed)
         self._compiled = {} if inside else compiled
@@ -71,7 +81,7 @@ class StepMeasurements:
         self._meta: Meta = {}
         self._ranks, self._group = Meta(), list[int]()
         self.watched_operators = model.operators_to_watch(plan, inside=self._parts.hear("inside"))
-        session = partial(HookSession, observed, guard=guard, callers_run=True, ops=self.watched_operators)
+        session = partial(HookSession, observed, guard=shared.guard, callers_run=True, ops=self.watched_operators)
         outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
         outside.unhooked |= compiled
         # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.

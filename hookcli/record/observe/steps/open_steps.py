@@ -18,6 +18,7 @@ from hookcli.record.file.record_lines import ModelSettings, NonFinite, PartLine,
 from hookcli.record.observe.ending import Ending
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.inside import Inside
+from hookcli.record.observe.measurements.step_measurements import SharedBySteps
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import Parts, RecordedRun, make_recorders
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
@@ -83,7 +84,7 @@ class OpenSteps:
         self._parts_want = self.parts.hear("wants")
         self.schedule = Schedule(plan, clock, self.epochs, for_all=self._parts_want)
         self._sink = sink
-        self._guard = guard
+        self._shared = SharedBySteps(plan, guard, clock, self.parts)
         self.ending = Ending()
         self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
         self._open: list[ObservedStep] = []
@@ -124,7 +125,7 @@ class OpenSteps:
         if module is None:
             return None
         self._sink.begin_step()
-        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position, self.inside, self.parts)
+        step = ObservedStep(model, module, self._shared, position, self.inside)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)

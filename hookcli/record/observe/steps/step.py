@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
@@ -17,19 +18,15 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.gradients.tensor_hooks import GradArrivals
-from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.frames import frame_of_call, keywords
 from hookcli.hooks.torch_private.looked_programs import own_programs_in_backward
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
 from hookcli.record.observe.inside import Inside
-from hookcli.record.observe.measurements.step_measurements import StepMeasurements
+from hookcli.record.observe.measurements.step_measurements import SharedBySteps, StepMeasurements
 from hookcli.record.observe.measurements.step_times import StepTimes
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
-from hookcli.record.observe.parts import Parts
-from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
 from hookcli.table.meta import Meta
 from hookcli.tensors.torch_private import version
@@ -63,12 +60,9 @@ class ObservedStep:
         self,
         model: ObservedModel,
         module: nn.Module,
-        plan: RecordingPlan,
-        guard: CallbackGuard,
-        clock: ProgramClock,
+        shared: SharedBySteps,
         position: Position,
         inside: Inside | None,
-        parts: Parts,
     ) -> None:
         self.model = model
         self.module = module
@@ -81,11 +75,11 @@ class ObservedStep:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
-        self.times = StepTimes(clock, model.ended)
-        self._make = partial(StepMeasurements, model, module, plan, training=self.phase == "train", parts=parts)
+        self.times = StepTimes(shared.clock, model.ended)
+        self._make = partial(StepMeasurements, model, module, training=self.phase == "train")
         self._inside = inside if inside and not model.hidden and inside.wants(model.name, module) else None
-        self.measured = self._make(guard, self.times, inside=self._inside is not None)
-        self._guard = guard
+        self.measured = self._make(shared, self.times, inside=self._inside is not None)
+        self._shared = shared
         self._own_programs = ExitStack()
         self._complete = True
         self._arrivals = GradArrivals()
@@ -98,7 +92,7 @@ class ObservedStep:
         if self._inside and not self._can_look_inside(self._inside, module, args, kwargs):
             if self.observed_forwards:  # the forwards before this one were seen inside compiled parts
                 return
-            self._inside, self.measured = None, self._make(self._guard, self.times)
+            self._inside, self.measured = None, self._make(self._shared, self.times)
         if not self.observed_forwards:
             self.measured.start(module)
         self.measured.begin_forward(module, args)
@@ -109,7 +103,8 @@ class ObservedStep:
 
     def _can_look_inside(self, inside: Inside, called: nn.Module, args: Args, kwargs: Kwargs | None) -> bool:
         def make() -> StepMeasurements:
-            return self._make(lambda hook: hook, StepTimes(self.times.clock, None), inside=True)
+            unguarded = replace(self._shared, guard=lambda hook: hook)
+            return self._make(unguarded, StepTimes(self._shared.clock, None), inside=True)
 
         given = args, keywords(called) if kwargs is None else kwargs
         return inside.try_out(self.model.name, self.module, called, given, make)
