@@ -47,6 +47,7 @@ class Evidence:
         self._received: dict[str, list[_Tensor]] = {}
         self._returned: WeakIds[Tensor, bool] = WeakIds()
         self._rows: dict[tuple[str, str, int, str], Tensor] = {}
+        self._of_model: dict[tuple[int, str], Tensor] = {}  # kinds of what the model returned
 
     def attach(self, session: HookSession, *, gradients: bool) -> None:
         """Register hooks before and after each module, after those that measure what modules return."""
@@ -67,6 +68,8 @@ class Evidence:
         for path, x in tree.leaves(event.output):
             self._returned[x] = True
             self._take_rows("output", event, path, x)
+            if not event.fqn and (kinds := kinds_of(tree.local(x))) is not None:
+                self._of_model[event.index, path] = kinds
 
     def _arrive(self, event: HookEvent) -> None:
         if event.grad is not None and not event.inner:
@@ -92,6 +95,7 @@ class Evidence:
             yield from ((fqn, path, kind) for kind in Kinds(*flags[0]).present())
         self._received.clear()
         self._rows.clear()
+        self._of_model.clear()
 
     def received(self, fqn: str, index: int, usual: Collection[ReceivedKind]) -> Received | None:
         """The NaN and infinities that a module received until this call began; None but for masks and `usual` ones."""
@@ -107,6 +111,11 @@ class Evidence:
                 inf += stats.inf
                 remarks += [_HIDDEN] if kinds and kinds.hides_row else _named(x.rows)
         return Received(nan, inf, remarks) if nan or inf else None
+
+    def returned_positive(self, index: int, path: str) -> bool:
+        """True if what the model returned in this call holds +inf. Waits for an accelerator."""
+        kinds = self._of_model.get((index, path))
+        return kinds is not None and Kinds(*fetched([kinds])[0][0]).positive
 
     def rows(self, what: str, fqn: str, index: int, path: str) -> list[str]:
         """A remark on the rows of a batch that are bad in what a module returned, or its gradient; none if all are."""

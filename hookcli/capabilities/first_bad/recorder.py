@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hookcli.capabilities.first_bad.search import SearchedStep, SearchState
-from hookcli.record.file.record_lines import NonFinite
 from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart
 
 
@@ -24,10 +23,3 @@ class Recorder(RecorderPart):
 
     def begin_step(self, step: BegunStep) -> SearchedStep:
         return SearchedStep(self._search, step)
-
-    def steps_end(self) -> NonFinite | None:
-        """The infinities of which nothing has told whether they are meant, as the program ends."""
-        if self._search.on and self._search.doubtful:
-            self._search.found()
-            return self._search.doubtful
-        return None

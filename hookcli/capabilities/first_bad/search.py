@@ -16,6 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.probes.shared.masked_scores import with_remarks
 from hookcli.record.file.record_lines import BACKWARD, NonFinite
+from hookcli.record.file.views.run_lines import counts_of, place_of
 from hookcli.record.observe.parts import BegunStep, Measured, StepPart, StepView
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import with_operators
@@ -42,7 +43,9 @@ class SearchState:
     passes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By model: the forwards and backwards of its last step."""
     doubtful: NonFinite | None = None
-    """Infinities that the program may have written: operators of the model's next step will tell."""
+    """Infinities that the program may have written: operators of the model's next step will tell, if they can."""
+    harmless: bool = False
+    """True if the step with these has ended without another value that is not finite."""
 
 
 class SearchedStep(StepPart):
@@ -77,11 +80,22 @@ class SearchedStep(StepPart):
         if value is not None:
             run.on = False
             run.found()
-            return run.doubtful or value
+            return self._first(value, step)
         run.usual.setdefault(model, set()).update(self._evidence.take_usual())
+        run.harmless = run.harmless or (over and run.doubtful is not None and run.doubtful.model == model)
         if over and step.phase == "train":
             self._remember(step)
         return None
+
+    def _first(self, value: NonFinite, step: StepView) -> NonFinite:
+        """The first value: this one, or the doubtful infinities that came before it, if they may have led to it."""
+        before = self._run.doubtful
+        if before is None or before is value:
+            return value
+        if self._run.harmless:
+            again = step.sees_operators and is_within(self._begun.name(value.fqn), before.fqn)
+            return before if again else value
+        return _followed_by(before, value)
 
     def _remember(self, step: StepView) -> None:
         """Note what the causes of a value in the model's next step may be."""
@@ -116,14 +130,24 @@ class SearchedStep(StepPart):
             if number is None:
                 continue
             value = self._value_of(step, sort, rows[max(0, number - _BEFORE) : number + 1])
-            if sort.what != "output" or step.sees_operators:
+            if sort.what != "output" or step.sees_operators or not self._may_be_meant(rows[number], sort):
                 return value
-            lost = filter(is_lost, rows)
-            if not all(is_unexplained(row) and not sort.probe.has_computed(row) for row in lost):
-                return value
+            lost = (at for at in range(len(rows)) if is_lost(rows[at]) and not self._may_be_meant(rows[at], sort))
+            if (surely := next(lost, None)) is not None:
+                return _followed_by(value, self._value_of(step, sort, rows[surely : surely + 1]))
             step.keep()
-            self._run.doubtful = self._run.doubtful or value
+            if self._run.doubtful is None:
+                self._run.doubtful, self._run.harmless = value, False
         return None
+
+    def _may_be_meant(self, row: Row, sort: Measured) -> bool:
+        """True for infinities that the program may have written: no model returns nothing else, or +inf, as a mask."""
+        if not is_unexplained(row) or sort.probe.has_computed(row):
+            return False
+        assert row.stats
+        return bool(row.fqn) or (
+            row.stats.finite > 0 and not self._evidence.returned_positive(row["index"], row["path"])
+        )
 
     def _judged_rows(self, step: StepView, sort: Measured, last: int) -> list[Row]:
         """The last rows of these measurements; those of outputs with remarks on infinities, which may clear a doubt."""
@@ -239,3 +263,9 @@ class SearchedStep(StepPart):
                     place = ".".join(filter(None, (relative(fqn, within) if fqn != within else "", name)))
                     yield f"its {place} is not finite{where}"
                     return
+
+
+def _followed_by(doubtful: NonFinite, value: NonFinite) -> NonFinite:
+    """The infinities, which may be meant, with what came after them in the same step at the end of the cause."""
+    then = f"then {counts_of(value)} in {place_of(value)}"
+    return replace(doubtful, cause="; ".join(filter(None, [doubtful.cause, then])))

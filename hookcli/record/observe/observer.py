@@ -84,7 +84,6 @@ class Observer:
                 self._forwards.fail()
                 for step in self._steps:
                     self._steps.leave(step)
-                self._steps.end()
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
                 for name, note in self._steps.losses.notes():
                     self.models.counts[name].note(note)

@@ -208,10 +208,6 @@ class RecorderPart:
     def step_recorded(self, step: RecordedStep) -> None:
         """A step has gone into the record."""
 
-    def steps_end(self) -> NonFinite | None:
-        """The last step is over. Returns the run's first value that is not finite, if that was in doubt until now."""
-        return None
-
     def run_ends(self) -> None:
         """The program ends, or hookcli stops to observe it."""
 

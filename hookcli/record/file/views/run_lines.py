@@ -56,16 +56,25 @@ def left_out_line(end: End) -> str:
 
 def non_finite_line(value: NonFinite) -> str:
     """first non-finite value: 12 NaN in the output of layer1.relu (Net, step 3)"""
-    counts = [f"{count:,} {what}" for count, what in ((value.nan, "NaN"), (value.inf, "Inf")) if count]
     phase = "" if value.phase == "train" else f", {value.phase}"
-    of_module = f"the {value.what} of {value.fqn}" if value.fqn else f"the model's {value.what}"
-    where = "the loss" if value.what == "loss" else of_module
     cause = f"; {value.cause}" if value.cause else ""
     place = f"{value.model}, step {value.step:,}{phase}"
     if value.cause in (UNSEARCHED, SKIPPED):
         return f"the loss is {'NaN' if value.nan else 'Inf'} ({place}); {value.cause}"
     kept = f"; {value.kept}" if value.kept else ""
     if value.what.startswith(BACKWARD):
-        made = f"the {value.what} turned a finite gradient into {' and '.join(counts)}"
+        made = f"the {value.what} turned a finite gradient into {counts_of(value)}"
         return f"first non-finite value: {made} ({place}){cause}{kept}"
-    return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"
+    return f"first non-finite value: {counts_of(value)} in {place_of(value)} ({place}){cause}{kept}"
+
+
+def counts_of(value: NonFinite) -> str:
+    """The numbers of a value's NaN and infinities: 3 NaN and 1 Inf."""
+    return " and ".join(f"{count:,} {what}" for count, what in ((value.nan, "NaN"), (value.inf, "Inf")) if count)
+
+
+def place_of(value: NonFinite) -> str:
+    """Where a value is, in words: the output of layer1, the model's output, the loss."""
+    if value.what == "loss":
+        return "the loss"
+    return f"the {value.what} of {value.fqn}" if value.fqn else f"the model's {value.what}"

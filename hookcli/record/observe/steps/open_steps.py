@@ -201,11 +201,6 @@ class OpenSteps:
             step.kept = True
             self._hand_on(self._sink.non_finite, value)
 
-    def end(self) -> None:
-        """Hand on the value of which parts were in doubt until now: the last step is over."""
-        for value in self.parts.tell("steps_end", ""):
-            self._hand_on(self._sink.non_finite, value)
-
     def _loss_found(self, value: NonFinite) -> None:
         """Hand on the first loss that is not finite, unless a search finds where it begins."""
         self.schedule.look_after(value.step)
