@@ -60,16 +60,17 @@ class BatchDependence(Check):
 
     The finding names the first module whose output differs, or where padding changes a result, the first that makes it
     more than zeros; and the operator by which the items mix. An error is what spoils each item: a softmax, a sort, a
-    reshape or layers over dimension 0, or arithmetic of an item with a mean over the batch.
+    reshape or layers over dimension 0, or most arithmetic of an item with a statistic of the batch.
 
     A warning asks whether mixing is meant: where the items are compared with each other (attention over a set, a matrix
     of similarities, nearest neighbours), where weights, a memory or a context are computed from the batch, where a
     statistic of the batch is put beside each item or taken of groups of items, where rows and columns are normalised in
-    turn (Sinkhorn), where another output is one for all items, and where the operator is not found. It is a warning,
-    too, with a layer that has batch_first=False or an input without a batch dimension, since dimension 0 may be the
-    sequence; with quantization by the range of the whole batch, dynamically or by an observer that is enabled; and with
-    what graph networks do, whose nodes are in dimension 0: a sum by index (as of messages to each node), or a product
-    with a matrix that is no parameter.
+    turn (Sinkhorn), where a layer takes vectors less their mean over the batch, as the equivariant layers of Deep Sets
+    do (nothing tells them from a mean over the wrong dimension), where another output is one for all items, and where
+    the operator is not found. It is a warning, too, with a layer that has batch_first=False or an input without a batch
+    dimension, since dimension 0 may be the sequence; with quantization by the range of the whole batch, dynamically or
+    by an observer that is enabled; and with what graph networks do, whose nodes are in dimension 0: a sum by index (as
+    of messages to each node), statistics of the nodes beside one, or a product with a matrix that is no parameter.
     """
 
     id = "HK020"

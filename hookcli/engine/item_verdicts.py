@@ -22,7 +22,8 @@ _PRODUCTS = _DISTANCES | frozenset(
 )
 _PRODUCTS |= frozenset(("linear", "bilinear", "tensordot", "conv1d", "conv2d", "conv3d"))
 _GROUPS = frozenset(("view", "reshape", "unflatten", "chunk", "split", "tensor_split", "unfold", "getitem", "unbind"))
-_COMBINES = frozenset(("add", "radd", "sub", "rsub", "subtract", "mul", "rmul", "multiply", "div", "rdiv", "divide"))
+_SHIFTS = frozenset(("add", "radd", "sub", "rsub", "subtract"))
+_COMBINES = _SHIFTS | frozenset(("mul", "rmul", "multiply", "div", "rdiv", "divide"))
 _COMBINES |= frozenset(
     ("true_divide", "truediv", "rtruediv", "pow", "lerp", "addcmul", "addcdiv", "maximum", "minimum")
 )
@@ -34,13 +35,15 @@ _NO_REDUCTIONS = _PRODUCTS | _ATTENTION | _GROUPS | _TAKES  # though they may re
 class Verdict:
     """What mixes the items, in a sentence. It is surely a `fault`, or may be meant, as `nodes` of a graph or else.
 
-    `groups`: it puts the items into groups, whose statistics may be meant. `scope`: the module that does it.
+    `groups`: it puts the items into groups, whose statistics may be meant. `of_vectors`: it adds a statistic to items
+    that are a vector each, or subtracts it, as an equivariant layer begins. `scope`: the module that does it.
     """
 
     sentence: str
     fault: bool = False
     nodes: bool = False
     groups: bool = False
+    of_vectors: bool = False
     scope: str = ""
 
 
@@ -117,9 +120,12 @@ def joined(meeting: Meeting, mixture: Mixture) -> Verdict | None:
         return Verdict(f"{uses}, as weights or a memory are; {IS_IT_MEANT}")
     if one.name not in _COMBINES:
         return Verdict(f"{uses}; {IS_IT_MEANT}")
-    if mixture.learned and not mixture.wide:
+    if mixture.learned:
         return Verdict(f"{uses} and then by layers, as a context is; {IS_IT_MEANT}")
-    return Verdict(uses, fault=True)
+    if meeting.graph:
+        return Verdict(f"{uses}, which is right if they are the nodes of a graph", nodes=True)
+    vectors = not meeting.positions and all(len(shape) == 2 for shape in meeting.clean)
+    return Verdict(uses, fault=True, of_vectors=vectors and one.name in _SHIFTS)
 
 
 def mixing(meeting: Meeting) -> Verdict | None:
@@ -130,6 +136,20 @@ def mixing(meeting: Meeting) -> Verdict | None:
     if meeting.one.layer:
         return by_layer(meeting)
     return next(filter(None, (rule(meeting) for rule in _RULES)), None)
+
+
+def of_sets(verdict: Verdict, meeting: Meeting) -> Verdict:
+    """The verdict on items to which a statistic was added, once this operation takes them.
+
+    Nothing tells the equivariant layer of a set that is given as a batch, `layer(x - x.mean(0))`, from one that was to
+    take the mean of each vector: it is a question. Whoever goes on to divide by another statistic normalises.
+    """
+    if not verdict.of_vectors:
+        return verdict
+    if any(len(shape) > 1 for shape in meeting.one.weights):
+        sentence = f"{verdict.sentence}, and gives that to layers, as equivariant layers of a set do; {IS_IT_MEANT}"
+        return replace(verdict, sentence=sentence, fault=False, of_vectors=False)
+    return replace(verdict, of_vectors=len(meeting.clean) + len(meeting.mixed) == 1)
 
 
 def of_groups(verdict: Verdict, one: Operation) -> Verdict:

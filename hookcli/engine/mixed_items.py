@@ -18,6 +18,7 @@ from hookcli.engine.item_verdicts import (
     joined,
     mixing,
     of_groups,
+    of_sets,
     sums_by_index,
 )
 from hookcli.probes.item_paths import Operation, Shape
@@ -92,6 +93,7 @@ def still_true(meeting: Meeting, verdicts: Sequence[Verdict]) -> tuple[Verdict, 
     """The verdicts that hold of what an operation makes of mixtures: no item is spoiled where none stands by itself."""
     if meeting.ends_items():
         verdicts = [verdict for verdict in verdicts if verdict.groups or not verdict.fault]
+    verdicts = [of_sets(verdict, meeting) for verdict in verdicts]
     if meeting.reduces():
         verdicts = [of_groups(verdict, meeting.one) for verdict in verdicts]
     if any(verdict.groups and not verdict.fault for verdict in verdicts):

@@ -111,6 +111,11 @@ def grouped(net: Net, h: Tensor) -> Tensor:
     return net.last(((y - y.mean(1, keepdim=True)) / (y.std(1, keepdim=True) + 1e-3)).view(N, D))
 
 
+def equivariant(layer: nn.Module, h: Tensor) -> Tensor:
+    """The layer of Deep Sets that subtracts the largest."""
+    return layer(h - h.max(0, keepdim=True)[0])
+
+
 def modulated(net: Net, h: Tensor) -> Tensor:
     return h * torch.sigmoid(net.last(net.first(h).mean(0, keepdim=True).relu()))
 
@@ -124,6 +129,10 @@ MEANT: dict[str, Callable[[Net, Tensor], Any]] = {
     "weights made from the mean, on the right": lambda net, h: h @ net.hyper(h.mean(0, keepdim=True)).view(D, D),
     "a bias made from the sum": lambda net, h: net.q(h) - net.k(h.amax(0, keepdim=True)),
     "modulated by the set": modulated,
+    "an equivariant layer": lambda net, h: net.last(h - h.mean(0)),
+    "an equivariant layer in the residual": lambda net, h: h + net.last(h - h.mean(0, keepdim=True)),
+    "equivariant layers": lambda net, h: equivariant(net.last, equivariant(net.q, h).tanh()),
+    "a layer of the item and the sum": lambda net, h: net.last((h + 0.1 * h.sum(0)).relu()),
     "similarities": lambda net, h: F.normalize(h, dim=1) @ F.normalize(net.q(h), dim=1).T,
     "distances": lambda net, h: torch.cdist(h, h),
     "an adjacency matrix of the input": lambda net, h: net.last((h @ h.T / D).softmax(1) @ h),
@@ -154,9 +163,10 @@ ACCUSED: dict[str, Callable[[Net, Tensor], Any]] = {
     "flip": lambda net, h: net.last(h.flip(0)),
     "roll": lambda net, h: net.last(h.roll(1, 0)),
     "normalize": lambda net, h: F.normalize(h, dim=0),
-    "centred": lambda net, h: net.last(h - h.mean(0)),
+    "centred at the end": lambda net, h: net.last(h) - net.last(h).mean(0),
+    "centred and in the residual": lambda net, h: (y := h - h.mean(0)) + net.last(y),
+    "standardised by hand": lambda net, h: net.last((h - h.mean(0)) * (h.var(0) + 1e-5).rsqrt()),
     "standardised": lambda net, h: net.last((h - h.mean(0)) / (h.std(0) + 1e-5) * net.last.bias),
-    "in the residual": lambda net, h: h + net.last(h - h.mean(0, keepdim=True)),
     "by the largest": lambda net, h: net.last(h / h.std()),
     "batch statistics": lambda net, h: F.batch_norm(h, None, None, training=True),
     "a view of the transposed": lambda net, h: net.last(h.T.reshape(N, D)),
@@ -211,3 +221,24 @@ def test_sequences_whose_dimensions_are_swapped_are_an_error(case: str) -> None:
     [finding] = check(Net(SWAPPED[case]), x, select="HK020").findings
     assert finding.severity == "error", finding.message
     assert check(Net(IN_PLACE[case]), x, select="HK020").findings == []
+
+
+def gated(net: Net, h: Tensor, dims: Any) -> Tensor:
+    return h * torch.sigmoid(net.last(net.first(h.mean(dims, keepdim=True)).relu()))
+
+
+SEQUENCES: dict[str, tuple[str, Callable[[Net, Tensor], Any]]] = {
+    "a context of the whole batch": ("warning", lambda net, h: gated(net, h, (0, 1))),
+    "the mean of the batch": ("error", lambda net, h: net.last(h - h.mean(0))),
+    "the mean of all": ("error", lambda net, h: net.last(h - h.mean((0, 1), keepdim=True))),
+    "the figure of all": ("error", lambda net, h: net.last(h / h.std())),
+    "a context of each item": ("", lambda net, h: gated(net, h, 1)),
+    "the mean of each item": ("", lambda net, h: net.last(h - h.mean(1, keepdim=True))),
+}
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_items_of_several_positions_are_no_vectors_of_a_set(case: str) -> None:
+    severity, mix = SEQUENCES[case]
+    findings = check(Net(mix), torch.randn(N, 5, D), select="HK020").findings
+    assert [finding.severity for finding in findings] == [severity] * bool(severity)

@@ -42,13 +42,13 @@ GRAPHS: dict[str, Any] = {
 }
 MISTAKES: dict[str, Any] = {
     "softmax over the batch": lambda _, h: h.softmax(0),
-    "mean over the batch": lambda _, h: h - h.mean(0),
+    "statistics of the batch": lambda _, h: (h - h.mean(0)) / h.std(0),
     "norm over the batch": lambda _, h: h / h.norm(dim=0),
     "a weight on the wrong side": lambda net, h: net.weight @ h,
     "a transposed weight on the wrong side": lambda net, h: net.weight.T @ h,
     "an order that is mixed up": lambda _, h: h[_RING.roll(1)],
     "a view of the transposed": lambda _, h: h.T.reshape(N, N),
-    "a mean, then messages": lambda _, h: messages(h - h.mean(0), *_ENDS),
+    "softmax, then messages": lambda _, h: messages(h.softmax(0), *_ENDS),
 }
 
 
@@ -75,3 +75,13 @@ def test_a_matrix_that_the_model_is_given() -> None:
     torch.manual_seed(0)
     [finding] = check(Net(lambda _, h, a: a @ h), torch.randn(N, N), _ADJACENT, select="HK020").findings
     assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "norm", [lambda h: h - h.mean(0), lambda h: h / h.norm(dim=0), lambda h: (h - h.mean(0)) / h.std()]
+)
+def test_statistics_of_the_nodes_are_as_right_as_their_messages(norm: Callable[[Tensor], Tensor]) -> None:
+    """As in PairNorm and GraphNorm."""
+    torch.manual_seed(0)
+    [finding] = check(Net(lambda _, h: messages(norm(h), *_ENDS)), torch.randn(N, N), select="HK020").findings
+    assert finding.severity == "warning" and finding.message.endswith("right if they are the nodes of a graph")
