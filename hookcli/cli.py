@@ -22,7 +22,7 @@ from hookcli.registry.capability import capabilities, require_no_two
 from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import leave_stdout, own_process, write_report
-from hookcli.system.streams import aside, clear_status_of_others, say
+from hookcli.system.streams import aside, say, share_terminal
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
@@ -120,10 +120,10 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
         return error.exit_code
     if not error.own:
         _leave_it_to_the_first()
+    if world().size > 1:
+        share_terminal()
     if "--debug" in arguments:
         aside(visible_lines("".join(traceback.format_exception(error))))
-    if world().size > 1:
-        clear_status_of_others()
     if not error.shown:
         say(f"error: {error}")
     _document(error, arguments)

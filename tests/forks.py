@@ -5,7 +5,8 @@
 A fork has a process id, streams, environment, folder, session and signals of its own, and starts processes in the same
 way. Its interpreter is not new: torch is there already, in hookcli's command line also hookcli's modules, PyTorch is
 not taken apart at the end, and variables that Python reads when it starts change nothing, but for PYTHONPATH. Where
-that matters, `fresh=True` is a new `python`. Either is ended by SIGINT, also where pytest's own parent ignores it.
+that matters, `fresh=True` is a new `python`, which is ended by SIGINT, SIGQUIT and SIGHUP, also where pytest's own
+parent ignores them, as in the background of a script or under nohup; a fork is by SIGINT.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ ADDRESS = "HOOKCLI_TEST_FORKS"
 """Where the server listens, in the environment of all that tests start."""
 OF_HOOKCLI = "-hookcli"
 """The end of the address of the second server, which has imported hookcli, too, for hookcli's command line."""
+_HEEDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 NUMBER = struct.Struct("q")
 _started: list[Popen] | None = None  # by the test that runs
 _servers: list[tuple[Any, Any]] = []  # one at most, and its folder, which end with this process
@@ -62,7 +64,7 @@ class Popen(_ORDINARY[Any]):
         asked = given.arguments
         argv = [os.fspath(a) for a in asked["args"]] if isinstance(asked["args"], (list, tuple)) else []
         if self._fresh or not _understood(argv) or asked["preexec_fn"]:
-            with _heeding_interrupts():
+            with _heeding_signals():
                 _ORDINARY._execute_child(*given.args)
             return
         streams = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
@@ -203,19 +205,19 @@ def _is_hookcli(argv: list[str]) -> bool:
 
 
 @contextmanager
-def _heeding_interrupts() -> Iterator[None]:
-    """Ignore SIGINT no longer in the block, as a process that is started in it would, too.
+def _heeding_signals() -> Iterator[None]:
+    """Ignore no signal in the block that a process which is started in it would ignore, too.
 
     No `preexec_fn` does it: with one, Python copies this large process instead of using `vfork`, in 40 ms each.
     """
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    ignored = [each for each in _HEEDED if signal.getsignal(each) is signal.SIG_IGN]
+    for each in ignored:
+        signal.signal(each, signal.default_int_handler)  # in the process that is started, the usual one
     try:
         yield
     finally:
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for each in ignored:
+            signal.signal(each, signal.SIG_IGN)
 
 
 if __name__ == "__main__":  # `python()`, whose streams and other files the fork has, too

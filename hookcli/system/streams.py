@@ -18,6 +18,7 @@ STDOUT, STDERR = 1, 2
 _PATIENCE = 1.0  # seconds to wait for a non-blocking pipe to take more of a remark
 _CLEAR = b"\r\x1b[K"  # clears the cursor's line
 _shown = False  # whether a status line is shown
+_shared = False  # whether another process may show one at any time
 remarks: TextIO | None = None
 """The process's original stderr while a command runs; a model may replace or close `sys.stderr`."""
 
@@ -114,6 +115,12 @@ def show_status(text: str) -> None:
         line = text.encode(stream.encoding, "replace")
         _write_all(stream.fileno(), _CLEAR + line if line else _cleared(), 0)
         _shown = bool(line)
+
+
+def share_terminal() -> None:
+    """From now on, clear the line in the same write as each remark: another process shows its status meanwhile."""
+    global _shared
+    _shared = shows_status()
 
 
 def clear_status_of_others() -> None:
@@ -224,10 +231,10 @@ def _write_all(number: int, data: bytes, patience: float | None) -> None:
 
 
 def _cleared() -> bytes:
-    """Return the bytes that clear the status line; none if no line is shown."""
+    """Return the bytes that clear the status line; none if no line can be shown."""
     global _shown
     shown, _shown = _shown, False
-    return _CLEAR if shown else b""
+    return _CLEAR if shown or _shared else b""
 
 
 @contextmanager

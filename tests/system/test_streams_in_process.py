@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from fork_server import ForkServer
 from system.stream_kinds import COMMANDS, NET
 
 from hookcli.cli import main
+from hookcli.system import streams
 from hookcli.system.stdout import stdout_kept, write_report
 from hookcli.system.streams import Descriptor
 
@@ -116,3 +118,26 @@ def test_a_full_stdout_costs_no_file(server: ForkServer, folder: Path) -> None:
     assert json.loads((folder / "full.json").read_text())["reports"] and (folder / "full.baseline.json").exists()
     ran = server.run("shapes", "net.py:Net", "-i", "2x5", folder=folder, out="full", err="pipe")
     assert ran.code == 2 and "warning: can't write" in ran.err and "error: fc (Linear) failed" in ran.err
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_remark_stands_alone_though_another_process_shows_its_status(
+    shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever that writes between two writes of ours is cleared by the one with the text."""
+    monkeypatch.setattr(streams, "_shared", False)
+    monkeypatch.setattr(streams, "_shown", False)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    written: list[bytes] = []
+    write = os.write
+    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(os, "write", lambda number, data: written.append(bytes(data)) or write(number, data))
+        with streams.remarks_on(terminal):
+            if shared:
+                streams.share_terminal()
+            streams.say("one")
+            streams.say("two")
+    os.close(ours)
+    clear = b"\r\x1b[K" if shared else b""
+    assert written == [clear + b"hookcli: one\n", clear + b"hookcli: two\n"]

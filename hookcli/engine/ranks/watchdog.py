@@ -21,7 +21,7 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from hookcli.errors import FAILED, OverdueError
-from hookcli.system.streams import say
+from hookcli.system.streams import say, share_terminal
 from hookcli.system.torchrun import World
 from hookcli.table.ranks import ranks_named
 
@@ -89,6 +89,7 @@ class Watchdog:
         if self._answered.is_set() and self._over.wait(_END):  # the main thread handles it
             return
         if self._store.add("failures", 1) == 1:
+            share_terminal()
             say(f"error: {self._account()}")
         else:
             time.sleep(_END)  # for the rank that reports: the first process to end ends them all

@@ -92,8 +92,8 @@ async def use(app):
         if app._subject.steps[1:]:
             os.kill(os.getpid(), signals.pop())
             async with asyncio.timeout(60):
-                while app.return_code is None:
-                    await pilot.pause(0.01)
+                while app.return_code is None:  # pilot.pause() needs a screen, which may be gone by then
+                    await asyncio.sleep(0.01)
 Explorer.run = lambda app: asyncio.run(use(app))
 explore.is_terminal = lambda stream: True
 record, saved = {str(record)!r}, {str(tmp_path / "a.json")!r}
