@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hookcli.errors import UsageError
+from hookcli.errors import PluginError, UsageError, UserCode, class_name, in_brief
 from hookcli.record.file.record_lines import (
     RUN_SCHEMA,
     End,
@@ -18,11 +19,12 @@ from hookcli.record.file.record_lines import (
     ModelRun,
     ModelSettings,
     NonFinite,
+    PartLine,
     RecordedStep,
     StepEntry,
     StepLosses,
 )
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.capability import Capability, capabilities, load_text
 from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
 from hookcli.table.compilation import PARTS, Compilation
@@ -62,13 +64,14 @@ def _has_fields(value: Any, kind: type) -> bool:
 
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
-_BY_TYPE: Mapping[str, Fits] = {
+_PLAIN: Mapping[str, Fits] = {
     "str": is_text,
     "Sequence[str]": listed(is_text),
     "int": is_count,
     "int | None": optional(is_count),
     "float": _FINITE,
     "float | None": optional(_FINITE),
+    "Sequence[int]": listed(is_count),
     "Sequence[float]": listed(is_figure),
     "Sequence[float | None]": listed(optional(is_figure)),
     "bool": lambda value: isinstance(value, bool),
@@ -76,21 +79,68 @@ _BY_TYPE: Mapping[str, Fits] = {
     "Mapping[str, str]": lambda value: is_mapping(value) and all(map(is_text, value.values())),
     "Mapping[str, int]": lambda value: is_mapping(value) and all(map(is_count, value.values())),
     "Mapping[str, float]": lambda value: is_mapping(value) and all(map(_FINITE, value.values())),
-    "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
-    "Mapping[str, Any]": lambda value: value == {} or _has_fields(value, Compilation),
-    "Sequence[int]": listed(is_count),
-    **{f"Sequence[{kind.__name__}]": listed(partial(_has_fields, kind=kind)) for kind in PARTS},
     "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
 """A test for the value of a field, by the field's type."""
-_CORE = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, End)
-_OF_PARTS = [kind for one in capabilities() if one.lines for kind in load_text(one.lines)]
+_BY_TYPE: Mapping[str, Fits] = {
+    **_PLAIN,
+    "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
+    "Mapping[str, Any]": lambda value: value == {} or _has_fields(value, Compilation),
+    **{f"Sequence[{kind.__name__}]": listed(partial(_has_fields, kind=kind)) for kind in PARTS},
+}
+"""With these, of lines of the core."""
+_CORE: Sequence[type[Line]] = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, End)
+
+
+def kinds_of_lines(declared: Iterable[Capability]) -> list[type[PartLine]]:
+    """The kinds of lines that parts of these capabilities write.
+
+    Raises PluginError, which names the capability, for one that does not load, or that a record can't hold.
+    """
+    by_name: dict[str, str] = {kind.kind: "hookcli" for kind in _CORE}
+    kinds: list[type[PartLine]] = []
+    for one in declared:
+        named = f"capability {one.name!r} (from {one.distribution})"
+        with UserCode(partial(_unloaded, f"{named}: {one.lines}")):
+            for kind in load_text(one.lines) if one.lines else ():
+                if wrong := _wrong_kind(kind, by_name):
+                    raise PluginError(f"{named}: {wrong}")
+                by_name[kind.kind] = named
+                kinds.append(kind)
+    return kinds
+
+
+def _unloaded(named: str, error: BaseException) -> PluginError:
+    return PluginError(f"{named} does not load: {in_brief(error)}")
+
+
+def _wrong_kind(kind: Any, by_name: Mapping[str, str]) -> str:
+    """Why a record can't hold lines of this kind; "" if it can."""
+    if not (isinstance(kind, type) and issubclass(kind, PartLine) and is_dataclass(kind)):
+        name = kind.__name__ if isinstance(kind, type) else class_name(kind)
+        return f"{name}, among its lines, is no dataclass derived from PartLine"
+    if by_name.get(kind.kind):
+        return f"the kind of lines {kind.kind!r} of {kind.__name__} is taken by {by_name[kind.kind]}"
+    for item in fields(kind):
+        if _type_of(item) not in _PLAIN:
+            problem = f"a record can't hold {item.name!r} of {kind.__name__}, whose type is {_type_of(item)}"
+            return f"{problem}; allowed types: {', '.join(_PLAIN)}"
+    return ""
+
+
+def _type_of(item: Field[Any]) -> str:
+    """A field's type as it is written, with or without `from __future__ import annotations`."""
+    text = item.type.__name__ if isinstance(item.type, type) else str(item.type)
+    return re.sub(r"\b(\w+\.)+", "", text)
+
+
+_OF_PARTS = kinds_of_lines(capabilities())
 PART_KINDS = [kind.kind for kind in _OF_PARTS]
 """The kinds of lines that parts of capabilities write."""
 KINDS: Mapping[str, type[Line]] = {kind.kind: kind for kind in (*_CORE, *_OF_PARTS)}
 """The kinds of lines, by the name that tells them apart."""
 FITS: Mapping[type, Mapping[str, Fits]] = {
-    kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
+    kind: {item.name: _BY_TYPE[_type_of(item)] for item in fields(kind)}
     for kind in (*KINDS.values(), ModelRun, StepEntry, Compilation, *PARTS)
 }
 """A test for the value of each field, by class."""
