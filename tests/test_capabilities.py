@@ -11,7 +11,9 @@ import tomllib
 from dataclasses import make_dataclass
 from pathlib import Path
 
+import forks
 import pytest
+from installed import installed
 from support import swept
 
 import hookcli
@@ -46,21 +48,21 @@ for _ in range(3):
 """
 
 
-def command(folder: Path, paths: list[Path], *argv: str) -> subprocess.CompletedProcess[str]:
-    """A command line of a new interpreter: manifests are read as hookcli is imported."""
+def python(folder: Path, paths: list[Path], code: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the code where hookcli is not imported yet: manifests are read as it is."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    words = [sys.executable, "-m", "hookcli", *argv]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    words = [sys.executable, "-c", code, *argv]
+    return forks.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+def command(folder: Path, paths: list[Path], *argv: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, paths, "import runpy; runpy.run_module('hookcli', run_name='__main__')", *argv)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of packages with the distribution of a capability, as pip installs it."""
-    folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source")
-    shutil.copytree(HERE / "capability_dist", source, dirs_exist_ok=True)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(folder)]
-    subprocess.run([*pip, str(source)], check=True)
-    return folder
+    return installed("capability_dist", tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
@@ -124,9 +126,7 @@ def test_its_part_has_an_option_of_run(site: Path, net: Path) -> None:
     ran = command(net, paths, "run", "--signs-above=some", "train.py")
     assert ran.returncode == 2 and "--signs-above some: give a number" in ran.stderr
     watched = "import torch, hookcli, net\nwith hookcli.watch(net.Net(), every=1, signs_above='some'): pass"
-    words = [sys.executable, "-c", watched]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    told = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    told = python(net, paths, watched)
     assert "UsageError: --signs-above some: give a number" in told.stderr
 
 
@@ -185,9 +185,7 @@ def test_an_option_of_two_is_an_error_that_names_both(
             print(error, file=sys.stderr)
         print(codes)
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [site, PACKAGE.parent, net]))}
-    words = [sys.executable, "-c", script]
-    ran = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    ran = python(net, [site, PACKAGE.parent, net], script)
     told = [line for line in ran.stderr.splitlines() if "is ambiguous" in line]
     assert len(told) == len(commands.split()) and ran.stdout.endswith(f"[{2 if commands else 0}, 0]\n"), ran
     for line in told:
@@ -237,7 +235,7 @@ def test_each_has_a_page_and_an_own_folder_of_tests(name: str) -> None:
 @pytest.mark.parametrize("gone", [OWN, *(swept([name]) for name in OWN)], ids=" ".join)
 def test_what_remains_works_without_it(gone: list[str], net: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     copy = tmp_path_factory.mktemp("copy")
-    shutil.copytree(PACKAGE, copy / "hookcli", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy / "hookcli")  # with its byte code
     for name in gone:
         shutil.rmtree(copy / "hookcli" / "capabilities" / name)
     lines = [
@@ -252,9 +250,7 @@ def test_what_remains_works_without_it(gone: list[str], net: Path, tmp_path_fact
         ["diff", "net.py:Net", "net.py:Net", "--input", "3x4"],
     ]
     script = f"import sys; from hookcli.cli import main; sys.exit(max(main(line) for line in {lines}))"
-    environment = os.environ | {"PYTHONPATH": str(copy)}
-    words = [sys.executable, "-c", script]
-    ran = subprocess.run(words, cwd=net, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    ran = python(net, [copy], script)
     assert ran.returncode == 0, ran.stderr
     listed = [line.split()[0] for line in ran.stdout.splitlines() if line.startswith("  ") and line.strip()]
     assert listed and not {*listed}.intersection(gone)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import forks
 import pytest
+from installed import installed
 
 from hookcli import registry
 from hookcli.errors import PluginError
@@ -26,13 +27,7 @@ BROKEN = {("probe", "broken"), ("edit", "lost")}
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of packages with the demo distribution, as pip installs it."""
-    folder = tmp_path_factory.mktemp("site")
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "hookcli_demo.py"):
-        (source / name).write_text((HERE / "plugin_dist" / name).read_text())
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(folder)]
-    subprocess.run([*pip, str(source)], check=True)
-    return folder
+    return installed("plugin_dist", tmp_path_factory.mktemp("site"))
 
 
 def run(site: Path, *argv: str) -> subprocess.CompletedProcess[str]:
