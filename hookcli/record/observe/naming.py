@@ -11,7 +11,7 @@ import gc
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, compress
+from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from hookcli.hooks.torch_private.dynamo import WRAPPED
 from hookcli.hooks.torch_private.modules import all_parts, submodules
+from hookcli.record.observe.alive import built_modules
 from hookcli.table.names import operator_owner
 from hookcli.tensors.tree import is_sharded, type_text
 
@@ -100,7 +101,7 @@ _KEY = 40  # characters of a dict's key, which may be a whole text
 
 def model_name(module: nn.Module) -> str:
     """Net for a model, Agent.critic for a part that is called by itself; with a variable, Net (left), if not alone."""
-    alive = _alive()
+    alive = built_modules()
     parents = _parents(alive)
     root, fqn = _place(module, parents)
     kind = plain_type(root)
@@ -112,7 +113,7 @@ def model_name(module: nn.Module) -> str:
 
 def outermost(module: nn.Module) -> nn.Module:
     """The model that a part belongs to, by the same walk; the module itself if it is none's."""
-    return _place(module, _parents(_alive()))[0]
+    return _place(module, _parents(built_modules()))[0]
 
 
 def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
@@ -128,17 +129,6 @@ def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
 
 def _has_parameters(module: nn.Module) -> bool:
     return any(next(part.parameters(recurse=False), None) is not None for part in all_parts(module))
-
-
-def _alive() -> list[nn.Module]:
-    """All modules whose constructor has come to hold parts, those created last first."""
-    types, left = {nn.Module}, [nn.Module]
-    while left:
-        left = [kind for kind in type.__subclasses__(left.pop()) if kind not in types] + left
-        types.update(left)
-    items = gc.get_objects()
-    modules = compress(items, map(types.__contains__, map(type, items)))  # quick: there may be millions
-    return [module for module in modules if submodules(module) is not None]
 
 
 def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import weakref
 from collections import defaultdict
@@ -18,9 +17,10 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import Mark
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.torch_private.dynamo import frames_compiled
-from hookcli.hooks.torch_private.modules import all_parts, submodules
+from hookcli.hooks.torch_private.modules import all_parts
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.file.record_lines import ModelRun
+from hookcli.record.observe.alive import built_modules
 from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
@@ -317,11 +317,9 @@ def why_never_ran(optimizer: Optimizer, compiled: int, left_out: Container[nn.Mo
     if frames_compiled() > compiled:
         return COMPILED_AROUND
     parameters = parameter_ids(optimizer)
-    modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
-    built = (module for module in modules if submodules(module) is not None)
     holders = [
         module
-        for module in built
+        for module in built_modules()
         if any(id(p) in parameters for part in all_parts(module) for p in part.parameters(recurse=False))
     ]
     if not holders:

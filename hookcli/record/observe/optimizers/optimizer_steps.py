@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.frames import step_is_hooked
+from hookcli.record.observe.alive import alive
 from hookcli.record.observe.naming import PlainNames
 from hookcli.table import Row
 from hookcli.table.discrepancy import Discrepancy
@@ -36,10 +36,8 @@ class OptimizerSteps:
     def find_existing(self, optimizers: Iterable[Optimizer] | None = None) -> None:
         """Add the optimizers that the program has made already; None searches for them."""
         if optimizers is None:
-            # Not isinstance, which would ask the object, perhaps a proxy. The wrappers of Lightning and accelerate are
-            # Optimizers too, of the same parameters, but have no hooks.
-            objects = ((item, type(item)) for item in gc.get_objects())
-            optimizers = (item for item, kind in objects if issubclass(kind, Optimizer) and step_is_hooked(kind))
+            # The wrappers of Lightning and accelerate are Optimizers too, of the same parameters, but have no hooks.
+            optimizers = (one for one in alive(Optimizer) if step_is_hooked(type(one)))
         for optimizer in optimizers:
             self.add(optimizer)
 
