@@ -190,13 +190,9 @@ if __name__ == "__main__":
     import torch.distributed.run
     import torchvision  # noqa: F401
 
-    for name in (
-        "pydantic",
-        "rich.console",
-        "rich.table",
-        "typer.main",
-        "typer._adapters",
-    ):  # what each command imports
+    commands_import = ("pydantic", "rich.console", "rich.table", "typer.main", "typer._adapters")
+    compile_imports = ("torch._dynamo.repro.after_dynamo", "torch._inductor.compile_fx")  # a second of each fork's
+    for name in (*commands_import, *compile_imports):
         with suppress(ImportError):
             importlib.import_module(name)
 

@@ -45,7 +45,7 @@ def test_only_a_tag_publishes_after_all_wheels_ran_and_without_a_token() -> None
 
 
 def run(code: str, folder: Path) -> list[object]:
-    """The exit codes of commands after some code, in a process of its own."""
+    """The exit codes of commands after some code, in a process of its own; where there is none, in a new Python."""
     (folder / "net.py").write_text(NET)
     made = "'net.py:net', '--input', '16x8'"
     commands = (
@@ -56,7 +56,8 @@ def run(code: str, folder: Path) -> list[object]:
         f"main(['activations', {made}, '--output', 'a.json', '-q'])\n"
         f"print(json.dumps([main(words) for words in {commands}]), 'torchvision' in sys.modules, file=sys.stderr)\n"
     )
-    ran = forks.run([sys.executable, "-c", script], fresh=True, cwd=folder, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", script]
+    ran = forks.run(command, fresh=not code, cwd=folder, capture_output=True, text=True, check=True)
     codes, _, imported = ran.stderr.splitlines()[-1].rpartition(" ")
     return [json.loads(codes), imported]
 

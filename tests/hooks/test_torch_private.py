@@ -49,7 +49,7 @@ def lookups(without: Without) -> dict[str, list[Lookup]]:
     return {part: answer["lookups"] for part, answer in found.items()}
 
 
-LONG = {"overrides", "autograd", "modules", "dynamo", "compilations", "programs"}  # with many names
+LONG = {"overrides", "autograd", "modules", "dynamo", "compilations", "programs", "exchange"}  # with many names
 
 
 @pytest.mark.parametrize("room", [swept(room) if room.rpartition(".")[2] in LONG else room for room in USES])

@@ -27,6 +27,7 @@ ALL = list(product(KINDS, KINDS))
 
 # Each kind of both; errors are seen in a file and in a pipe.
 EACH = [("file", "pty"), ("pipe", "closed"), ("pty", "full"), ("closed", "file"), ("full", "pipe")]
+SAME = [("file", "file"), ("pipe", "pipe"), ("pty", "pty"), ("closed", "closed"), ("full", "full")]
 
 
 SAID = ("print", "stderr", "a child", "C", "os.write")
@@ -56,8 +57,8 @@ def steady(text: str) -> Any:
 
 
 PAIRS = [
-    *(pytest.param(name, ALL if name == "shapes" else EACH, id=name) for name in COMMANDS),
-    *(pytest.param(name, ALL, id=f"{name}, all", marks=pytest.mark.sweep) for name in COMMANDS if name != "shapes"),
+    *(pytest.param(name, [*EACH, *(SAME if name == "shapes" else ())], id=name) for name in COMMANDS),
+    *(pytest.param(name, ALL, id=f"{name}, all", marks=pytest.mark.sweep) for name in COMMANDS),
 ]
 
 

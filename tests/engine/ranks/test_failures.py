@@ -84,7 +84,7 @@ def test_a_rank_that_ends_by_itself_is_named_and_its_exit_code_is_not_taken_over
 
 
 def test_a_model_that_swallows_what_interrupts_it_is_told_all_the_same(folder) -> None:
-    ran = hookcli(*only("swallow"), "--nproc", "2", "--timeout", "12", folder=folder)
+    ran = hookcli(*only("swallow"), "--nproc", "2", "--timeout", "5", folder=folder)
     (line,) = errors(ran.stderr)
     assert ran.returncode == 2 and "rank 1 hangs" in line and "models.py" in line
 

@@ -60,8 +60,13 @@ def recorded(run: Callable[[], int]) -> tuple[set[int], int]:
     return set(seen.steps()), steps
 
 
-@pytest.mark.parametrize("fetched", [iter, ahead])
-@pytest.mark.parametrize(("epochs", "each"), [(1, 1), (3, 1), (3, 2), (4, 5), (7, 70)])
+@pytest.mark.parametrize(
+    ("epochs", "each", "fetched"),
+    [
+        *((epochs, each, iter) for epochs, each in ((1, 1), (3, 1), (3, 2), (4, 5), (7, 70))),
+        *((3, 2, ahead), (4, 5, ahead), swept(1, 1, ahead), swept(3, 1, ahead), swept(7, 70, ahead)),
+    ],
+)
 @pytest.mark.parametrize("shuffle", [swept(False), True])
 def test_the_last_step_is_recorded(epochs: int, each: int, fetched: Any, shuffle: bool) -> None:
     data = DataLoader(DATA, shuffle=shuffle)

@@ -6,11 +6,13 @@ import re
 import resource
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import forks
 import pytest
 import torch
+from support import swept
 from torch import nn
 
 import hookcli
@@ -32,6 +34,8 @@ print("trained", step + 1)
 """
 
 
+SEVERAL = ((0, 0), (2, 100), (4, 900))
+"""Complete steps in a full record, and the bytes that are left after them."""
 HEALTHY = SCRIPT.replace("ones(2, 4)).sum()", "randn(8, 4)).square().mean()").replace("lr=0.1", "lr=0.01")
 
 LIMITED = """
@@ -100,8 +104,10 @@ def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
     assert (end.program_steps, end.models[0]["steps"], end.models[0]["recorded_steps"]) == (STEPS, STEPS, 2)
 
 
-@pytest.mark.parametrize("steps", [0, 2, 4])
-@pytest.mark.parametrize("room", [0, 100, 900])
+@pytest.mark.parametrize(
+    ("steps", "room"),
+    [*SEVERAL, *(swept(*case) for case in product((0, 2, 4), (0, 100, 900)) if case not in SEVERAL)],
+)
 def test_a_checked_run_that_could_not_all_be_recorded_does_not_pass(tmp_path: Path, steps: int, room: int) -> None:
     whole = run(tmp_path, resource.RLIM_INFINITY, "--check", script=HEALTHY)
     assert whole.returncode == 0 and "checks passed" in whole.stderr, whole.stderr

@@ -22,7 +22,7 @@ def follow(rate: Callable[[int], float]) -> Schedule:
 
 
 def found(
-    schedule: Schedule, number: int = 40, kind: Callable[..., Optimizer] = torch.optim.SGD, **plan: Any
+    schedule: Schedule, number: int = 20, kind: Callable[..., Optimizer] = torch.optim.SGD, **plan: Any
 ) -> list[Finding]:
     """The findings of the last recorded step of a training with this schedule."""
 
@@ -57,19 +57,19 @@ class OwnRate(torch.optim.Optimizer):
 @pytest.mark.parametrize(
     ("schedule", "kind", "since"),
     [
-        (follow(lambda step: float(step < 12)), torch.optim.SGD, 12),
-        (follow(lambda step: max(0.0, 1 - step / 20)), torch.optim.AdamW, 20),
-        (follow(lambda step: min(step / 4, 1.0) * (step < 30)), torch.optim.Adam, 30),
-        (lambda optimizer: schedules.StepLR(optimizer, 10, gamma=0.0), torch.optim.SGD, 10),
-        (lambda optimizer: schedules.PolynomialLR(optimizer, total_iters=15), torch.optim.SGD, 15),
+        (follow(lambda step: float(step < 6)), torch.optim.SGD, 6),
+        (follow(lambda step: max(0.0, 1 - step / 10)), torch.optim.AdamW, 10),
+        (follow(lambda step: min(step / 4, 1.0) * (step < 10)), torch.optim.Adam, 10),
+        (lambda optimizer: schedules.StepLR(optimizer, 5, gamma=0.0), torch.optim.SGD, 5),
+        (lambda optimizer: schedules.PolynomialLR(optimizer, total_iters=8), torch.optim.SGD, 8),
     ],
 )
 def test_a_rate_that_falls_to_zero_and_stays_there_is_a_warning(
     schedule: Schedule, kind: Callable[..., Optimizer], since: int
 ) -> None:
     (finding,) = found(schedule, kind=kind)
-    assert (finding.check, finding.severity, finding.value) == ("HK054", "warning", 40 - since)
-    said = f"the learning rate is 0 since step {since}: the last {40 - since} recorded steps trained nothing"
+    assert (finding.check, finding.severity, finding.value) == ("HK054", "warning", 20 - since)
+    said = f"the learning rate is 0 since step {since}: the last {20 - since} recorded steps trained nothing"
     assert finding.message == said and "scheduler" in str(finding.remedy)
 
 
@@ -81,14 +81,14 @@ def test_steps_that_are_not_recorded_are_not_spoken_of() -> None:
 @pytest.mark.parametrize(
     "schedule",
     [
-        follow(lambda step: float(step >= 12)),
-        follow(lambda step: float(step < 36)),
-        follow(lambda step: max(0.0, 1 - step / 39)),
-        follow(lambda step: float(step < 10 or step > 25)),
-        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 39),
-        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 10),
-        lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 8),
-        lambda optimizer: schedules.OneCycleLR(optimizer, 0.1, 41),
+        follow(lambda step: float(step >= 6)),
+        follow(lambda step: float(step < 18)),
+        follow(lambda step: max(0.0, 1 - step / 19)),
+        follow(lambda step: float(step < 5 or step > 12)),
+        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 19),
+        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 5),
+        lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 4),
+        lambda optimizer: schedules.OneCycleLR(optimizer, 0.1, 21),
     ],
 )
 def test_schedules_that_begin_or_end_at_zero_or_rise_again_are_none(schedule: Schedule) -> None:
@@ -101,10 +101,10 @@ def test_the_last_tenth_of_a_long_training_may_rest() -> None:
 
 
 def test_an_optimizer_that_moves_weights_at_a_rate_of_zero_is_not_accused() -> None:
-    assert not found(follow(lambda step: float(step < 12)), kind=OwnRate)
+    assert not found(follow(lambda step: float(step < 6)), kind=OwnRate)
 
 
-def of_several(rates: dict[str, Callable[[int], float]], number: int = 40, same: bool = False) -> list[Finding]:
+def of_several(rates: dict[str, Callable[[int], float]], number: int = 20, same: bool = False) -> list[Finding]:
     """HK054 on a training in which each layer has an optimizer of its own, with such a rate in each step."""
 
     def program() -> nn.Module:
@@ -128,7 +128,7 @@ def stays(step: int) -> float:
 
 
 def falls(step: int) -> float:
-    return float(step < 12)
+    return float(step < 6)
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def falls(step: int) -> float:
 )
 def test_the_optimizer_whose_rate_falls_to_zero_is_named(rates: Any, same: bool, place: str, name: str) -> None:
     (finding,) = of_several(rates, same=same)
-    said = f"the learning rate of {name}, which has weight, bias, is 0 since step 12: "
+    said = f"the learning rate of {name}, which has weight, bias, is 0 since step 6: "
     assert (finding.fqn, finding.severity) == (place, "warning") and finding.message.startswith(said), finding.message
 
 
 def test_a_rate_that_falls_for_all_optimizers_is_said_once() -> None:
     (finding,) = of_several({"0": falls, "2": falls})
-    assert finding.message.startswith("the learning rate is 0 since step 12: ")
+    assert finding.message.startswith("the learning rate is 0 since step 6: ")
 
 
-@pytest.mark.parametrize("other", [stays, lambda step: 0.0, lambda step: float(step >= 12), lambda step: 1 - step / 40])
+@pytest.mark.parametrize("other", [stays, lambda step: 0.0, lambda step: float(step >= 6), lambda step: 1 - step / 20])
 def test_several_rates_that_are_meant_are_not_accused(other: Callable[[int], float]) -> None:
     assert of_several({"0": stays, "2": other}) == []
