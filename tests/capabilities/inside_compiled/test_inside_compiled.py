@@ -215,7 +215,7 @@ def test_hookcli_s_programs_leave_room_for_the_program_s_own(monkeypatch: pytest
 
 
 def test_what_a_model_counts_itself_is_not_counted_twice() -> None:
-    seen = observed(partial(program, at="counts"), inside_compiled=True)
+    seen = observed(partial(program, sizes=(4, 4), at="counts"), inside_compiled=True)
     assert PARTS - {"blocks"} == rows(seen.of()[-1], "activations").keys()
 
 
@@ -278,13 +278,16 @@ def test_a_forward_that_fails_leaves_nothing_behind(how: str, at: str) -> None:
 
 def test_a_program_with_looks_that_can_not_be_compiled_is_left_whole() -> None:
     made: list[Backend] = []
-    seen = observed(
-        partial(program, "outer", lambda: (made.append(Backend(refuse=True)), made[-1])[1]), inside_compiled=True
-    )
+
+    def refusing() -> Backend:
+        made.append(Backend(refuse=True))
+        return made[-1]
+
+    seen = observed(partial(program, "outer", refusing, SIZES[:2]), inside_compiled=True)
     assert [backend.looked for backend in made] == [0, 1]  # it is not tried again
     (said,) = inside(seen)
     assert "left whole" in said and "no program with looks" in said
-    assert len(seen.of()) == len(SIZES) and set(rows(seen.recorded[-1], "activations")) == {""}
+    assert len(seen.of()) == 2 and set(rows(seen.recorded[-1], "activations")) == {""}
     assert "stem" in skipped(seen.recorded[-1], "activations")
 
 
