@@ -15,7 +15,8 @@ from hookcli.table.formatting import listed
 
 class DoubleSoftmax(Check):
     """A loss that expects logits got probabilities: the output of a softmax goes into cross_entropy, which applies
-    log_softmax itself, or the output of a sigmoid into binary_cross_entropy_with_logits.
+    log_softmax itself, or the output of a sigmoid into binary_cross_entropy_with_logits. Or nll_loss, which expects
+    log-probabilities, got the output of a softmax.
 
     Nothing fails, but the second softmax sees values between 0 and 1 only, so that of 10 classes even a perfect
     prediction keeps a probability of 0.23 and a loss of 1.46, and gradients are small. Read from the autograd graph of
@@ -34,7 +35,7 @@ class DoubleSoftmax(Check):
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         for row in measured.inventory.rows:
             if row["kind"] == "doubled":
-                yield self.finding(row.fqn, f"its {row['type']} goes into {row['loss']}, which expects logits")
+                yield self.finding(row.fqn, f"its {row['type']} goes into {row['loss']}")
 
 
 class _ReadsLayers(ReadsWeightsAndGrads, ReadsActivations, Protocol): ...

@@ -13,8 +13,19 @@ from hookcli.capabilities.learn.checks import (
     learned,
     untrained,
 )
-from hookcli.capabilities.learn.lines import EVAL, LINES, UNHELD, UNREACHED, UNSTEPPED, Learning, Untrained
-from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
+from hookcli.capabilities.learn.lines import (
+    BLIND,
+    EVAL,
+    IDLE,
+    LINES,
+    UNHELD,
+    UNREACHED,
+    UNSTEPPED,
+    UNUSED,
+    Learning,
+    Untrained,
+)
+from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel, maximized, not_reached
 from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
@@ -29,6 +40,7 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _FALLEN = 1e-4  # of the highest learning rate
 _NOTHING = 1e-3  # of the first loss
+_BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 
 
 def headline(record: Record) -> str:
@@ -50,21 +62,54 @@ def faults(measured: Measurements) -> Iterator[str]:
     if line := untrained(measured.lines, UNHELD):
         what = f"no optimizer has the parameters of {', '.join(line.places)}"
         yield f"{what}: gradients arrive, but nothing moves them; {line.detail}"
-    if line := untrained(measured.lines, UNREACHED):
-        of = f"{line.number:,} of the {line.detail} parameters of the optimizer"
-        yield f"no gradient reaches {', '.join(line.places)} ({of}): something between them and the loss detaches"
+    lines = learned(measured.lines)
+    yield from unreached(measured.lines)
     if line := untrained(measured.lines, UNSTEPPED):
         yield f"{line.places[0]} made no step after any of {line.number:,} backward passes: nothing was trained"
-    lines = learned(measured.lines)
+    if line := untrained(measured.lines, IDLE):
+        has = f"{', '.join(line.places)}{more_than(line)}"
+        yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
     yield from cleared(lines)
     if not has_converged(measured.every_loss):
         yield from still(lines)
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
+    yield from of_losses(measured, lines)
     for checks in (_CAUSES, _SEEN):
         for finding in judge([check() for check in checks], measured).findings:
             if finding.fails(WARNING):
                 yield finding.message
+
+
+def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    """The texts on parameters of an optimizer that never get a gradient.
+
+    Those that run without gradients on purpose, as the trunk below a linear probe, are not said, unless they are all.
+    """
+    for why in (UNREACHED, BLIND, UNUSED):
+        line = untrained(lines, why)
+        if line and f"{line.number}" == line.detail:
+            cut = "the loss is computed from values alone (item(), numpy(), argmax) or under no_grad"
+            yield f"no gradient reaches any of the {line.number:,} parameters of the optimizer: {cut}"
+        elif line and why != BLIND:
+            yield not_reached(line)
+
+
+def of_losses(measured: Measurements, lines: Sequence[Learning]) -> Iterator[str]:
+    """The texts on losses that are not what they should be."""
+    if words := next((line.misused for line in lines if line.misused), ""):
+        yield words
+    yield from maximized(measured.every_loss, lines)
+    last = lines[-1] if lines else None
+    if last and last.labelled >= _BATCHES and not last.one_label and last.one_each >= _MOSTLY * last.labelled:
+        of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
+        yield f"all labels of a batch are one class, {of}: the data are sorted by class, and not shuffled"
+
+
+def more_than(line: Untrained) -> str:
+    """Words on the places that a line does not name."""
+    more = line.number - len(line.places)
+    return f" and {more:,} more" if more > 0 else ""
 
 
 def still(lines: Sequence[Learning]) -> Iterator[str]:
@@ -73,8 +118,8 @@ def still(lines: Sequence[Learning]) -> Iterator[str]:
     if last is None or last.still < _STILL or (span := last.step - last.since + 1) < max(SPAN, _END * (last.step + 1)):
         return
     since = f"since step {last.since:,}" if span <= last.step else f"in {last.still:,} recorded steps"
-    why = "every gradient is zero" if last.gradient == 0 else why_still([line.rate for line in lines])
-    yield f"the optimizer has changed no weight {since}: {why}"
+    if why := "every gradient is zero" if last.gradient == 0 else why_still(lines):
+        yield f"the optimizer has changed no weight {since}: {why}"
 
 
 def cleared(lines: Sequence[Learning]) -> Iterator[str]:
@@ -90,14 +135,13 @@ def has_converged(losses: Mapping[int, float]) -> bool:
     return abs(last) <= _NOTHING * abs(first)
 
 
-def why_still(rates: Sequence[float | None]) -> str:
-    """Why weights keep their values, by the learning rates of the recorded steps."""
-    last, highest = rates[-1], max((rate or 0 for rate in rates), default=0)
-    if last is None:
-        return "its updates are lost as weights are rounded"
-    if last < _FALLEN * highest or not last:
+def why_still(lines: Sequence[Learning]) -> str:
+    """Why weights keep their values, by the learning rates of the recorded steps; "" where that is not known."""
+    last, highest = lines[-1].rate, max((line.rate or 0 for line in lines), default=0)
+    if last is not None and (last < _FALLEN * highest or not last):
         return f"the learning rate {'has fallen to' if highest else 'is'} {setting(last)}"
-    return f"its updates are lost as weights are rounded (learning rate {setting(last)})"
+    rate = f" (learning rate {setting(last)})" if last is not None else ""
+    return f"its updates are lost as weights are rounded{rate}" if lines[-1].gradient else ""
 
 
 def in_eval_mode(line: Untrained) -> str:

@@ -10,6 +10,7 @@ from hookcli.record.file.record_lines import PartLine
 
 LOADER, ROWS = "loader", "rows"
 FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unheld", "unstepped"
+BLIND, UNUSED, OUTSIDE, IDLE = "blind", "unused", "outside", "idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,12 @@ class Learning(PartLine):
     mean squared error, `spread` is the variance of its targets, and `broadcast` the shape to which both outputs and
     targets were broadcast, each along a dimension of the other: "64x64".
 
-    `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0.
+    If it is a mean binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones. `maximized`: the
+    name of the loss whose negative it is. Both are left out where the model has several optimizers. `misused`: words on
+    a softmax that goes into a loss which has one in it. `alone`: all backward passes went through the same models.
+
+    `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0. In `one_each` of
+    `labelled` recorded steps all labels were one, perhaps another in each.
     `batches`: the recorded steps whose batch is known, if each saw the same one; 0 if any differed. `source` tells how
     it is known that the program has more: the DataLoader has `of` batches ("loader"), or a tensor `of` rows, of which
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
@@ -32,7 +38,8 @@ class Learning(PartLine):
     `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
     between which none moved. `rate`: the learning rate of the first parameter group. `gradient`: the norm of the
-    gradient that the optimizers took; None if not measured. `cleared`: the last recorded steps in a row in which a
+    gradient that the optimizers took; None if not measured. `decay`: the largest share of the weights that weight decay
+    took in this step. `cleared`: the last recorded steps in a row in which a
     backward pass left gradients, and the optimizer took none.
     """
 
@@ -44,7 +51,14 @@ class Learning(PartLine):
     items: int = 0
     spread: float | None = None
     broadcast: str = ""
+    ones: float | None = None
+    targets: int = 0
+    maximized: str = ""
+    misused: str = ""
+    alone: bool = True
     one_label: int = 0
+    one_each: int = 0
+    labelled: int = 0
     batches: int = 0
     source: str = ""
     of: int = 0
@@ -58,6 +72,7 @@ class Learning(PartLine):
     reach: float | None = None
     rate: float | None = None
     gradient: float | None = None
+    decay: float | None = None
     cleared: int = 0
 
 
@@ -65,9 +80,11 @@ class Learning(PartLine):
 class Untrained(PartLine):
     """Parts of a model that the training leaves as they are; or, with no `places`, that they are trained after all.
 
-    `why`: "frozen" between trained modules like them; in "eval" mode; "unreached" by gradients; "unheld" by any
-    optimizer; "unstepped", as no optimizer makes a step. `places` are the first of them, of which there are `number`,
-    and `detail` says more.
+    `why`: "frozen" between trained modules like them; in "eval" mode; "unreached" by gradients, as all that runs before
+    them; "blind", as they run under no_grad; "unused" by the loss, as far as gradients tell; "unheld" by the optimizer
+    that has the parameters of others in their place; "outside" of all optimizers; "idle", as theirs makes no step while
+    another does; "unstepped", as none makes a step. `places` are the first of them, of which there are `number`, and
+    `detail` says more.
     """
 
     kind: ClassVar[str] = "untrained"

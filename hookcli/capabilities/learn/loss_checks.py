@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.checks import learned, untrained
 from hookcli.capabilities.learn.curve import gone_at, rise
-from hookcli.capabilities.learn.lines import EVAL, UNHELD, UNREACHED, Learning
+from hookcli.capabilities.learn.lines import (
+    BLIND,
+    EVAL,
+    IDLE,
+    OUTSIDE,
+    UNHELD,
+    UNREACHED,
+    UNUSED,
+    Learning,
+    Untrained,
+)
 from hookcli.checks.base import LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import Finding
@@ -18,9 +28,14 @@ from hookcli.table.formatting import setting
 
 _LOSSES, _PER_CLASS = 50, 300
 _ONE_LABEL = 3  # recorded steps
+_QUARTER, _FURTHER = 4, 1.2  # losses
 _NEAR = 0.9  # of the loss of guessing
 _NEAR_VARIANCE, _SQUARES = 0.95, 100
 _REACH = 0.5  # of the loss of guessing: a step that goes straight down loses no more
+_SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
+_NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
+_REACH_THEM = "run them with gradients, or freeze them"
+_OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008")
 
@@ -32,14 +47,19 @@ class NoBetterThanGuessing(LinesCheck):
     of ln C on. Classes that are not balanced can be guessed with less. Where even the best model can't tell much (the
     next base of a genome), the loss stays there in a healthy training, too. A mean squared error is then near the
     variance of the targets in a batch: the model returns their mean. It is reported from 95 % of the variance on, after
-    100 losses, unless models also run without gradients in the steps: the targets may be theirs.
+    100 losses, unless models also run without gradients in the steps: the targets may be theirs. A binary cross-entropy
+    is compared with the entropy of the share of ones among its targets, ln 2 for half of them: from 98 % of it on,
+    after 100 losses and 2,000 targets that all are 0 or 1, unless the model has a second optimizer.
 
     The mean of the last quarter of all losses is compared: at least 50 losses, and 300 choices for each class. Not
     while the learning rate is warmed up. A loss that is divided or added to others, and one with as many classes as
-    choices in a batch (contrastive losses), is not judged.
+    choices in a batch (contrastive losses), is not judged. Nor is one among classes, or a binary one, where backward
+    passes go through different models in turn: adversaries stay at the level of guessing when all is well.
 
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
-    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down.
+    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down. Other
+    causes that are named: outputs and targets of different shapes, parameters that no optimizer has, and a weight decay
+    that takes a twentieth of the weights or more in each step.
     """
 
     id = "HK057"
@@ -58,16 +78,58 @@ class NoBetterThanGuessing(LinesCheck):
         if measured.losses.first_jump is not None or warms_up(lines):  # HK044 or HK055 reports the jump: the cause
             return
         mean = fmean(last)
-        guessed, guess = by_classes(lines, len(losses), mean) or by_variance(lines, len(losses), mean) or (0.0, "")
+        found = (by(lines, len(losses), mean) for by in (by_classes, by_variance, by_ones))
+        guessed, guess = next(filter(None, found), (0.0, ""))
         if not guess:
             return
         better = "hardly better" if mean < guessed else "no better"
         text = f"after {len(losses):,} steps the loss is {text_of(mean)}, {better} than {guess}"
-        cause, remedy = broadcast(lines), _SHAPE
-        if not cause and not any(untrained(measured.lines, why) for why in (EVAL, UNREACHED, UNHELD)):
-            cause, remedy = too_small(lines, len(losses), guessed), _RATE
+        cause, remedy = cause_of(measured.lines, len(losses), guessed)
         finding = self.finding("", f"{text}; {cause}" if cause else text, mean)
         yield replace(finding, remedy=remedy, hint=remedy) if cause else finding
+
+
+def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
+    """Words on why a loss stays near that of guessing, and what to do; "", "" where that does not follow."""
+    lines = learned(of_model)
+    if words := broadcast(lines):
+        return words, _SHAPE
+    if line := untrained(of_model, OUTSIDE):
+        return not_held(line), _OPTIMIZER
+    if line := untrained(of_model, BLIND):
+        return not_reached(line), _REACH_THEM
+    if any(untrained(of_model, why) for why in (EVAL, UNREACHED, UNUSED, UNHELD, IDLE)):
+        return "", ""
+    if words := too_small(lines, number, guessed):
+        return words, _RATE
+    words = decays(lines)
+    return words, _DECAY if words else ""
+
+
+_WHY = {
+    UNREACHED: "something between them and the loss detaches",
+    BLIND: "they run without gradients (torch.no_grad)",
+    UNUSED: "the loss does not use what they return, or something detaches it",
+}
+
+
+def not_reached(line: Untrained) -> str:
+    """Words on parameters of an optimizer that never get a gradient."""
+    of = f"{line.number:,} of the {line.detail} parameters of the optimizer"
+    return f"no gradient reaches {', '.join(line.places)} ({of}): {_WHY[line.why]}"
+
+
+def not_held(line: Untrained) -> str:
+    """Words on parameters that no optimizer has."""
+    of = f"{line.number:,} of the {line.detail} parameters that get a gradient"
+    return f"no optimizer has {', '.join(line.places)}{', ...' * (line.number > len(line.places))} ({of})"
+
+
+def decays(lines: Sequence[Learning]) -> str:
+    """Words on a weight decay that takes much of the weights in each step; "" if it does not."""
+    shares = [line.decay for line in lines if line.decay is not None]
+    share = median(shares) if shares else 0.0
+    return f"weight decay takes {share:.0%} of the weights in each step" if share >= _SHARE else ""
 
 
 def warms_up(lines: Sequence[Learning]) -> bool:
@@ -79,7 +141,12 @@ def warms_up(lines: Sequence[Learning]) -> bool:
 def by_classes(lines: Sequence[Learning], number: int, mean: float) -> tuple[float, str] | None:
     """The loss of guessing among classes, and words for it, if the mean loss of so many is near it."""
     known = next((line for line in lines if line.classes), None)
-    if known is None or not 1 < known.classes < known.items or number * known.items < _PER_CLASS * known.classes:
+    if (
+        known is None
+        or not lines[-1].alone
+        or not 1 < known.classes < known.items
+        or number * known.items < _PER_CLASS * known.classes
+    ):
         return None
     guessed, classes = math.log(known.classes), f"{known.classes:,}"
     guess = f"that of guessing among {classes} classes (ln {classes} = {text_of(guessed)})"
@@ -94,6 +161,28 @@ def by_variance(lines: Sequence[Learning], number: int, mean: float) -> tuple[fl
     guessed = median(spreads)
     guess = f"that of always returning the mean of the targets (their variance is {text_of(guessed)})"
     return (guessed, guess) if mean >= _NEAR_VARIANCE * guessed else None
+
+
+def by_ones(lines: Sequence[Learning], number: int, mean: float) -> tuple[float, str] | None:
+    """The loss of guessing by the share of ones among the targets, and words for it, if the mean loss is near it.
+
+    Two models that work against each other stay there when all is well.
+    """
+    ones = [line.ones for line in lines if line.ones is not None]
+    if (
+        number < _SQUARES
+        or not ones
+        or len(ones) < len(lines)
+        or not lines[-1].alone
+        or number * lines[0].targets < _TARGETS
+    ):
+        return None
+    share = fmean(ones)
+    if not _RARE <= share <= 1 - _RARE:
+        return None
+    guessed = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    guess = f"that of guessing ({text_of(guessed)}, as {share:.0%} of the targets are 1)"
+    return (guessed, guess) if mean >= _NEAR_BINARY * guessed else None
 
 
 def broadcast(lines: Sequence[Learning]) -> str:
@@ -111,6 +200,25 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
         return ""
     most = f"{number:,} of them straight down the gradient lower it by {text_of(reach)} at most"
     return f"the steps are too small (learning rate {setting(max(rates))}): {most}"
+
+
+def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[str]:
+    """The text on a loss that falls further and further below zero, as the negative of one that should fall."""
+    losses = [loss for _, loss in sorted(by_step.items()) if math.isfinite(loss)]
+    names = {line.maximized for line in lines}
+    quarter = len(losses) // 4
+    if (
+        len(lines) < _ONE_LABEL
+        or not lines[-1].alone
+        or quarter < _QUARTER
+        or len(names) != 1
+        or not (name := names.pop())
+    ):
+        return
+    before, after = fmean(losses[:quarter]), fmean(losses[-quarter:])
+    if before < 0 and after < _FURTHER * before:
+        what = f"the loss is the negative of {name}, which grows from {text_of(-before)} to {text_of(-after)}"
+        yield f"{what}: a sign is wrong"
 
 
 class LossRises(LinesCheck):
@@ -140,7 +248,7 @@ class LossRises(LinesCheck):
 
 
 class OneLabel(LinesCheck):
-    """A cross-entropy falls from that of guessing to a hundredth of it within six steps, and all labels are one class.
+    """A cross-entropy falls from that of guessing to a hundredth of it within 32 steps, and all labels are one class.
 
     The model has learned to name this class, whatever its input is. Contrastive losses whose right choice always
     is the first do not fall so fast.

@@ -18,21 +18,23 @@ from torch.optim.optimizer import Optimizer
 from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
+from hookcli.capabilities.learn.loss_facts import LossFacts
 from hookcli.capabilities.learn.outputs import Alike
 from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.autograd import choices_of, in_backward, labels_of, squares_of
+from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, gradients_of
+from hookcli.table import Row
 from hookcli.table.stats import norm
 from hookcli.tensors import tree
 
 _TENSORS = 16  # of a step, whose checksums are compared
 _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
-_TWO = 2  # labels
+_SHRINK = ("SGD", "AdamW")  # whose weight decay takes the share lr * weight_decay of the weights in each step
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
 
 
@@ -47,7 +49,9 @@ class Course:
     alike: int = 0
     cleared: int = 0
     labels: set[int] = field(default_factory=set)
+    """The classes that recorded steps had alone; -1 for steps with several."""
     labelled: int = 0
+    one_each: int = 0
     stepped: bool = False
     """True if an optimizer was about to make a step."""
 
@@ -55,12 +59,17 @@ class Course:
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
 
-    def count_labels(self, of_step: Sequence[Tensor]) -> int:
-        """The number of recorded steps whose labels were known, if all were one label. Waits for an accelerator."""
-        self.labelled += bool(of_step)
-        for labels in of_step if len(self.labels) < _TWO else ():
-            self.labels.update(labels.tolist())
-        return self.labelled if len(self.labels) == 1 else 0
+    def note_labels(self, of_step: int | None) -> dict[str, int]:
+        """Note the class of all labels of a recorded step; -1 if it had several, None if that is not known.
+
+        Returns the fields of a line.
+        """
+        if of_step is not None:
+            self.labelled += 1
+            self.one_each += of_step >= 0
+            self.labels.add(of_step)
+        one = len(self.labels) == 1 and -1 not in self.labels
+        return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": self.one_each}
 
 
 class Recorder(RecorderPart):
@@ -70,6 +79,9 @@ class Recorder(RecorderPart):
         self._trained = self._evaluated = 0
         self._loaders = Loaders()
         self._courses: dict[str, Course] = defaultdict(lambda: Course(Batches(self._loaders)))
+        self._root: ref[Tensor] | None = None  # of the backward pass that began last
+        self._through: set[str] = set()  # the models that it went through
+        self._together: set[frozenset[str]] = set()  # those of each pass before it
 
     def batch_taken(self, iterator: object) -> None:
         if torch.is_grad_enabled():
@@ -85,6 +97,22 @@ class Recorder(RecorderPart):
         """True if models run without gradients about as often as they are trained: targets may be what they return."""
         return self._evaluated > _OFTEN * self._trained
 
+    def pass_begins(self, roots: Sequence[Tensor]) -> None:
+        """A backward pass begins from these tensors, which each open step tells."""
+        if roots and (self._root is None or self._root() is not roots[0]):
+            self._root = ref(roots[0])
+            self._together.add(frozenset(self._through))
+            self._through = set()
+
+    def passed(self, model: str) -> None:
+        """The backward pass went through this model."""
+        self._through.add(model)
+
+    @property
+    def alone(self) -> bool:
+        """True if all backward passes went through the same models: those of adversaries do not."""
+        return len({*self._together, frozenset(self._through)} - {frozenset()}) == 1
+
 
 class StepOfLearning(StepPart):
     """Looks at the batch, the modules that run, the gradients as each backward pass begins and the optimizer takes."""
@@ -96,10 +124,7 @@ class StepOfLearning(StepPart):
         self._several = False
         self._names: list[str] = []
         self._values: list[Tensor] = []
-        self._choices: list[tuple[int, int]] = []
-        self._spread: Tensor | None = None
-        self._broadcast = ""
-        self._labels: list[Tensor] = []
+        self._losses = LossFacts()
         self._batch: list[Taken] = []
         self._parts = SeenParts()
         self._alike = Alike()
@@ -124,12 +149,13 @@ class StepOfLearning(StepPart):
 
     def leave(self, event: HookEvent) -> None:
         """Note a module that ran, and look at what the model returns."""
-        if torch.is_grad_enabled():
-            self._parts.ran.setdefault(event.fqn)
+        self._parts.note_run(event.fqn)
         if not event.fqn:
             outputs = tree.tensors(event.output)
             self._mark(next((x.grad_fn for x in outputs if x.grad_fn is not None), None))
             self._alike.returned(outputs)
+            if self._course.wiring.asked:
+                self._parts.trace(outputs)
 
     def _mark(self, node: Node | None) -> None:
         if node is not None:
@@ -140,27 +166,24 @@ class StepOfLearning(StepPart):
         self._before += [_gradients_for(one) for one in optimizers]
         self._names = [type(one).__name__ for one in optimizers]
         self._parts.hold(optimizers)
-        alone = len(roots) == 1
-        self._choices.append(choices_of(roots[0]) if alone else (0, 0))
-        squares = squares_of(roots[0]) if alone and len(self._choices) == 1 else None
-        self._spread = variance(squares[1]) if squares else None
-        self._broadcast = broadcast_to(*squares) if squares else ""
-        labels = labels_of(roots[0]) if alone else None
-        if labels is not None and tree.is_plain(labels) and labels.numel():
-            self._labels.append(torch.stack(labels.aminmax()))
+        self._losses.add(roots)
+        self._recorder.pass_begins(roots)
         for root in roots:
             self._mark(root.grad_fn)
 
     def backward_over(self) -> None:
         self._parts.reach(self._begun.module)
+        self._recorder.passed(self._begun.model)
 
     def optimizer_takes(self, optimizer: Optimizer) -> None:
         self._several = self._several or self._taken is not None
+        self._parts.took.add(id(optimizer))
         self._taken = _gradients_for(optimizer)
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
         """The lines of this step, if there was a backward pass. Waits for an accelerator."""
-        if not self._choices:
+        choices = self._losses.choices
+        if not choices:
             return []
         course = self._course
         course.stepped = course.stepped or self._taken is not None
@@ -170,8 +193,7 @@ class StepOfLearning(StepPart):
         if step.step and left is not None:
             course.judged += 1
             course.left += left
-        told = course.knows_loss or len(self._choices) != 1
-        items, classes = (0, 0) if told else self._choices[0]
+        items, classes = (0, 0) if course.knows_loss or len(choices) != 1 else choices[0]
         course.knows_loss |= classes > 0
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
@@ -183,11 +205,11 @@ class StepOfLearning(StepPart):
             "judged": course.judged,
             "classes": classes,
             "items": items,
-            "spread": self.spread(),
-            "broadcast": self._broadcast,
-            "one_label": course.count_labels(self._labels),
             "alike": course.alike,
             "cleared": course.cleared,
+            **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
+            "alone": self._recorder.alone,
+            **course.note_labels(self._losses.one_class()),
             **course.batches.fields(),
             **course.graphs.fields(),
             **course.still.fields(step, self._values),
@@ -203,18 +225,11 @@ class StepOfLearning(StepPart):
         had = any(row.get("unclipped_grad") for row in step.rows("optimizer"))
         return not self._taken.number or (had and not any(map(bool, self._taken.filled)))
 
-    def spread(self) -> float | None:
-        """The variance of the targets of a squared error; None where it does not tell the level of guessing."""
-        if self._spread is None or self._recorder.targets_of_models:
-            return None
-        spread = float(self._spread)
-        return spread if math.isfinite(spread) else None
-
     def unstepped(self, step: RecordedStep) -> list[PartLine]:
         """The line on optimizers that have made no step, after so many backward passes in the first one."""
-        if self._course.stepped or len(self._choices) < _PASSES or not self._names:
+        if self._course.stepped or len(self._losses.choices) < _PASSES or not self._names:
             return []
-        return [Untrained(step.model, step.step, UNSTEPPED, [self._names[0]], len(self._choices))]
+        return [Untrained(step.model, step.step, UNSTEPPED, [self._names[0]], len(self._losses.choices))]
 
     def began_with_old(self) -> bool | None:
         """True if the gradients that the optimizer took include those of the step before; None if that is not known.
@@ -230,29 +245,8 @@ def _gradients_for(optimizer: Optimizer) -> Gradients:
     return gradients_of(p for group in optimizer.param_groups for p in group["params"])
 
 
-def variance(targets: Tensor) -> Tensor | None:
-    """The variance of targets over the rows of a batch. Waits for nothing."""
-    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
-    rows = targets.detach() if known else None
-    if rows is not None and rows.stride(0) == 0:  # which broadcasting has repeated
-        rows = rows[0]
-    if rows is None or not rows.dim() or len(rows) < 2:
-        return None
-    with torch.no_grad():
-        return rows.var(0, unbiased=False).mean()
-
-
-def broadcast_to(outputs: Tensor, targets: Tensor) -> str:
-    """The shape to which outputs and targets were broadcast, if each was along a dimension of the other; else ""."""
-    dims = [{n for n, size in enumerate(x.shape) if size > 1 and x.stride(n) == 0} for x in (outputs, targets)]
-    return tree.shape_text(targets) if all(dims) and dims[0].isdisjoint(dims[1]) else ""
-
-
 def reach(step: RecordedStep) -> dict[str, float]:
-    """By how much the loss could fall in a step to first order, the gradient's norm, and the learning rate.
-
-    Empty if not measured.
-    """
+    """By how much the loss could fall in a step to first order, and what it follows from; empty if not measured."""
     groups = step.rows("optimizer")
     pairs = [(row.get("unclipped_grad") or row.get("param_grad"), row.get("update")) for row in groups]
     if not pairs or any(None in pair for pair in pairs):
@@ -260,5 +254,11 @@ def reach(step: RecordedStep) -> dict[str, float]:
     most = norm([grad for grad, _ in pairs]) * norm([update for _, update in pairs])
     taken = [row.get("param_grad") for row in groups]
     gradient = None if None in taken else norm(taken)
-    known = {"reach": most, "gradient": gradient, "rate": groups[0].get("lr")}
+    known = {"reach": most, "gradient": gradient, "rate": groups[0].get("lr"), "decay": decay(groups)}
     return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
+
+
+def decay(groups: Sequence[Row]) -> float:
+    """The largest share of the weights that weight decay takes in a step, of the optimizers of which that is known."""
+    decayed = [row for row in groups if row.get("optimizer") in _SHRINK]
+    return max(((row.get("lr") or 0.0) * (row.get("weight_decay") or 0.0) for row in decayed), default=0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -11,15 +11,26 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.capabilities.learn.lines import EVAL, FROZEN, UNHELD, UNREACHED, Untrained
+from hookcli.capabilities.learn.lines import (
+    BLIND,
+    EVAL,
+    FROZEN,
+    IDLE,
+    OUTSIDE,
+    UNHELD,
+    UNREACHED,
+    UNUSED,
+    Untrained,
+)
 from hookcli.capabilities.learn.still import first_values
+from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.shared.module_facts import acts_in_training
 from hookcli.record.observe.parts import BegunStep
 from hookcli.table.names import is_within, owner_of
 from hookcli.tensors import tree
 
-_STEPS = 3  # recorded ones
+_STEPS, _MANY = 3, 5  # recorded ones
 _NAMED = 4
 _SHARE = 0.1  # of the parameters: fewer without a gradient may be an output that the loss does not use
 
@@ -33,8 +44,16 @@ class Wiring:
     """Parameters that had a gradient in some step."""
     ran: list[str] | None = None
     """The modules that ran in every step, in the order of their first calls."""
-    values: dict[str, Tensor] = field(default_factory=dict)
-    """Some values of parameters that no optimizer has."""
+    blind: list[str] | None = None
+    """The modules that ran in every step without gradients alone."""
+    took: set[int] = field(default_factory=set)
+    """The optimizers that have made a step."""
+    asked: set[str] = field(default_factory=set)
+    """Parameters without a gradient, of which is asked whether an output depends on them that the loss may not use."""
+    cut: set[str] = field(default_factory=set)
+    """Those of them on which no output depends."""
+    values: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Some values of parameters that may be left as they are, by the reason."""
     trained_at: int = -1
     """The last step with the model in training mode."""
     evals: int = 0
@@ -49,14 +68,19 @@ class Wiring:
         """Add a recorded step. Returns the lines on what is new. May wait for an accelerator."""
         self.steps += 1
         self.reached |= seen.reached
-        self.ran = [fqn for fqn in (self.ran if self.ran is not None else seen.ran) if fqn in seen.ran]
+        self.took |= seen.took
+        self.note_runs(begun, seen)
         self.note_mode(step, seen)
         found = {
             FROZEN: self.frozen(begun),
             EVAL: self.in_eval(begun, step, seen),
-            UNREACHED: self.unreached(begun, step, seen),
             UNHELD: self.unheld(begun, step, seen),
+            OUTSIDE: self.outside(begun, step, seen),
+            IDLE: self.idle(begun, step, seen),
+            **dict.fromkeys((UNREACHED, BLIND, UNUSED)),
         }
+        if line := self.unreached(begun, step, seen):
+            found[line.why] = line
         new = []
         for why, places in found.items():
             line = places or Untrained(begun.model, step, why)
@@ -65,6 +89,15 @@ class Wiring:
                 self.said[why] = line
                 new.append(line)
         return new
+
+    def note_runs(self, begun: BegunStep, seen: SeenParts) -> None:
+        """Note the modules that ran, with gradients and without, and the parameters that no output depends on."""
+        self.ran = [fqn for fqn in (self.ran if self.ran is not None else seen.ran) if fqn in seen.ran]
+        blind = [fqn for fqn in seen.blind if fqn not in seen.ran]
+        self.blind = [fqn for fqn in (self.blind if self.blind is not None else blind) if fqn in blind]
+        if seen.returned is not None:
+            names = {id(p): fqn for fqn, p in begun.module.named_parameters()}
+            self.cut = self.asked - {names.get(one, "") for one in seen.returned}
 
     def note_mode(self, step: int, seen: SeenParts) -> None:
         if seen.training:
@@ -98,29 +131,62 @@ class Wiring:
         return Untrained(begun.model, step, EVAL, [begun.name(untouched[0])], len(untouched), kind)
 
     def unreached(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
-        """Parameters before the first module that gets a gradient, if a good part of all have none."""
-        ran, owners = self.ran or [], {owner_of(fqn) for fqn in self.reached}
-        before = set(takewhile(lambda fqn: fqn not in owners, ran))
-        if self.steps < _STEPS or len(before) == len(ran):
-            return None
+        """Parameters that an optimizer has and that never get a gradient, if they are a good part of all of these."""
         held = {fqn: p for fqn, p in begun.module.named_parameters() if p.requires_grad and id(p) in seen.held}
-        left = [fqn for fqn in held if fqn not in self.reached and owner_of(fqn) in before]
-        if sum(held[fqn].numel() for fqn in left) < _SHARE * sum(p.numel() for p in held.values()):
+        ran = {*(self.ran or ()), *(self.blind or ())}
+        idle = {fqn: p for fqn, p in held.items() if fqn not in self.reached and owner_of(fqn) in ran}
+        silent = self.still(UNREACHED, good_part(idle, held))
+        why, left = self.reason(silent, held)
+        if not left or self.steps < (_MANY if why == UNUSED else _STEPS):
             return None
-        return Untrained(begun.model, step, UNREACHED, top_modules(map(begun.name, left)), len(left), f"{len(held)}")
+        return Untrained(begun.model, step, why, top_modules(map(begun.name, left)), len(left), f"{len(held)}")
+
+    def reason(self, silent: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Tensor]]:
+        """Why no gradient reaches these, of all that an optimizer has, and those of them for which it is known."""
+        owners = {owner_of(fqn) for fqn in self.reached}
+        before = takewhile(lambda fqn: fqn not in owners, self.ran or ())
+        for why, places in ((UNREACHED, {*before} if owners else {}), (BLIND, self.blind or ())):
+            if of := good_part({fqn: p for fqn, p in silent.items() if owner_of(fqn) in places}, held):
+                return why, of
+        if not self.reached:
+            return UNUSED, silent
+        self.asked = {*silent}
+        return UNUSED, good_part({fqn: p for fqn, p in silent.items() if fqn in self.cut}, held)
 
     def unheld(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that nothing moves, if an optimizer has others that belong to no module."""
         left = {fqn: p for fqn, p in begun.module.named_parameters() if fqn in seen.reached and id(p) not in seen.held}
         stale = begun.stale() if left else ""
-        if not stale:
-            self.values.clear()
-            return None
-        now = {fqn: first_values(p) for fqn, p in left.items()}
-        still = [fqn for fqn, values in now.items() if torch.equal(self.values.setdefault(fqn, values), values)]
+        still = self.still(UNHELD, left if stale else {})
         if self.steps < _STEPS or not still:
             return None
         return Untrained(begun.model, step, UNHELD, top_modules(map(begun.name, still)), len(still), stale)
+
+    def outside(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
+        """Parameters with a gradient that no optimizer has, and nothing moves, if they are a good part of all."""
+        reached = {fqn: p for fqn, p in begun.module.named_parameters() if fqn in seen.reached}
+        others = {fqn: p for fqn, p in reached.items() if id(p) not in seen.held} if seen.held else {}
+        left = good_part(self.still(OUTSIDE, good_part(others, reached)), reached)
+        if self.steps < _STEPS or not left:
+            return None
+        return Untrained(begun.model, step, OUTSIDE, [*map(begun.name, left)][:_NAMED], len(left), f"{len(reached)}")
+
+    def idle(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
+        """Parameters with a gradient whose optimizer makes no step, while another one does."""
+        idle = {fqn: p for fqn, p in begun.module.named_parameters() if fqn in seen.reached and id(p) in seen.held}
+        idle = {fqn: p for fqn, p in idle.items() if seen.held[id(p)][0] not in self.took}
+        left = self.still(IDLE, idle if self.took else {})
+        if self.steps < _MANY or not left:
+            return None
+        _, name = seen.held[id(next(iter(left.values())))]
+        return Untrained(begun.model, step, IDLE, [*map(begun.name, left)][:_NAMED], len(left), name)
+
+    def still(self, why: str, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Those of the parameters whose values are those of the first step that asked for them, without a break."""
+        before = self.values.get(why, {})
+        now = {fqn: first_values(p) for fqn, p in parameters.items()}
+        self.values[why] = {fqn: before.get(fqn, values) for fqn, values in now.items()}
+        return {fqn: p for fqn, p in parameters.items() if torch.equal(self.values[why][fqn], now[fqn])}
 
 
 @dataclass
@@ -129,10 +195,20 @@ class SeenParts:
 
     training: bool = False
     ran: dict[str, None] = field(default_factory=dict)
+    blind: dict[str, None] = field(default_factory=dict)
+    """The modules that ran without gradients."""
     in_eval: list[str] | None = None
     """The normalizations that were in eval mode in each forward, with weights that are trained."""
     reached: set[str] = field(default_factory=set)
-    held: set[int] = field(default_factory=set)
+    held: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """The optimizer of each parameter, both by their ids, and its name."""
+    took: set[int] = field(default_factory=set)
+    """The optimizers that were about to step, by their ids."""
+    returned: set[int] | None = None
+    """The parameters on which what the model returned depends, by their ids; None if that was not asked."""
+
+    def note_run(self, fqn: str) -> None:
+        (self.ran if torch.is_grad_enabled() else self.blind).setdefault(fqn)
 
     def look(self, module: nn.Module) -> None:
         """Note the modes of modules, as a forward of the model begins: some may be in eval mode, as in an attack."""
@@ -141,11 +217,25 @@ class SeenParts:
         now = [fqn for fqn, one in norms if any(p.requires_grad for p in one.parameters(recurse=False))]
         self.in_eval = now if before is None else [fqn for fqn in now if fqn in before]
 
+    def trace(self, outputs: Iterable[Tensor]) -> None:
+        """Note on which parameters these outputs depend."""
+        nodes = [x.grad_fn for x in outputs if x.grad_fn is not None]
+        variables = (getattr(node, "variable", None) for node in walk(nodes))
+        self.returned = (self.returned or set()) | {id(one) for one in variables if one is not None}
+
     def hold(self, optimizers: Iterable[Optimizer]) -> None:
-        self.held |= {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+        for one in optimizers:
+            of = id(one), type(one).__name__
+            self.held |= {id(p): of for group in one.param_groups for p in group["params"]}
 
     def reach(self, module: nn.Module) -> None:
         self.reached |= {fqn for fqn, p in module.named_parameters() if p.grad is not None}
+
+
+def good_part(some: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """These parameters, if they have a good part of the elements of all; else none."""
+    of_all = sum(p.numel() for p in parameters.values())
+    return some if of_all and sum(p.numel() for p in some.values()) >= _SHARE * of_all else {}
 
 
 def is_untouched(norm: nn.Module) -> bool:

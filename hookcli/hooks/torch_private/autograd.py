@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 from torch.autograd import graph
@@ -52,55 +50,6 @@ queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_cal
     "torch.autograd.Variable._execution_engine", "queue_callback", lambda callback: None, _NEVER
 )
 """Have autograd call back when the running backward pass is over; public since torch 2.15."""
-
-_GUESSING = "whether a loss is better than guessing is not judged"
-_outputs: Callable[[Node], Sequence[Any]] = getter(Node, "_input_metadata", lambda node: (), _GUESSING)
-_MEAN = 1  # at::Reduction::Mean
-
-
-def _past(node: Node | None, name: str) -> Node | None:
-    """The first node from this one on that has another name."""
-    while node is not None and node.name() == name:
-        node = node.next_functions[0][0]
-    return node
-
-
-def choices_of(loss: Tensor) -> tuple[int, int]:
-    """The number of choices whose mean cross-entropy this loss is, and that of the classes; 0, 0 if it is no such mean.
-
-    A loss that is divided, or added to another, is none.
-    """
-    node = _past(loss.grad_fn, "ToCopyBackward0")
-    if node is None or node.name() not in ("NllLossBackward0", "NllLoss2DBackward0"):
-        return 0, 0
-    scores = _past(node.next_functions[0][0], "ViewBackward0")  # of scores with positions
-    if scores is None or scores.name() != "LogSoftmaxBackward0":
-        return 0, 0
-    made = _outputs(scores)
-    if not made or private(node, "_saved_reduction", _MEAN, _GUESSING) != _MEAN:
-        return 0, 0
-    shape = made[0].shape  # (classes), or (choices, classes, ...)
-    classes = shape[1] if shape[1:] else shape[0]
-    return math.prod(shape) // max(classes, 1), classes
-
-
-def labels_of(loss: Tensor) -> Tensor | None:
-    """The labels of the choices whose cross-entropy this loss is; None if it is none."""
-    node = _past(loss.grad_fn, "ToCopyBackward0")
-    if node is None or node.name() not in ("NllLossBackward0", "NllLoss2DBackward0"):
-        return None
-    labels: Tensor | None = private(node, "_saved_target", None, _GUESSING)
-    return labels
-
-
-def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The outputs and targets whose mean squared error this loss is, as they were broadcast; None if it is none."""
-    node = _past(loss.grad_fn, "ToCopyBackward0")
-    if node is None or node.name() != "MseLossBackward0" or private(node, "_saved_reduction", 0, _GUESSING) != _MEAN:
-        return None
-    outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
-    return (outputs, targets) if isinstance(outputs, Tensor) and isinstance(targets, Tensor) else None
-
 
 # Hooks on saved tensors.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import ref
 
 from torch import Tensor
-from torch.autograd.graph import Node
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.node_hooks import walk
@@ -16,6 +14,7 @@ from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins, version_of
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
+from hookcli.probes.shared.doubled import doubled
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum
 from hookcli.tensors.chunks import fetched
@@ -150,18 +149,6 @@ class TensorSources(InventoryPart):
         return [*self._rows.values()]
 
 
-_LOSSES = {
-    "LogSoftmax": ("Softmax", "softmax", "cross_entropy, or another log_softmax"),
-    "BinaryCrossEntropyWithLogits": ("Sigmoid", "sigmoid", "binary_cross_entropy_with_logits"),
-}
-_SAME_VALUES = {
-    *("View", "UnsafeView", "ReshapeAlias", "Alias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand"),
-    *("Select", "Slice", "Index", "IndexSelect", "Split", "Unbind", "Cat", "Stack", "Clone", "ToCopy"),
-    *("MaskedSelect", "Gather", "BackwardHookFunction"),
-}
-_ENDING = re.compile(r"Backward\d*$")
-
-
 class DoubledActivations(InventoryPart):
     """Rows of kind `doubled`: `fqn` is the module that called the softmax or sigmoid, by the numbers of its nodes."""
 
@@ -183,15 +170,11 @@ class DoubledActivations(InventoryPart):
             self._calls.append((began, end, event.fqn))
 
     def _search(self, roots: Sequence[Tensor]) -> None:
-        for node in walk(x.grad_fn for x in roots if x.grad_fn is not None):
-            if pair := _LOSSES.get(_name(node)):
-                wanted, name, loss = pair
-                for source in _sources(node):
-                    if _name(source) == wanted:
-                        number = sequence_number(source)
-                        inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
-                        fqn = max(inside)[1] if inside else ""
-                        self._rows[fqn, name] = {"kind": "doubled", "fqn": fqn, "type": name, "loss": loss}
+        for one in doubled(walk(x.grad_fn for x in roots if x.grad_fn is not None)):
+            number = sequence_number(one.node)
+            inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
+            fqn = max(inside)[1] if inside else ""
+            self._rows[fqn, one.name] = {"kind": "doubled", "fqn": fqn, "type": one.name, "loss": one.goes_into}
 
     def batch_ended(self) -> None:
         """Forget where the nodes of a graph that is gone were made."""
@@ -199,16 +182,3 @@ class DoubledActivations(InventoryPart):
 
     def rows(self) -> list[dict[str, object]]:
         return [*self._rows.values()]
-
-
-def _sources(loss: Node) -> Iterator[Node]:
-    """The nodes that computed what a loss received, past those that only arrange values."""
-    first = loss.next_functions[0][0]  # the others belong to the target and weights
-    if first is not None:
-        yield first
-        for node in walk([first], lambda node: _name(node) in _SAME_VALUES):
-            yield from (after for after, _ in node.next_functions if after is not None)
-
-
-def _name(node: Node) -> str:
-    return _ENDING.sub("", node.name().rpartition("::")[2])

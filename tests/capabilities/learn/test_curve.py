@@ -128,7 +128,7 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
 
 def of_rates(*rates: float, still: int, since: int) -> str:
     """What is said of steps with these learning rates, the last of which have changed nothing."""
-    lines = [Learning("Net", step, rate=rate) for step, rate in enumerate(rates)]
+    lines = [Learning("Net", step, rate=rate, gradient=0.5) for step, rate in enumerate(rates)]
     lines[-1] = replace(lines[-1], still=still, since=since)
     return "".join(still_weights(lines))
 
@@ -140,6 +140,7 @@ def test_weights_that_are_still_are_said_with_the_reason() -> None:
     assert of_rates(*[1e-4] * 10, still=10, since=0) == f"{text} (learning rate 0.0001)"
     text = "the optimizer has changed no weight since step 8: the learning rate has fallen to 1e-19"
     assert of_rates(*(0.1**step for step in range(20)), still=12, since=8) == text
+    assert not [*still_weights([Learning("Net", step, rate=0.1, still=step + 1) for step in range(20)])]  # no gradient
 
 
 @pytest.mark.parametrize(("steps", "still", "since"), [(20, 0, 0), (200, 9, 191), (20, 2, 0), (20, 8, 12)])

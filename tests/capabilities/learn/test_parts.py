@@ -226,12 +226,12 @@ def test_norms_that_keep_their_statistics_on_purpose_are_not(frozen: bool) -> No
 
 
 class Cut(nn.Module):
-    """`cut`: the trunk gets no gradient. `pooled`: a part after it makes an output that no loss uses."""
+    """`cut`: the trunk gets no gradient. `pooled`: a small part after it makes an output that nothing uses."""
 
     def __init__(self, *, cut: bool, pooled: bool = False) -> None:
         super().__init__()
         self.cut, self.pooled = cut, pooled
-        self.trunk, self.pool, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.trunk, self.pool, self.head = nn.Linear(6, 8), nn.Linear(8, 1), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.trunk(x)

@@ -1,0 +1,120 @@
+"""The facts that the graphs of a step's losses tell: which losses they are, and their targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks.torch_private.losses import (
+    binary_targets_of,
+    choices_of,
+    is_over_rows,
+    labels_of,
+    maximized,
+    squares_of,
+)
+from hookcli.probes.shared.doubled import doubled, nodes_of_losses
+from hookcli.tensors import tree
+
+_ROWS = 8  # labels of a batch that say whether it has one class alone
+
+
+@dataclass
+class LossFacts:
+    """The losses of a step, each taken in as its backward pass begins; figures stay on the device."""
+
+    choices: list[tuple[int, int]] = field(default_factory=list)
+    """For each backward pass: the number of choices, and of classes."""
+    labelled: int = 0
+    maximized: str = ""
+    misused: str = ""
+    broadcast: str = ""
+    _labels: list[Tensor] = field(default_factory=list)
+    """The least and the largest label of each pass."""
+    _spread: Tensor | None = None
+    _binary: Tensor | None = None
+    _targets: int = 0
+
+    def add(self, roots: Sequence[Tensor]) -> None:
+        """Take in the losses of a backward pass. Waits for nothing."""
+        self.misused = self.misused or misused(roots)
+        alone = len(roots) == 1
+        self.choices.append(choices_of(roots[0]) if alone else (0, 0))
+        self.note_targets(roots[0] if alone and len(self.choices) == 1 else None)
+        labels = labels_of(roots[0]) if alone else None
+        if labels is not None and tree.is_plain(labels) and labels.numel():
+            self._labels.append(torch.stack(labels.aminmax()))
+            self.labelled += labels.numel()
+
+    def note_targets(self, loss: Tensor | None) -> None:
+        """Note the targets of the only loss of a step; None: it is not the only one."""
+        squares = squares_of(loss) if loss is not None else None
+        self._spread = variance(squares[1]) if squares else None
+        self.broadcast = broadcast_to(*squares) if squares else ""
+        self.maximized = maximized(loss) if loss is not None else ""
+        binary = binary_targets_of(loss) if loss is not None else None
+        self._binary = share_of_ones(binary) if binary is not None else None
+        self._targets = binary.numel() if binary is not None else 0
+
+    def one_class(self) -> int | None:
+        """The class of all labels of the step; -1 if they differ, None if they are not known, or few.
+
+        Waits for an accelerator.
+        """
+        if self.labelled < _ROWS:
+            return None
+        values = {int(value) for pair in self._labels for value in pair.tolist()}
+        return values.pop() if len(values) == 1 else -1
+
+    def fields(self, *, targets_of_models: bool, several: bool) -> dict[str, Any]:
+        """The fields of a line. `targets_of_models`: the variance of targets does not tell the level of guessing.
+
+        `several`: the model has several optimizers, which may work against each other. Waits for an accelerator.
+        """
+        fields: dict[str, Any] = {"misused": self.misused, "broadcast": self.broadcast}
+        fields["maximized"] = "" if several else self.maximized
+        if self._spread is not None and not targets_of_models and math.isfinite(spread := float(self._spread)):
+            fields["spread"] = spread
+        if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):
+            fields |= {"ones": ones, "targets": self._targets}
+        return fields
+
+
+def misused(roots: Sequence[Tensor]) -> str:
+    """Words on a loss that gets something else than it expects; "" if none does."""
+    if any(map(is_over_rows, roots)):
+        return "log_softmax is taken over the rows of the batch (dim=0), not over the classes"
+    nodes = nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)
+    return next((f"the output of a {one.name} goes into {one.goes_into}" for one in doubled(nodes)), "")
+
+
+def share_of_ones(targets: Tensor) -> Tensor | None:
+    """The share of ones among targets that are 0 or 1; NaN if others are among them. Waits for nothing."""
+    if not tree.is_plain(targets) or not targets.numel():
+        return None
+    with torch.no_grad():
+        known = targets.detach()
+        return known.mean(dtype=torch.float32) + torch.where(((known == 0) | (known == 1)).all(), 0.0, math.nan)
+
+
+def variance(targets: Tensor) -> Tensor | None:
+    """The variance of targets over the rows of a batch. Waits for nothing."""
+    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
+    rows = targets.detach() if known else None
+    if rows is not None and rows.stride(0) == 0:  # which broadcasting has repeated
+        rows = rows[0]
+    if rows is None or not rows.dim() or len(rows) < 2:
+        return None
+    with torch.no_grad():
+        return rows.var(0, unbiased=False).mean()
+
+
+def broadcast_to(outputs: Tensor, targets: Tensor) -> str:
+    """The shape to which outputs and targets were broadcast, if each was along a dimension of the other; else ""."""
+    dims = [{n for n, size in enumerate(x.shape) if size > 1 and x.stride(n) == 0} for x in (outputs, targets)]
+    return tree.shape_text(targets) if all(dims) and dims[0].isdisjoint(dims[1]) else ""

@@ -1,0 +1,116 @@
+"""Private names of the nodes of losses: which loss a number is, its targets, and the scores that it was given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from hookcli.tensors.torch_private import getter, private
+
+_GUESSING = "whether a loss is better than guessing is not judged"
+_outputs: Callable[[Node], Sequence[Any]] = getter(Node, "_input_metadata", lambda node: (), _GUESSING)
+_MEAN = 1  # at::Reduction::Mean
+_CHOICES = ("NllLossBackward0", "NllLoss2DBackward0")
+_BINARY = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
+_NAMES = {
+    **dict.fromkeys(_CHOICES, "cross_entropy"),
+    **dict.fromkeys(_BINARY, "binary_cross_entropy"),
+    "MseLossBackward0": "mse_loss",
+}
+_PICKS = ("ViewBackward0", "SqueezeBackward1", "GatherBackward0", "IndexBackward0")
+
+
+def _past(node: Node | None, *names: str) -> Node | None:
+    """The first node from this one on that has none of these names."""
+    while node is not None and node.name() in names:
+        node = node.next_functions[0][0]
+    return node
+
+
+def loss_node(loss: Tensor) -> Node | None:
+    """The node that made a loss, before it was cast."""
+    return _past(loss.grad_fn, "ToCopyBackward0")
+
+
+def _is_mean(node: Node | None, *names: str) -> bool:
+    """True if the node has one of these names, and averages."""
+    return node is not None and node.name() in names and private(node, "_saved_reduction", _MEAN, _GUESSING) == _MEAN
+
+
+def choices_of(loss: Tensor) -> tuple[int, int]:
+    """The number of choices whose mean cross-entropy this loss is, and that of the classes; 0, 0 if it is no such mean.
+
+    A loss that is divided, or added to another, is none.
+    """
+    node = loss_node(loss)
+    if node is None or not _is_mean(node, *_CHOICES):
+        return 0, 0
+    scores = _past(node.next_functions[0][0], "ViewBackward0")  # of scores with positions
+    if scores is None or scores.name() != "LogSoftmaxBackward0":
+        return 0, 0
+    made = _outputs(scores)
+    if not made:
+        return 0, 0
+    shape = made[0].shape  # (classes), or (choices, classes, ...)
+    classes = shape[1] if shape[1:] else shape[0]
+    return math.prod(shape) // max(classes, 1), classes
+
+
+def labels_of(loss: Tensor) -> Tensor | None:
+    """The labels of the choices whose cross-entropy this loss is; None if it is none."""
+    node = loss_node(loss)
+    if node is None or node.name() not in _CHOICES:
+        return None
+    labels: Tensor | None = private(node, "_saved_target", None, _GUESSING)
+    return labels
+
+
+def binary_targets_of(loss: Tensor) -> Tensor | None:
+    """The targets whose mean binary cross-entropy, without weights, this loss is; None if it is none."""
+    node = loss_node(loss)
+    if node is None or not _is_mean(node, *_BINARY):
+        return None
+    weights = ["_saved_weight"] + ["_saved_pos_weight"] * (node.name() == _BINARY[1])
+    if any(private(node, name, None, _GUESSING) is not None for name in weights):
+        return None
+    targets: Tensor | None = private(node, "_saved_target", None, _GUESSING)
+    return targets
+
+
+def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The outputs and targets whose mean squared error this loss is, as they were broadcast; None if it is none."""
+    node = loss_node(loss)
+    if node is None or not _is_mean(node, "MseLossBackward0"):
+        return None
+    outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
+    return (outputs, targets) if isinstance(outputs, Tensor) and isinstance(targets, Tensor) else None
+
+
+def maximized(loss: Tensor) -> str:
+    """The name of the loss whose negative this one is, such as "cross_entropy"; "" if it is not known to be one."""
+    node = loss_node(loss)
+    if node is None:
+        return ""
+    if node.name() == "NegBackward0":
+        of = _past(node.next_functions[0][0], "ToCopyBackward0")
+        return _NAMES.get(of.name(), "") if of is not None else ""
+    picked = node.next_functions[0][0] if node.name() == "MeanBackward0" else None
+    of = _past(picked, *_PICKS)  # the mean log-probability of the labels, without its minus
+    return _NAMES[_CHOICES[0]] if of is not picked and of is not None and of.name() == "LogSoftmaxBackward0" else ""
+
+
+def is_over_rows(loss: Tensor) -> bool:
+    """True if this is the loss of labels, one for each row, by a log_softmax that was taken over the rows."""
+    node = loss_node(loss)
+    scores = node.next_functions[0][0] if node is not None and node.name() == _CHOICES[0] else None
+    if scores is None or scores.name() != "LogSoftmaxBackward0":
+        return False
+    made = _outputs(scores)
+    return bool(made) and len(made[0].shape) == 2 and private(scores, "_saved_dim", 1, _GUESSING) in (0, _MINUS_TWO)
+
+
+_MINUS_TWO = 2**64 - 2  # as autograd keeps -2

@@ -1,0 +1,319 @@
+"""Losses that get something else than they expect, signs, parts without gradients; each beside a correct sibling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from capabilities.learn.test_parts import measured
+from observing import observed
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.lines import Learning
+from hookcli.capabilities.learn.loss_checks import NoBetterThanGuessing
+from hookcli.checks.measurements import Measurements
+from hookcli.table.losses import LossCourse
+
+STEPS = 24
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def all_faults(program: Callable[[], Any], **plan: Any) -> list[str]:
+    return list(faults(measured(observed(program, **plan))))
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+
+
+def train(model: nn.Module, loss_of: Loss, *optimizers: torch.optim.Optimizer, lr: float = 0.05) -> nn.Module:
+    """Labels that can be learned."""
+    optimizers = optimizers or (torch.optim.SGD(model.parameters(), lr),)
+    for _ in range(STEPS):
+        x = torch.randn(32, 6)
+        for one in optimizers:
+            one.zero_grad()
+        loss_of(model(x), x[:, :3].argmax(1)).backward()
+        for one in optimizers:
+            one.step()
+    return model
+
+
+def likelihood(outputs: Tensor, y: Tensor) -> Tensor:
+    return F.log_softmax(outputs, 1).gather(1, y[:, None]).mean()
+
+
+def binary(outputs: Tensor, y: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(outputs[:, 0], (y == 0).float())
+
+
+TWICE = "the output of a softmax goes into cross_entropy"
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "expected"),
+    [
+        (F.cross_entropy, ""),
+        (lambda o, y: F.cross_entropy(o.softmax(1), y), TWICE),
+        (lambda o, y: 0.5 * F.cross_entropy(o.softmax(1), y) + 0.1 * o.square().mean(), TWICE),
+        (lambda o, y: F.cross_entropy(o, o.detach().softmax(1)), ""),
+        (lambda o, y: F.nll_loss(o.softmax(1), y), "the output of a softmax goes into nll_loss"),
+        (lambda o, y: F.nll_loss(o.softmax(1).log(), y), ""),
+        (lambda o, y: F.nll_loss(o.log_softmax(0), y), "log_softmax is taken over the rows of the batch"),
+        (lambda o, y: F.nll_loss(o.log_softmax(-2), y), "log_softmax is taken over the rows of the batch"),
+        (lambda o, y: F.nll_loss(o.log_softmax(-1), y), ""),
+        (lambda o, y: binary(o.sigmoid(), y), "the output of a sigmoid goes into binary_cross_entropy_with_logits"),
+        (lambda o, y: F.binary_cross_entropy(o[:, 0].sigmoid(), (y == 0).float()), ""),
+        (lambda o, y: -F.cross_entropy(o, y), "the loss is the negative of cross_entropy, which grows from"),
+        (lambda o, y: -F.mse_loss(o[:, 0], y.float()), "the loss is the negative of mse_loss, which grows from"),
+        (likelihood, "the loss is the negative of cross_entropy, which grows from"),
+        (lambda o, y: -likelihood(o, y), ""),
+        (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None]) * torch.randn(32, 1)).mean(), ""),  # of a policy
+        (lambda o, y: F.cross_entropy(o, y) - 0.5 * F.cross_entropy(o[:, :2], y % 2), ""),  # an adversary
+    ],
+)
+def test_losses(loss_of: Loss, expected: str) -> None:
+    said = all_faults(lambda: train(net(), loss_of, lr=0.5))
+    assert said[0].startswith(expected) if expected else not said
+
+
+def test_an_attack_on_a_model_is_no_wrong_sign() -> None:
+    """Two models: one is trained to make the loss of the other, which is frozen, as large as it can."""
+
+    def program() -> nn.Module:
+        victim, attack = net(), nn.Linear(6, 6)
+        optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in (victim, attack)]
+        for step in range(STEPS):
+            x = torch.randn(32, 6)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss = F.cross_entropy(victim(x + attack(x)), x[:, :3].argmax(1))
+            (-loss if step % 2 else loss).backward()
+            optimizers[step % 2].step()
+        return nn.Sequential(victim, attack)
+
+    assert not all_faults(program)
+
+
+class Parts(nn.Module):
+    """Two branches, whose outputs are treated by `way`."""
+
+    def __init__(self, way: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.way = way
+        self.a, self.b, self.head = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(torch.cat([self.a(x).tanh(), self.way(self.b, x).tanh()], 1))
+        return scores
+
+
+def without_gradients(part: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y: Tensor = part(x)
+    return y
+
+
+def moved(part: nn.Module, x: Tensor) -> Tensor:
+    """A part that the program itself moves, such as a moving average of another."""
+    with torch.no_grad():
+        for p in part.parameters():
+            p.mul_(0.99)
+    return without_gradients(part, x)
+
+
+ALL, PART = (
+    "no gradient reaches any of the 6 parameters of the optimizer",
+    "no gradient reaches b (2 of the 6 parameters",
+)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (lambda part, x: part(x), ""),
+        (lambda part, x: part(x).detach(), f"{PART} of the optimizer): the loss does not use what they return"),
+        (
+            lambda part, x: torch.tensor(part(x).tolist()),
+            f"{PART} of the optimizer): the loss does not use what they return",
+        ),
+        (without_gradients, ""),  # perhaps on purpose
+        (moved, ""),
+    ],
+)
+def test_parts_without_gradients(way: Callable[[nn.Module, Tensor], Tensor], expected: str) -> None:
+    said = all_faults(lambda: train(Parts(way), F.cross_entropy))
+    assert said[0].startswith(expected) if expected else not said
+
+
+def test_parts_that_no_optimizer_has_may_run_without_gradients() -> None:
+    def program() -> nn.Module:
+        model = Parts(without_gradients)
+        return train(model, F.cross_entropy, torch.optim.SGD([*model.a.parameters(), *model.head.parameters()], 0.05))
+
+    assert not all_faults(program)
+
+
+def test_an_output_that_the_loss_does_not_use_is_not_said() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.pool = nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            x = self.body(x).tanh()
+            return {"scores": self.head(x), "pooled": self.pool(x)}
+
+    assert not all_faults(lambda: train(Two(), lambda o, y: F.cross_entropy(o["scores"], y)))  # type: ignore[call-overload]
+
+
+def test_heads_that_are_trained_in_turns_get_gradients_at_times() -> None:
+    """Only steps of one head are recorded."""
+
+    def program() -> nn.Module:
+        step = iter(range(STEPS))
+        return train(net(), lambda o, y: o[:, : 1 + next(step) % 2].square().mean())
+
+    assert not all_faults(program, every=2)
+
+
+@pytest.mark.parametrize("value", [lambda o: o.detach().mean(), lambda o: o.argmax(1).float().mean()])
+def test_a_loss_of_values_alone(value: Callable[[Tensor], Tensor]) -> None:
+    said = all_faults(lambda: train(Parts(lambda part, x: part(x)), lambda o, y: value(o).requires_grad_()))
+    assert said[0].startswith(ALL) and not any("rounded" in one for one in said)
+
+
+def test_an_optimizer_that_makes_no_step_while_another_does() -> None:
+    def program(begins: int) -> nn.Module:
+        model = net()
+        body, head = (torch.optim.SGD(model[part].parameters(), 0.05) for part in (0, 2))
+        for step in range(STEPS):
+            x = torch.randn(32, 6)
+            model.zero_grad()
+            F.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+            body.step()
+            if step >= begins:
+                head.step()
+        return model
+
+    expected = "SGD, which has 2.weight, 2.bias, makes no step while another optimizer does, though gradients arrive"
+    assert all_faults(lambda: program(STEPS)) == [expected]
+    assert not all_faults(lambda: program(STEPS // 2))
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_labels_that_are_sorted(shuffled: bool) -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        x = torch.randn(8 * STEPS, 6)
+        y = x[:, :3].argmax(1)
+        if not shuffled:
+            x, y = x[y.argsort()], y.sort().values
+        for rows in torch.arange(8 * STEPS).split(8):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+        return model
+
+    said = all_faults(program)
+    assert any(one.startswith("all labels of a batch are one class, in 2") for one in said) is not shuffled
+
+
+def binary_loss(mean: float, steps: int = 120, **of_line: Any) -> str:
+    """The message on a binary cross-entropy that stays at this mean."""
+    losses = {step: mean + 0.02 * (step % 4 - 1.5) for step in range(steps)}
+    fields = {"ones": 0.5, "targets": 32, "alone": True} | of_line
+    lines = {Learning.kind: [Learning("Net", step, **fields) for step in (0, steps - 1)], "untrained": ()}
+    measured = Measurements(losses=LossCourse.of(losses), every_loss=losses, lines=lines)
+    return "".join(one.message for one in NoBetterThanGuessing().judge(measured))
+
+
+def entropy(share: float) -> float:
+    return -share * math.log(share) - (1 - share) * math.log(1 - share)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_a_binary_cross_entropy_is_compared_with_the_share_of_ones(share: float) -> None:
+    guessed = f"that of guessing ({entropy(share):.4f}, as {share:.0%} of the targets are 1)"
+    assert binary_loss(1.01 * entropy(share), ones=share).endswith(f"no better than {guessed}")
+    assert binary_loss(0.99 * entropy(share), ones=share).endswith(f"hardly better than {guessed}")
+    assert not binary_loss(0.97 * entropy(share), ones=share)
+
+
+@pytest.mark.parametrize("more", [{"alone": False}, {"steps": 90}, {"targets": 8}, {"ones": None}, {"ones": 0.0}])
+def test_other_binary_losses_are_not_judged(more: dict[str, Any]) -> None:
+    assert not binary_loss(1.01 * entropy(0.5), **more)
+
+
+@pytest.mark.parametrize(("alone", "targets"), [(True, "hard"), (False, "hard"), (True, "soft"), (True, "weighted")])
+def test_the_share_of_ones_is_read_where_it_tells(alone: bool, targets: str) -> None:
+    def loss_of(outputs: Tensor, y: Tensor) -> Tensor:
+        ones = (y == 0).float() * (0.9 if targets == "soft" else 1)
+        weight = torch.tensor(2.0) if targets == "weighted" else None
+        return F.binary_cross_entropy_with_logits(outputs[:, 0], ones, pos_weight=weight)
+
+    def program() -> nn.Module:
+        model = net()
+        parts = [model] if alone else [model[0], model[2]]
+        return train(model, loss_of, *(torch.optim.SGD(part.parameters(), 0.05) for part in parts))
+
+    lines = [line for line in observed(program).of_parts if isinstance(line, Learning)]
+    known = [line.ones is not None for line in lines]
+    assert known == [alone and targets == "hard"] * STEPS
+    if all(known):
+        assert all(0 < (line.ones or 0) < 1 and line.ones == round((line.ones or 0) * 32) / 32 for line in lines)
+
+
+def guess_with(optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> list[str]:
+    """What is said of a loss that stays where guessing is, by labels drawn at random, over many steps."""
+
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+        steps = optimizer(model)
+        for _ in range(60):
+            steps.zero_grad()
+            F.cross_entropy(model(torch.randn(32, 6)), torch.randint(3, (32,))).backward()
+            steps.step()
+        return model
+
+    return all_faults(program)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_trunk_without_gradients_is_a_cause_of_a_loss_that_stays(learns: bool) -> None:
+    """The trunk below a linear probe runs without gradients on purpose."""
+
+    def program() -> nn.Module:
+        model = Parts(without_gradients)
+        optimizer = torch.optim.Adam(model.parameters(), 0.02)
+        for _ in range(80):
+            x = torch.randn(32, 6)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), x[:, :3].argmax(1) if learns else torch.randint(3, (32,))).backward()
+            optimizer.step()
+        return model
+
+    said = all_faults(program)
+    cause = "no gradient reaches b (2 of the 6 parameters of the optimizer): they run without gradients (torch.no_grad)"
+    assert [one.partition("; ")[2] for one in said] == ([] if learns else [cause])
+
+
+def test_causes_of_a_loss_that_is_no_better_than_guessing() -> None:
+    def biases(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for p in model.parameters() if p.dim() < 2], 0.1)
+
+    def decays(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1, weight_decay=2)
+
+    def plain(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1, weight_decay=1e-3)
+
+    ends = [guess_with(one)[-1].partition("; ")[2] for one in (biases, decays, plain)]
+    held = "no optimizer has 0.weight, 2.weight (2 of the 4 parameters that get a gradient)"
+    assert ends == [held, "weight decay takes 20% of the weights in each step", ""]
