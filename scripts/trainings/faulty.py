@@ -60,12 +60,13 @@ def train(
     clears: bool = True,
     steps: bool = True,
     after: Callable[[int], object] = lambda step: None,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
 ) -> None:
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr, momentum=0.9)
     for step, (x, y) in enumerate(batches):
         if clears:
             optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
+        loss = loss_of(model(x), y)
         loss.backward()
         if steps:
             optimizer.step()
@@ -206,6 +207,83 @@ def rounded() -> None:
     train(model, ((x.bfloat16(), y) for x, y in drawn()), optimizer=optimizer)
 
 
+def softmax_twice() -> None:
+    train(Net(), drawn(), loss_of=lambda scores, y: F.cross_entropy(scores.softmax(1), y))
+
+
+def over_rows() -> None:
+    train(Net(), drawn(), loss_of=lambda scores, y: F.nll_loss(scores.log_softmax(0), y))
+
+
+def wrong_sign() -> None:
+    train(Net(), drawn(), 0.005, loss_of=lambda scores, y: scores.log_softmax(1).gather(1, y[:, None]).mean())
+
+
+def values_alone() -> None:
+    """The accuracy, as a loss."""
+    train(Net(), drawn(), loss_of=lambda scores, y: (scores.argmax(1) != y).float().mean().requires_grad_())
+
+
+class Branches(nn.Module):
+    """Two branches, of which one is detached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat, self.left, self.right = nn.Flatten(), nn.Linear(192, 32), nn.Linear(192, 32)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.flat(x)
+        scores: Tensor = self.head(torch.cat([self.left(x).relu(), self.right(x).relu().detach()], 1))
+        return scores
+
+
+def detached_branch() -> None:
+    train(Branches(), drawn())
+
+
+def idle() -> None:
+    """Two optimizers, of which one is never stepped."""
+    model = Net()
+    head = torch.optim.SGD(model.head.parameters(), 0.05)
+    body = [p for name, p in model.named_parameters() if not name.startswith("head")]
+    train(model, drawn(), optimizer=torch.optim.SGD(body, 0.05), after=lambda step: head.zero_grad())
+
+
+def biases() -> None:
+    """A filter of weight decay, the wrong way round: no optimizer has the weights."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.Tanh(), nn.Linear(32, 10))
+    train(model, drawn(), optimizer=torch.optim.SGD([p for p in model.parameters() if p.dim() < 2], 0.05))
+
+
+def coin() -> None:
+    """Targets that are 0 or 1 at random."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1))
+    batches = ((x, torch.randint(2, (SIZE,))) for _ in range(2) for x, _ in drawn())
+
+    def loss_of(scores: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(scores[:, 0], y.float())
+
+    train(model, batches, 1e-4, loss_of=loss_of)
+
+
+def by_class() -> None:
+    """Data in the order of their classes."""
+    order = LABELS.argsort()
+    loader = DataLoader(TensorDataset(IMAGES[order], LABELS[order]), 16)
+    train(Net(), (tuple(batch) for batch in loader), 0.01)
+
+
+def weight_decay() -> None:
+    model = Net()
+    train(model, drawn(), optimizer=torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=20))
+
+
+def not_normalized() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    train(model, ((10_000 * x, y) for x, y in drawn()))
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -227,6 +305,17 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "no_step": (no_step, "made no step"),
     "decayed": (decayed, "the learning rate has fallen to"),
     "rounded": (rounded, "its updates are lost as weights are rounded"),
+    "softmax_twice": (softmax_twice, "the output of a softmax goes into cross_entropy"),
+    "over_rows": (over_rows, "log_softmax is taken over the rows of the batch"),
+    "wrong_sign": (wrong_sign, "the loss is the negative of cross_entropy"),
+    "values_alone": (values_alone, "the loss is computed from values alone"),
+    "detached_branch": (detached_branch, "no gradient reaches right"),
+    "idle": (idle, "which has head.weight, head.bias, makes no step while another optimizer does"),
+    "biases": (biases, "no optimizer has 1.weight, 3.weight"),
+    "coin": (coin, "that of guessing (0.69"),
+    "by_class": (by_class, "the data are sorted by class"),
+    "weight_decay": (weight_decay, "weight decay takes 20% of the weights in each step"),
+    "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""
 

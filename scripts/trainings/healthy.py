@@ -514,12 +514,104 @@ def regression() -> None:
     print("loss", loss.item())
 
 
+def one_batch_gan() -> None:
+    """A discriminator that sees real and made rows in one batch: its loss stays near ln 2 when all is well."""
+    x, _ = vectors()
+    maker, judge = mlp(4, 32, 8), mlp(8, 32, 1)
+    makers, judges = (torch.optim.Adam(model.parameters(), 2e-3) for model in (maker, judge))
+    targets = torch.cat([torch.ones(32), torch.zeros(32)])
+    for _ in range(150):
+        rows, made = x[torch.randint(len(x), (32,))], maker(torch.randn(32, 4))
+        judges.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(judge(torch.cat([rows, made.detach()]))[:, 0], targets)
+        loss.backward()
+        judges.step()
+        makers.zero_grad()
+        F.binary_cross_entropy_with_logits(judge(made)[:, 0], torch.ones(32)).backward()
+        makers.step()
+    print("loss", loss.item())
+
+
+def domains() -> None:
+    """After DANN: features from which a second head can't tell the domain, whose loss stays at ln 2."""
+    x, y = images()
+    body, head, domain = convnet(16), nn.Linear(16, 10), mlp(16, 16, 2)
+    both = torch.optim.Adam([*body.parameters(), *head.parameters()], 3e-3)
+    of_domain = torch.optim.Adam(domain.parameters(), 1e-3)
+    for _ in range(100):
+        rows = torch.randint(len(x), (32,))
+        of_domain.zero_grad()
+        F.cross_entropy(domain(body(x[rows]).detach()), rows % 2).backward()
+        of_domain.step()
+        features = body(x[rows])
+        both.zero_grad()
+        loss = F.cross_entropy(head(features), y[rows]) - 0.1 * F.cross_entropy(domain(features), rows % 2)
+        loss.backward()
+        both.step()
+    print("loss", loss.item())
+
+
+class Momentum(nn.Module):
+    """A network, and a moving average of it, which the same optimizer has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.predictor = mlp(8, 32, 16), mlp(16, 16)
+        self.average = copy.deepcopy(self.network)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            target = self.average(x + 0.1 * torch.randn_like(x))
+        return 1 - F.cosine_similarity(self.predictor(self.network(x)), target).mean()
+
+
+def momentum() -> None:
+    """After BYOL, with the target within the model, under no_grad alone."""
+    x, _ = vectors()
+    model = Momentum()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(100):
+        loss = model(x[torch.randint(len(x), (32,))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, b in zip(model.average.parameters(), model.network.parameters(), strict=True):
+                a.lerp_(b, 0.02)
+    print("loss", loss.item())
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.first, self.second = mlp(8, 32, 32), nn.Linear(32, 2), nn.Linear(32, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.body(x).tanh()
+        return self.first(x), self.second(x)
+
+
+def in_turns() -> None:
+    """Two tasks in turns, each with a head of its own."""
+    x, y = vectors()
+    model = TwoHeads()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for step in range(150):
+        rows = torch.randint(len(x), (32,))
+        first, second = model(x[rows])
+        loss = F.mse_loss(second[:, 0], y[rows]) if step % 4 else F.cross_entropy(first, (y[rows] > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
         classification, language_model, gan, diffusion, policy_gradient, q_learning, contrastive, distillation,
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
-        autoencoder, graph_network, meta_learning, frozen_norms, regression,
+        autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
     )
 }  # fmt: skip
 

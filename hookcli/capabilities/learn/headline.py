@@ -31,7 +31,7 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.whole_run import whole_run
-from hookcli.table.formatting import counted, setting
+from hookcli.table.formatting import counted, number, setting
 from hookcli.table.training import SPAN
 
 _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
@@ -40,6 +40,7 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _FALLEN = 1e-4  # of the highest learning rate
 _NOTHING = 1e-3  # of the first loss
+_LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 
 
@@ -99,11 +100,20 @@ def of_losses(measured: Measurements, lines: Sequence[Learning]) -> Iterator[str
     """The texts on losses that are not what they should be."""
     if words := next((line.misused for line in lines if line.misused), ""):
         yield words
+    yield from too_large(measured.every_loss, lines)
     yield from maximized(measured.every_loss, lines)
     last = lines[-1] if lines else None
     if last and last.labelled >= _BATCHES and not last.one_label and last.one_each >= _MOSTLY * last.labelled:
         of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
         yield f"all labels of a batch are one class, {of}: the data are sorted by class, and not shuffled"
+
+
+def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[str]:
+    """The text on inputs that are so large that the loss ran away in the first steps."""
+    first = [loss for _, loss in sorted(losses.items())][:_AT_ONCE]
+    size = lines[0].inputs if lines else 0.0
+    if size >= _LARGE and any(not abs(loss) <= _AWAY * abs(first[0]) for loss in first):
+        yield f"the inputs are large (root mean square {number(size)}), and the loss ran away: normalize them"
 
 
 def more_than(line: Untrained) -> str:

@@ -35,6 +35,7 @@ class Learning(PartLine):
 
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
     `alike`: the last recorded steps in a row in which the model's output was the same for every row of the batch.
+    `inputs`: the root mean square of the model's inputs, of which the largest.
     `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
     between which none moved. `rate`: the learning rate of the first parameter group. `gradient`: the norm of the
@@ -67,6 +68,7 @@ class Learning(PartLine):
     graphs: int = 0
     seen: int = 0
     alike: int = 0
+    inputs: float = 0.0
     still: int = 0
     since: int = 0
     reach: float | None = None

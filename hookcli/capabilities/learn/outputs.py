@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -20,12 +21,15 @@ class Alike:
         self._differ: list[Tensor] = []
         self._rows = 0
         self._spreads: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._largest: list[Tensor] = []
 
     def receive(self, x: Tensor) -> None:
         if x.dim() and len(x) > 1 and x.numel():
             self._rows = self._rows or len(x)
             rows = sample(x)
             self._differ.append((rows != rows[:1]).any())
+            if x.is_floating_point():
+                self._largest.append(rows.float().square().mean().sqrt())
 
     def returned(self, outputs: Sequence[Tensor]) -> None:
         """Take the outputs that have a row for each of the input, and a gradient."""
@@ -34,6 +38,10 @@ class Alike:
             if fits and x.requires_grad and x.numel():
                 rows = sample(x).float()
                 self._spreads.append(((rows - rows[:1]).abs().amax(), rows.abs().amax(), rows[0, 0]))
+
+    def size(self) -> float:
+        """The largest root mean square of an input; 0 if none is known. Waits for an accelerator."""
+        return max(filter(math.isfinite, map(float, self._largest)), default=0.0)
 
     def judge(self) -> bool | None:
         """True if all rows of each output are the same though the input's differ; None if that is not known.

@@ -206,6 +206,7 @@ class StepOfLearning(StepPart):
             "classes": classes,
             "items": items,
             "alike": course.alike,
+            "inputs": self._alike.size(),
             "cleared": course.cleared,
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
             "alone": self._recorder.alone,

@@ -206,6 +206,21 @@ def test_an_optimizer_that_makes_no_step_while_another_does() -> None:
     assert not all_faults(lambda: program(STEPS // 2))
 
 
+@pytest.mark.parametrize(("size", "lr", "said"), [(1e4, 0.1, True), (1e4, 1e-9, False), (1.0, 0.1, False)])
+def test_large_inputs_that_let_the_loss_run_away(size: float, lr: float, said: bool) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(6, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr)
+        for _ in range(12):
+            x = torch.randn(64, 6)
+            optimizer.zero_grad()
+            F.mse_loss(model(size * x)[:, 0], size * x[:, 0]).backward()
+            optimizer.step()
+        return model
+
+    assert any(one.startswith("the inputs are large (root mean square") for one in all_faults(program)) is said
+
+
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_labels_that_are_sorted(shuffled: bool) -> None:
     def program() -> nn.Module:
