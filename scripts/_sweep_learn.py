@@ -55,7 +55,8 @@ def first_line(script: Path, name: str, options: Sequence[str]) -> str:
     about = re.compile(rf"{re.escape(script.name)}: [\d,]+ (step|forward)")
     if not any(map(about.match, lines)):
         return f"it failed: {ran.stderr.strip().splitlines()[-1:]}"
-    said = next(line for line in lines if not line.startswith("recording in "))
+    live = ("recording in ", "the loss is ")  # said while the program runs
+    said = next(line for line in lines if not line.startswith(live))
     return "" if about.match(said) else said.partition(": ")[2]
 
 

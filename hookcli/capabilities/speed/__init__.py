@@ -1,6 +1,6 @@
-"""Says where the time of a run goes that need not: to waiting for data, or for one slow rank."""
+"""Says where the time of a run goes that need not, and how much work it does per second."""
 
-from hookcli.registry.capability import Capability
+from hookcli.registry.capability import Capability, RecorderOption
 
 CAPABILITY = Capability(
     name="speed",
@@ -10,6 +10,21 @@ CAPABILITY = Capability(
         "HK065": "hookcli.capabilities.speed.checks:SlowRank",
     },
     recorder="hookcli.capabilities.speed.recorder:Recorder",
+    columns="hookcli.capabilities.speed.columns:DECLARED",
+    options=(
+        RecorderOption(
+            name="throughput",
+            help="Also samples, tokens and operations per second, and the share of the device's peak (MFU).",
+            default=False,
+        ),
+        RecorderOption(
+            name="peak_flops",
+            help="The device's peak for --throughput, in operations per second [published, or measured on the CPU].",
+            metavar="989T",
+            after="throughput",
+            read="hookcli.capabilities.speed.peaks:parsed_peak",
+        ),
+    ),
     lines="hookcli.capabilities.speed.lines:LINES",
     headline="hookcli.capabilities.speed.headline:headline",
     headline_place=1,

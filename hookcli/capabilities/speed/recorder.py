@@ -10,9 +10,10 @@ from statistics import median
 import torch
 
 from hookcli.capabilities.speed.lines import Pace
+from hookcli.capabilities.speed.work import Done, StepOfWork
 from hookcli.hooks.torch_private.exchange import batches_yielded, loader_workers
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.observe.parts import RecordedRun, RecorderPart
+from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart, StepPart
 
 _KEPT = 64  # recorded steps
 _FIRST = 8
@@ -23,7 +24,10 @@ _KNOWN = ("cpu", "cuda")  # of other devices it is not asked whether they have w
 class Recorder(RecorderPart):
     """Adds up the main thread's waiting in all steps, and keeps the times of the last recorded ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, throughput: bool, peak_flops: float | None) -> None:
+        self._counts_work = throughput or peak_flops is not None
+        self._peak_flops = peak_flops
+        self._done: dict[str, Done] = {}
         self._began: float | None = None
         self._waited = self._first = 0.0
         self._batches = self._epochs = self._starved = self._workers = 0
@@ -33,6 +37,12 @@ class Recorder(RecorderPart):
 
     def begin_run(self, run: RecordedRun) -> None:
         self._run = run
+
+    def begin_step(self, step: BegunStep) -> StepPart | None:
+        """A step begins, whose work is counted if that is asked for."""
+        if not (self._counts_work and step.training and step.gradients):
+            return None
+        return StepOfWork(step, self._done.setdefault(step.model, Done(self._run.clock, self._peak_flops)))
 
     def batch_taken(self, iterator: object) -> None:
         """Note how long the program has waited for this batch."""

@@ -12,7 +12,7 @@ from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, probe_reports
 from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named
-from hookcli.table.columns import IDENTITY
+from hookcli.table.columns import IDENTITY, OF_CAPABILITIES
 from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS, WHEN
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta
@@ -154,7 +154,7 @@ def figures(step: RecordedStep, report: Report, fqn: str = "") -> Row:
     own = next((row for row in within if row.fqn == fqn), None)
     values |= {"fqn": fqn, "output_grad": own.get("output_grad") if own else None, **gathered(within)}
     values |= {name: own.get(name) for name in NAMES} if own and fqn else {}
-    values = values if fqn else {**values, **_of_step(report.totals)}
+    values = values if fqn else {**values, **_of_step(report.totals), **of_parts(step)}
     return replace(own, values=values) if own else Row(values)
 
 
@@ -170,11 +170,26 @@ def _of_step(totals: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+_OF_PARTS = {column.name: column for columns in OF_CAPABILITIES.values() for column in columns}
+
+
+def of_parts(step: RecordedStep) -> dict[str, object]:
+    """The figures of the whole step that parts of capabilities report in one row, that of the model itself."""
+    alone = [report.rows[0] for report in step.reports if [row.fqn for row in report.rows] == [""]]
+    return {name: value for row in alone for name, value in row.values.items() if name in _OF_PARTS}
+
+
 def _further(rows: Sequence[Row]) -> Iterator[Column]:
-    """The losses of optimizers that step in turns, and further groups' learning rates that differ from the first's."""
-    names = dict.fromkeys(key for row in rows for key in row.values if key.startswith(("loss_", "lr_")))
+    """The losses of optimizers that step in turns, further groups' learning rates that differ from the first's, and
+    figures of parts of capabilities.
+    """
+    names = dict.fromkeys(key for row in rows for key in row.values)
     for name in names:
-        if name.startswith("loss_"):
+        if name in _OF_PARTS:
+            yield _OF_PARTS[name]
+        elif not name.startswith(("loss_", "lr_")):
+            continue
+        elif name.startswith("loss_"):
             yield Column(name, f"Loss of {name.removeprefix('loss_').replace('_', ' ')}")
         elif any(row.get(name) not in (None, row.get("lr")) for row in rows):
             yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}", kind=Kind.SETTING)
