@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hookcli.capabilities.learn.curve import growth
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import INFO, Finding
-from hookcli.table.formatting import counted
+from hookcli.table.formatting import counted, size
 
 Lines = Mapping[str, Sequence[object]]
 _STEPS = 3  # recorded steps
 _CLEARED = 2  # of those that can be judged, from the second on
+_LINES, _TOLD = 100, 0.2  # recorded steps, and the share of all memory that must have come: less may be hookcli's
 _GRAPHS, _SPAN = 5, 10  # recorded steps, and steps
 
 
@@ -107,7 +109,8 @@ class GraphsKept(LinesCheck):
 
     `total += loss` keeps the graph of every loss in the sum, and a list of outputs those of all outputs. So memory
     grows with each step. Reported once the graphs of five recorded steps are there, all that were looked for; those of
-    the last two steps may be in use.
+    the last two steps may be in use. By how much it grows is said where the memory of the process, or of the device,
+    tells it.
     """
 
     id = "HK060"
@@ -120,8 +123,18 @@ class GraphsKept(LinesCheck):
         for line in learned(measured.lines)[-1:]:
             if line.graphs == line.seen >= _GRAPHS and line.step >= _SPAN:
                 each = f"the graphs of all {line.seen:,} recorded steps before the last two are still in memory"
-                text = f"memory grows with each step: {each}"
+                text = f"memory grows with each step{by(learned(measured.lines))}: {each}"
                 yield self.finding("", text, line.graphs)
+
+
+def by(lines: Sequence[Learning]) -> str:
+    """By how much memory grows per step, in words; "" if that is too little to be told from the rest."""
+    points = [(line.step, float(line.memory)) for line in lines if line.memory][-_LINES:]
+    if not points:
+        return ""
+    (first, _), (last, whole) = points[0], points[-1]
+    each = growth(points)
+    return f", by about {size(each)}" if each * (last - first) >= _TOLD * whole else ""
 
 
 class OutputAlike(LinesCheck):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 _BLOCKS = 16
 _Z = 3.0  # standard deviations of the sum below, for losses without a trend
 _HIGHER = 1.1
 _NOTHING = 0.01  # of the loss of guessing
+_POINTS = 5
 _AT_ONCE, _MOSTLY = 32, 0.9  # the losses within which that is reached, and the share of those after it
 
 
@@ -44,3 +45,13 @@ def gone_at(losses: Sequence[float], guessed: float) -> int | None:
     at = next((number for number in range(min(_AT_ONCE, len(low))) if low[number]), None)
     began = at is not None and losses[0] > guessed / 2
     return at if at is not None and began and sum(low[at:]) >= _MOSTLY * len(low[at:]) else None
+
+
+def growth(by_step: Sequence[tuple[int, float]]) -> float:
+    """By how much a figure grows per step: the median slope (Theil and Sen) of the later half of these points.
+
+    0 for less than five of them.
+    """
+    later = by_step[len(by_step) // 2 :]
+    slopes = [(y - x) / (b - a) for (a, x), (b, y) in combinations(later, 2) if b > a]
+    return median(slopes) if slopes and len(later) >= _POINTS else 0.0

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from hookcli.capabilities.learn.curve import gone_at, rise
+from hookcli.capabilities.learn.checks import GraphsKept
+from hookcli.capabilities.learn.curve import gone_at, growth, rise
 from hookcli.capabilities.learn.headline import still as still_weights
 from hookcli.capabilities.learn.lines import Learning, Untrained
 from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
@@ -152,3 +153,28 @@ def test_a_loss_while_the_learning_rate_is_warmed_up_is_not_judged() -> None:
     lines = [replace(CHOICE, step=step, rate=1e-5 * (step + 1)) for step in range(5)]
     assert not said(NoBetterThanGuessing, [2.4] * 60, *lines)
     assert said(NoBetterThanGuessing, [2.4] * 60, *lines, replace(lines[-1], step=5))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_growth_per_step_is_that_of_most_points(seed: int) -> None:
+    drawn = random.Random(seed)
+    points = [(step, 1000 + 3 * step + drawn.gauss(0, 2)) for step in range(0, 100, 2)]
+    points[30] = (60, 5000.0)  # something else was in use
+    assert growth(points) == pytest.approx(3, abs=0.2)
+    assert growth(points[:8]) == 0 and growth([(5, 1.0)] * 20) == 0
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (lambda step: 500 * MIB + 2 * step * MIB, "memory grows with each step, by about 2 MiB: the graphs"),
+        (lambda step: 500 * MIB + step * MIB // 2, "memory grows with each step: the graphs"),
+        (lambda step: 0, "memory grows with each step: the graphs"),
+    ],
+)
+def test_kept_graphs_are_said_with_the_bytes_per_step(memory: Callable[[int], int], words: str) -> None:
+    lines = [Learning("Net", step, memory=memory(step), graphs=40, seen=40) for step in range(0, 120, 3)]
+    assert said(GraphsKept, [1.0] * 120, *lines).startswith(words)
