@@ -13,6 +13,7 @@ from hookcli.capabilities.learn.checks import (
     learned,
     untrained,
 )
+from hookcli.capabilities.learn.diverging import grown
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -32,6 +33,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.whole_run import whole_run
 from hookcli.table.formatting import counted, number, setting
+from hookcli.table.losses import LossCourse
 from hookcli.table.training import SPAN
 
 _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
@@ -52,8 +54,8 @@ def headline(record: Record) -> str:
     models = dict.fromkeys(line.model for kind in LINES for line in record.of(kind))
     courses = record.courses() if models else {}
     for model in models:
-        measured = whole_run(record, model, courses.get(model))
-        if said := next(faults(measured), ""):
+        course = courses.get(model, LossCourse())
+        if said := next(faults(whole_run(record, model, course)), "") or grown(record, model, course):
             return f"{model}: {said}"
     return ""
 
