@@ -13,7 +13,7 @@ _Z = 3.0  # standard deviations of the sum below, for losses without a trend
 _HIGHER = 1.1
 _NOTHING = 0.01  # of the loss of guessing
 _POINTS = 5
-_AT_ONCE, _MOSTLY = 32, 0.9  # the losses within which that is reached, and the share of those after it
+_AT_ONCE, _MOSTLY = 16, 0.9  # the losses within which that is reached, and the share of those after it
 
 
 class Rise(NamedTuple):

@@ -112,9 +112,10 @@ def of_losses(measured: Measurements, lines: Sequence[Learning]) -> Iterator[str
 
 def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[str]:
     """The text on inputs that are so large that the loss ran away in the first steps."""
-    first = [loss for _, loss in sorted(losses.items())][:_AT_ONCE]
+    every = [loss for _, loss in sorted(losses.items())]
     size = lines[0].inputs if lines else 0.0
-    if size >= _LARGE and any(not abs(loss) <= _AWAY * abs(first[0]) for loss in first):
+    ran_away = any(not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
+    if size >= _LARGE and ran_away and not abs(every[-1]) <= abs(every[0]):
         yield f"the inputs are large (root mean square {number(size)}), and the loss ran away: normalize them"
 
 

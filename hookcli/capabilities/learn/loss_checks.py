@@ -218,7 +218,7 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> Iterat
     before, after = fmean(losses[:quarter]), fmean(losses[-quarter:])
     if before < 0 and after < _FURTHER * before:
         what = f"the loss is the negative of {name}, which grows from {text_of(-before)} to {text_of(-after)}"
-        yield f"{what}: a sign is wrong"
+        yield f"{what}: it is maximized"
 
 
 class LossRises(LinesCheck):
@@ -248,7 +248,7 @@ class LossRises(LinesCheck):
 
 
 class OneLabel(LinesCheck):
-    """A cross-entropy falls from that of guessing to a hundredth of it within 32 steps, and all labels are one class.
+    """A cross-entropy falls from that of guessing to a hundredth of it within 16 steps, and all labels are one class.
 
     The model has learned to name this class, whatever its input is. Contrastive losses whose right choice always
     is the first do not fall so fast.

@@ -72,12 +72,13 @@ class LossFacts:
         return values.pop() if len(values) == 1 else -1
 
     def fields(self, *, targets_of_models: bool, several: bool) -> dict[str, Any]:
-        """The fields of a line. `targets_of_models`: the variance of targets does not tell the level of guessing.
+        """The fields of a line. Waits for an accelerator.
 
-        `several`: the model has several optimizers, which may work against each other. Waits for an accelerator.
+        `targets_of_models`: others run beside the model, whose outputs may be its targets, or which it may attack.
+        `several`: the model has several optimizers, which may work against each other.
         """
         fields: dict[str, Any] = {"misused": self.misused, "broadcast": self.broadcast}
-        fields["maximized"] = "" if several else self.maximized
+        fields["maximized"] = "" if several or targets_of_models else self.maximized
         if self._spread is not None and not targets_of_models and math.isfinite(spread := float(self._spread)):
             fields["spread"] = spread
         if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):

@@ -69,7 +69,9 @@ class Course:
             self.one_each += of_step >= 0
             self.labels.add(of_step)
         one = len(self.labels) == 1 and -1 not in self.labels
-        return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": self.one_each}
+        several = len(self.labels - {-1}) > 1  # else most labels are of one class
+        one_each = self.one_each if several else 0
+        return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": one_each}
 
 
 class Recorder(RecorderPart):

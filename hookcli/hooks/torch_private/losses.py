@@ -110,7 +110,8 @@ def is_over_rows(loss: Tensor) -> bool:
     if scores is None or scores.name() != "LogSoftmaxBackward0":
         return False
     made = _outputs(scores)
-    return bool(made) and len(made[0].shape) == 2 and private(scores, "_saved_dim", 1, _GUESSING) in (0, _MINUS_TWO)
+    shape = [*made[0].shape] if made else []  # of square ones each row may be a class, in both directions
+    return len(shape) == 2 and shape[0] != shape[1] and private(scores, "_saved_dim", 1, _GUESSING) in (0, _MINUS_TWO)
 
 
 _MINUS_TWO = 2**64 - 2  # as autograd keeps -2

@@ -67,6 +67,7 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: F.nll_loss(o.log_softmax(0), y), "log_softmax is taken over the rows of the batch"),
         (lambda o, y: F.nll_loss(o.log_softmax(-2), y), "log_softmax is taken over the rows of the batch"),
         (lambda o, y: F.nll_loss(o.log_softmax(-1), y), ""),
+        (lambda o, y: F.nll_loss((o @ o.T).log_softmax(0), torch.arange(32)), ""),  # contrastive
         (lambda o, y: binary(o.sigmoid(), y), "the output of a sigmoid goes into binary_cross_entropy_with_logits"),
         (lambda o, y: F.binary_cross_entropy(o[:, 0].sigmoid(), (y == 0).float()), ""),
         (lambda o, y: -F.cross_entropy(o, y), "the loss is the negative of cross_entropy, which grows from"),
@@ -82,19 +83,21 @@ def test_losses(loss_of: Loss, expected: str) -> None:
     assert said[0].startswith(expected) if expected else not said
 
 
-def test_an_attack_on_a_model_is_no_wrong_sign() -> None:
-    """Two models: one is trained to make the loss of the other, which is frozen, as large as it can."""
+@pytest.mark.parametrize("frozen", [True, False])
+def test_an_attack_on_a_model_is_no_wrong_sign(frozen: bool) -> None:
+    """One model is trained to make the loss of another as large as it can, which is frozen or trained in turns."""
 
     def program() -> nn.Module:
-        victim, attack = net(), nn.Linear(6, 6)
-        optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in (victim, attack)]
+        victim, attack = net().requires_grad_(not frozen), nn.Linear(6, 6)
+        optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in (victim, attack)[frozen:]]
         for step in range(STEPS):
             x = torch.randn(32, 6)
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss = F.cross_entropy(victim(x + attack(x)), x[:, :3].argmax(1))
-            (-loss if step % 2 else loss).backward()
-            optimizers[step % 2].step()
+            attacks = frozen or step % 2
+            (-loss if attacks else loss).backward()
+            optimizers[-1 if attacks else 0].step()
         return nn.Sequential(victim, attack)
 
     assert not all_faults(program)
@@ -238,6 +241,19 @@ def test_labels_that_are_sorted(shuffled: bool) -> None:
 
     said = all_faults(program)
     assert any(one.startswith("all labels of a batch are one class, in 2") for one in said) is not shuffled
+
+
+def test_a_rare_class_is_missing_in_most_batches() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(8, 6)), (torch.rand(8) < 0.02).long()).backward()
+            optimizer.step()
+        return model
+
+    assert not all_faults(program)
 
 
 def binary_loss(mean: float, steps: int = 120, **of_line: Any) -> str:
