@@ -129,7 +129,7 @@ class GraphsKept(LinesCheck):
 
 def by(lines: Sequence[Learning]) -> str:
     """By how much memory grows per step, in words; "" if that is too little to be told from the rest."""
-    points = [(line.step, float(line.memory)) for line in lines if line.memory][-_LINES:]
+    points = [(line.step, float(line.in_use)) for line in lines if line.in_use][-_LINES:]
     if not points:
         return ""
     (first, _), (last, whole) = points[0], points[-1]

@@ -34,7 +34,7 @@ class Learning(PartLine):
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
 
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
-    `memory`: the bytes that the device had allocated at most in the step, or those of the process on the CPU; 0 if not
+    `in_use`: the bytes that the device had allocated at most in the step, or those of the process on the CPU; 0 if not
     measured.
     `alike`: the last recorded steps in a row in which the model's output was the same for every row of the batch.
     `inputs`: the root mean square of the model's inputs, of which the largest.
@@ -69,7 +69,7 @@ class Learning(PartLine):
     anew: bool = False
     graphs: int = 0
     seen: int = 0
-    memory: int = 0
+    in_use: int = 0
     alike: int = 0
     inputs: float = 0.0
     still: int = 0

@@ -209,7 +209,7 @@ class StepOfLearning(StepPart):
             "items": items,
             "alike": course.alike,
             "inputs": self._alike.size(),
-            "memory": memory(step),
+            "in_use": in_use(step),
             "cleared": course.cleared,
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
             "alone": self._recorder.alone,
@@ -268,7 +268,7 @@ def decay(groups: Sequence[Row]) -> float:
     return max(((row.get("lr") or 0.0) * (row.get("weight_decay") or 0.0) for row in decayed), default=0.0)
 
 
-def memory(step: RecordedStep) -> int:
+def in_use(step: RecordedStep) -> int:
     """The bytes that the device had allocated at most, or else those of the process; 0 if neither was measured."""
     totals = next((report.totals for report in step.reports if report.probe == "time"), {})
     return int(totals.get("peak_bytes") or totals.get("resident_bytes") or 0)

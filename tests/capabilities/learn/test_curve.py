@@ -176,5 +176,5 @@ MIB = 1 << 20
     ],
 )
 def test_kept_graphs_are_said_with_the_bytes_per_step(memory: Callable[[int], int], words: str) -> None:
-    lines = [Learning("Net", step, memory=memory(step), graphs=40, seen=40) for step in range(0, 120, 3)]
+    lines = [Learning("Net", step, in_use=memory(step), graphs=40, seen=40) for step in range(0, 120, 3)]
     assert said(GraphsKept, [1.0] * 120, *lines).startswith(words)
