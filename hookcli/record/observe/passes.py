@@ -207,7 +207,7 @@ class BackwardPasses:
         roots = [x for _, x in tree.leaves(tensors)]
         self._running[threading.get_ident()] = _Pass(roots, _list(gradients), steps)
         for step, _, _ in steps:
-            step.begin_backward(roots)
+            step.begin_backward(roots, goes_on=self._steps.schedule.goes_on())
 
     def end(self) -> None:
         """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""

@@ -170,10 +170,10 @@ class StepMeasurements:
             if not is_compiled_in_place(called):  # whose own hooks are in the program
                 session.modules.enter(called, args)
 
-    def begin_backward(self, roots: Sequence[Tensor]) -> None:
+    def begin_backward(self, roots: Sequence[Tensor], *, counts_alone: bool) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
         self.stop_loss()
-        for session in self.sessions:
+        for session in self.sessions if not counts_alone else ():
             session.backward_begins(roots)
             session.modules.attach()
         for part, of_step in self._step_parts.items():
@@ -211,17 +211,22 @@ class StepMeasurements:
         """Note the device and dtype of the first forward."""
         self._meta = self._meta or finished(describe_run(self._module, (args, kwargs)))
 
-    def backward_over(self, scaler: object) -> None:
-        """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
+    def backward_over(self, scaler: object, *, counts_alone: bool) -> None:
+        """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss.
+
+        Of a pass that `counts_alone` nothing is measured: how large it left the gradients is unknown.
+        """
         self._backward = True
         self.passes += 1
         for part, of_step in self._step_parts.items():
             self._guarded(part, of_step.backward_over)
         self.parameters.note_reached()
+        if counts_alone:
+            self.parameters.forget_unclipped()
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
-                if "optimizer" in self._plan.probes:
+                if not counts_alone and "optimizer" in self._plan.probes:
                     self._guarded("optimizer", partial(self.parameters.take_unclipped, self.scaling.last))
         if self._times:
             self._times.backward_over()

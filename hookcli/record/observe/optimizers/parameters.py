@@ -67,6 +67,10 @@ class ParameterRows:
         self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads}
         self._scale = scale
 
+    def forget_unclipped(self) -> None:
+        """Forget what earlier backward passes left: a later one, which nobody measured, has added to it."""
+        self._unclipped.clear()
+
     def left_by_backward(self) -> float | None:
         """The norm of all gradients as the last backward pass left them, without a GradScaler's scale.
 

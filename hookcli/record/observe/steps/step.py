@@ -34,6 +34,8 @@ from hookcli.tensors.tree import Args, Kwargs
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
 MOST_FORWARDS = 64
+MOST_PASSES = 1024
+"""Backward passes of a step that are observed, whatever they cost; of more the losses are added up."""
 
 
 class State(Enum):
@@ -82,6 +84,7 @@ class ObservedStep:
         self._shared = shared
         self._own_programs = ExitStack()
         self._complete = True
+        self._counts_alone = False
         self._arrivals = GradArrivals()
 
     # Forwards.
@@ -139,18 +142,26 @@ class ObservedStep:
         """True if its forwards ran in this thread, and are over."""
         return self.measured.session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
-    def begin_backward(self, roots: Sequence[Tensor]) -> None:
-        """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+    def begin_backward(self, roots: Sequence[Tensor], *, goes_on: bool) -> None:
+        """Put hooks on the modules again: checkpointed modules run again inside a backward pass.
+
+        A pass is only counted, with its loss, if there were many, or if the step is not to observe more (`goes_on`) and
+        each forward that it has observed has had one: its optimizer may never step.
+        """
         self.losses.begin_pass()
-        self.measured.begin_backward(roots)
-        if self._inside:
+        passes, observed = self.measured.passes, self.observed_forwards
+        self._counts_alone = observed < self.forwards and (
+            passes >= MOST_PASSES or (passes >= observed and not goes_on)
+        )
+        self.measured.begin_backward(roots, counts_alone=self._counts_alone)
+        if self._inside and not self._counts_alone:
             self._own_programs.enter_context(own_programs_in_backward(self.module))
         self.times.begin("backward")
 
     def end_backward(self, terms: Sequence[Tensor] | None, scaler: object, *, counts: bool) -> None:
         """End a backward pass; its loss is the sum of `terms`, if known. `counts`: it leaves gradients in the model."""
         self.times.end("backward")
-        self.measured.backward_over(scaler)
+        self.measured.backward_over(scaler, counts_alone=self._counts_alone)
         if counts and terms is not None:
             self.losses.add(terms)
         elif counts:
