@@ -19,6 +19,7 @@ from hookcli.tensors import library
 from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, on_cpu
 
 _ROW = 1 << 15  # elements, which have the same multipliers in each row; rows have multipliers of their own
+_SMALL = 1 << 12  # elements; tensors with no more are summed together, as most of a model's are
 _STEP, *_MIX = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB  # odd; used as in splitmix64
 
 
@@ -35,8 +36,16 @@ def checksum(x: Tensor) -> Tensor:
 def begun_checksums(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The checksum of each tensor, on its device, for `fetched_checksums`. Waits for nothing."""
     with torch.no_grad(), torch.DisableTorchFunction():
-        places = {device: _multipliers(_ROW, 0).to(device) for device in {x.device for x in tensors}}
-        return [_checksum(x.detach(), places[x.device]) for x in tensors]
+        elements = [bits(x.detach().contiguous()).reshape(-1) for x in tensors]
+        elements = [x.view(torch.int32) if x.dtype is torch.int64 else x for x in elements]
+        sums: dict[int, Tensor] = {}
+        for device in {x.device for x in tensors}:
+            places = _multipliers(_ROW, 0).to(device)
+            there = {number: x for number, x in enumerate(elements) if x.device == device}
+            small = {number: x for number, x in there.items() if len(x) <= _SMALL}
+            sums |= {number: _checksum(x, places) for number, x in there.items() if number not in small}
+            sums |= zip(small, checksums_of_small([*small.values()], places), strict=True)
+        return [sums[number] for number in range(len(tensors))]
 
 
 def fetched_checksums(begun: Sequence[Tensor]) -> list[int]:
@@ -44,12 +53,23 @@ def fetched_checksums(begun: Sequence[Tensor]) -> list[int]:
     return [number for (number,) in fetched(begun)]
 
 
-def _checksum(x: Tensor, places: Tensor) -> Tensor:
-    values = bits(x.contiguous()).reshape(-1)
-    values = values.view(torch.int32) if values.dtype is torch.int64 else values
-    sums = library.loaded.row_sums(values, places) if library.loaded and on_cpu(x) else None
+def _checksum(values: Tensor, places: Tensor) -> Tensor:
+    sums = library.loaded.row_sums(values, places) if library.loaded and on_cpu(values) else None
     sums = torch.cat([places[:1], *(_with_operators(values, places) if sums is None else [sums])])
-    return (sums * _multipliers(1 << len(sums).bit_length(), 1)[: len(sums)].to(x.device)).sum().reshape(1)
+    return (sums * _multipliers(1 << len(sums).bit_length(), 1)[: len(sums)].to(values.device)).sum().reshape(1)
+
+
+def checksums_of_small(values: Sequence[Tensor], places: Tensor) -> Sequence[Tensor]:
+    """The checksum of each, as `_checksum` has it, by a few operations for all of them: each is one row, or none."""
+    if not values:
+        return []
+    lengths = [len(each) for each in values]
+    ends = torch.tensor(lengths, device="cpu").cumsum(0).to(places.device)
+    products = torch.cat([each.long() for each in values]) * torch.cat([places[:length] for length in lengths])
+    until = torch.cat([torch.zeros_like(places[:1]), products.cumsum(0)])[torch.cat([torch.zeros_like(ends[:1]), ends])]
+    of_rows = _multipliers(1 << 2, 1).to(places.device)
+    sums: Sequence[Tensor] = (places[0] * of_rows[0] + until.diff() * of_rows[1]).split(1)
+    return sums
 
 
 def _with_operators(values: Tensor, places: Tensor) -> list[Tensor]:
