@@ -27,6 +27,7 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import setting
 
 _LOSSES, _PER_CLASS = 50, 300
+_FALLEN = 1e-4  # of the highest learning rate, in half of the recorded steps
 _ONE_LABEL = 3  # recorded steps
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _NEAR = 0.9  # of the loss of guessing
@@ -57,9 +58,10 @@ class NoBetterThanGuessing(LinesCheck):
     passes go through different models in turn: adversaries stay at the level of guessing when all is well.
 
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
-    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down. Other
-    causes that are named: outputs and targets of different shapes, parameters that no optimizer has, and a weight decay
-    that takes a twentieth of the weights or more in each step.
+    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down; or
+    a schedule has taken the learning rate to nothing early on. Other causes that are named: outputs and targets of
+    different shapes, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more
+    in each step.
     """
 
     id = "HK057"
@@ -198,6 +200,8 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
     reach = number * fmean(reaches) if reaches else math.inf
     if reach >= _REACH * guessed or not rates:
         return ""
+    if median(rates) < _FALLEN * max(rates):
+        return f"the learning rate has fallen to {setting(rates[-1])}, from {setting(max(rates))}"
     most = f"{number:,} of them straight down the gradient lower it by {text_of(reach)} at most"
     return f"the steps are too small (learning rate {setting(max(rates))}): {most}"
 

@@ -127,6 +127,16 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
     assert "too small" not in said(NoBetterThanGuessing, [2.4] * 60, line, untrained=[line_of_mode])
 
 
+@pytest.mark.parametrize(("rates", "fallen"), [([0.05, 1e-6, 1e-7, 1e-9], True), ([0.05, 0.04, 0.02, 1e-9], False)])
+def test_a_schedule_that_ends_early_is_named_and_one_that_ends_with_the_run_is_not(
+    rates: list[float], fallen: bool
+) -> None:
+    lines = [Learning("Net", step, classes=10, items=64, reach=0.001, rate=rate) for step, rate in enumerate(rates)]
+    text = said(NoBetterThanGuessing, [2.4] * 60, *lines)
+    assert ("; the learning rate has fallen to 1e-09, from 0.05" in text) is fallen
+    assert ("the steps are too small" in text) is not fallen
+
+
 def of_rates(*rates: float, still: int, since: int) -> str:
     """What is said of steps with these learning rates, the last of which have changed nothing."""
     lines = [Learning("Net", step, rate=rate, gradient=0.5) for step, rate in enumerate(rates)]
