@@ -18,6 +18,7 @@ _NAMED = 3  # parameters
 CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
 _SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
 _RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
+_UNDO = "look for what writes to them after the optimizer's step: a clamp, a copy, or load_state_dict"
 _STEP = "call the optimizer's step() after backward()"
 
 
@@ -74,7 +75,8 @@ class StillWeights(Check):
     and the optimizer's step, and an optimizer that has made no step when the program ends, after five backward passes
     or more. Where another optimizer of the program steps, that is a warning: this one may be meant to begin later. A
     GradScaler that has skipped each of nine recorded steps or more is reported, too: as a warning if the model was
-    trained before.
+    trained before. So are, as a warning, parameters of more than one number that an optimizer moved in each of these
+    steps, and that were where they had been as the next recorded step began: the program undid the update.
     """
 
     id = "HK054"
@@ -115,6 +117,11 @@ class StillWeights(Check):
             steps = f"in any of the {course.stepped:,} recorded steps that another optimizer made"
             found = self.finding(owner, f"{optimizer}, which has {listed}, made no step {steps}", len(names))
             yield replace(found, severity=WARNING, remedy=_STEP, hint=_STEP)
+        if undone := course.undone():
+            owner, listed = _place([*undone])
+            steps = f"after each of {len(next(iter(undone.values())).undone):,} recorded steps"
+            message = f"the optimizer moved {listed}, and {steps} the values were what they had been before"
+            yield replace(self.finding(owner, message, len(undone)), severity=WARNING, remedy=_UNDO, hint=_UNDO)
         still = course.still()
         for dtype in dict.fromkeys(one.dtype for one in still.values()):
             names = [fqn for fqn, one in still.items() if one.dtype == dtype]

@@ -17,6 +17,7 @@ LEAST_UNHELD = 3
 LEAST_RESTING = 3
 _END = 0.1  # of all steps: a schedule may well end at a learning rate of 0
 _KEPT = 512  # steps of a parameter that has not moved
+_CERTAIN = 1e-4  # of the weights; a smaller update may leave all figures as they are
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
 
 
@@ -65,6 +66,11 @@ class ParameterCourse:
     rms: float = 0.0
     """The root mean square of its values."""
     _values: tuple[float | None, ...] = ()
+    _updated: int | None = None
+    """The last recorded step, if its update was large enough to be seen; else None."""
+    undone: list[int] = field(default_factory=list)
+    """The recorded steps whose update was gone as the next one began; empty if any of them has stayed."""
+    _stayed: bool = False
 
     def look(self, row: Row) -> bool:
         """Compare its values, as a recorded step began, with those of the recorded step before. Returns if it moved."""
@@ -72,6 +78,12 @@ class ParameterCourse:
         values = figures_of(row.stats)
         moved = bool(self._values and self._values != values)
         self.moved = self.moved or moved
+        self._stayed = self._stayed or moved
+        if self._stayed:
+            self.undone.clear()
+        elif self._updated is not None and len(self.undone) < _KEPT:
+            self.undone.append(self._updated)
+        self._updated = None
         self.dtype, self.numel, self.rms, self._values = row["dtype"], row.stats.numel, row.stats.rms, values
         return moved
 
@@ -81,6 +93,12 @@ class ParameterCourse:
         self.held = facts.held
         self.copied = self.copied or facts.copied
         self.waits = facts.waits
+
+    def note_update(self, step: int, change: float) -> None:
+        """Note the L2 norm of the change that an optimizer made in this step."""
+        self.moved = self.moved or change != 0
+        if self.numel > 1 and change > _CERTAIN * self.rms * math.sqrt(self.numel):  # one number may rest at its bound
+            self._updated = step
 
     def push(self, step: int, rate: float | None, gradient: float) -> None:
         """An optimizer was to move it in this step. What is kept of long runs does not grow."""
@@ -249,7 +267,7 @@ class TrainingCourse:
             for optimizer in ("", fact.optimizer):
                 rates.setdefault(optimizer, {})[fact.fqn] = fact.rate
             arrived |= {fact.fqn} if fact.reached else set()
-            course.moved = course.moved or changes[fact.fqn] != 0
+            course.note_update(step, changes[fact.fqn])
             if fact.fqn in material and fact.rate != 0:
                 course.push(step, fact.rate, grads[fact.fqn]["l2"])
         if rates:
@@ -276,6 +294,11 @@ class TrainingCourse:
     def still(self) -> dict[str, ParameterCourse]:
         """The parameters that optimizers never moved, though they were to."""
         return {fqn: course for fqn, course in self.parameters.items() if course.still}
+
+    def undone(self) -> dict[str, ParameterCourse]:
+        """The parameters that optimizers moved, and that were where they had been as each next recorded step began."""
+        found = {fqn: course for fqn, course in self.parameters.items() if len(course.undone) >= LEAST}
+        return {fqn: one for fqn, one in found.items() if one.undone[-1] - one.undone[0] + 1 >= SPAN}
 
     def waiting(self) -> dict[str, list[str]]:
         """The parameters that get gradients and keep their values, by the optimizer that has never used them."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from record.observe.measurements.judged import Program, found, net, trained
+from record.observe.measurements.judged import Program, found, net, steps, trained
 from torch import nn
 
 # Weights that never move.
@@ -120,3 +121,61 @@ def test_weights_that_rest_for_a_reason_are_not_accused(program: Program) -> Non
 
 def test_a_group_that_a_rate_of_zero_freezes_is_not_accused() -> None:
     assert "HK054" not in found(a_group_with_a_rate_of_zero)
+
+
+# Updates that the program undoes.
+
+
+def then(write: Callable[[nn.Module, int], object], model: nn.Module) -> nn.Module:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, maximize=True)
+    for step, _ in enumerate(steps(model, 12)):
+        optimizer.step()
+        with torch.no_grad():
+            write(model, step)
+    return model
+
+
+def copied_back(every: int) -> nn.Module:
+    model = net()
+    kept = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def write(model: nn.Module, step: int) -> None:
+        if step % every == 0:
+            for parameter, old in zip(model.parameters(), kept, strict=True):
+                parameter.copy_(old)
+
+    return then(write, model)
+
+
+def clamped(lowest: float) -> nn.Module:
+    """Ascends the loss; where the lowest is also the highest, clamping leaves nothing of an update."""
+    model = net()
+    with torch.no_grad():
+        model[3].weight.fill_(0.5)
+    return then(lambda model, _: model[3].weight.clamp_(lowest, 0.5), model)
+
+
+def one_number_at_its_bound() -> nn.Module:
+    model = nn.Sequential(net(), nn.PReLU(init=0.25))
+    return then(lambda model, _: nn.init.constant_(model[1].weight, 0.25), model)
+
+
+@pytest.mark.parametrize(
+    ("program", "place", "names"),
+    [(lambda: copied_back(1), "", "0.weight, 0.bias, 1.weight and 3 more"), (lambda: clamped(0.5), "3", "weight,")],
+    ids=["copied back", "clamped"],
+)
+def test_updates_that_the_program_undoes_are_said(program: Program, place: str, names: str) -> None:
+    finding = found(program, every=1)["HK054"]
+    assert (finding.severity, finding.fqn) == ("warning", place)
+    assert finding.message.startswith(f"the optimizer moved {names}"), finding.message
+    assert "after each of 11 recorded steps" in finding.message
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda: copied_back(3), lambda: clamped(-0.5), one_number_at_its_bound],
+    ids=["back at times", "moves within its bounds", "one number"],
+)
+def test_values_that_a_program_bounds_or_resets_at_times_are_not_accused(program: Program) -> None:
+    assert "HK054" not in found(program, every=1)
