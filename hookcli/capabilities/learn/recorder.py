@@ -27,7 +27,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
-from hookcli.record.observe.steps.losses import Gradients, gradients_of
+from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, gradients_of, looked_at
 from hookcli.table import Row
 from hookcli.table.stats import norm
 from hookcli.tensors import tree
@@ -122,6 +122,9 @@ class StepOfLearning(StepPart):
     def __init__(self, recorder: Recorder, course: Course, begun: BegunStep) -> None:
         self._recorder, self._course, self._begun = recorder, course, begun
         self._before: list[Gradients] = []  # of the only optimizer's parameters, as each backward pass began
+        self._looked_at: dict[int, list[Tensor]] = {}
+        self._held: Held = {}  # by these, as the last backward pass began
+        self._reached = False  # by any pass: master copies of the weights get their gradients from the program
         self._taken: Gradients | None = None
         self._several = False
         self._names: list[str] = []
@@ -166,6 +169,8 @@ class StepOfLearning(StepPart):
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         self._several = self._several or len(optimizers) > 1
         self._before += [_gradients_for(one) for one in optimizers]
+        self._looked_at = looked_at(optimizers)
+        self._held = HeldGradients(self._looked_at).held
         self._names = [type(one).__name__ for one in optimizers]
         self._parts.hold(optimizers)
         self._losses.add(roots)
@@ -174,6 +179,7 @@ class StepOfLearning(StepPart):
             self._mark(root.grad_fn)
 
     def backward_over(self) -> None:
+        self._reached = self._reached or bool(HeldGradients(self._looked_at).changed_since(self._held))
         self._parts.reach(self._begun.module)
         self._recorder.passed(self._begun.model)
 
@@ -238,9 +244,10 @@ class StepOfLearning(StepPart):
     def began_with_old(self) -> bool | None:
         """True if the gradients that the optimizer took include those of the step before; None if that is not known.
 
-        They do not if one was None as a backward pass began, or if all of the sample were zero.
+        They do not if one was None as a backward pass began, or if all of the sample were zero. Not known if no pass
+        has added to them: the program writes them itself.
         """
-        if self._taken is None or self._several or not (self._before and self._taken.filled):
+        if self._taken is None or self._several or not self._reached or not (self._before and self._taken.filled):
             return None
         return all(one.number >= self._taken.number and any(map(bool, one.filled)) for one in self._before)
 

@@ -227,6 +227,32 @@ def gradients_of_its_own() -> nn.Module:
     return model
 
 
+def float32_copies(replaces: bool) -> nn.Module:
+    """The optimizer has copies of bfloat16 weights, whose gradients the program sets, or writes over."""
+    model = net().to(torch.bfloat16)
+    copies = [p.detach().float().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.Adam(copies, lr=0.01)
+    for _ in range(STEPS):
+        model.zero_grad()
+        F.cross_entropy(model(torch.randn(12, 6).bfloat16()).float(), torch.randint(4, (12,))).backward()
+        for copy, p in zip(copies, model.parameters(), strict=True):
+            assert p.grad is not None
+            if copy.grad is None or replaces:
+                copy.grad = p.grad.float()
+            else:
+                copy.grad.copy_(p.grad)
+        optimizer.step()
+        with torch.no_grad():
+            for copy, p in zip(copies, model.parameters(), strict=True):
+                p.copy_(copy)
+    return model
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_gradients_that_the_program_gives_to_copies_of_the_weights_are_not_accused(replaces: bool) -> None:
+    assert not found(lambda: float32_copies(replaces))
+
+
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize(
     "program", [gan, sharpness_aware, one_clears_for_two, head_every_third, by_hand, cleared_by_a_hook]
