@@ -110,18 +110,18 @@ class StillWeights(Check):
             owner, listed = _place(one.names) if optimizer else ("", "")
             of, its = (f" of {optimizer}, which has {listed},", " of its") if optimizer else ("", "")
             nothing = f"the last {one.fallen:,}{its} recorded steps trained nothing"
-            found = self.finding(owner, f"the learning rate{of} is 0 since step {one.fell_at:,}: {nothing}", one.fallen)
-            yield replace(found, severity=WARNING, remedy=_RATE, hint=_RATE)
+            message = f"the learning rate{of} is 0 since step {one.fell_at:,}: {nothing}"
+            yield self._warned(owner, message, one.fallen, _RATE)
         for optimizer, names in course.waiting().items():
             owner, listed = _place(names)
             steps = f"in any of the {course.stepped:,} recorded steps that another optimizer made"
-            found = self.finding(owner, f"{optimizer}, which has {listed}, made no step {steps}", len(names))
-            yield replace(found, severity=WARNING, remedy=_STEP, hint=_STEP)
+            message = f"{optimizer}, which has {listed}, made no step {steps}"
+            yield self._warned(owner, message, len(names), _STEP)
         if undone := course.undone():
             owner, listed = _place([*undone])
-            steps = f"after each of {len(next(iter(undone.values())).undone):,} recorded steps"
+            steps = f"after each of {min(len(one.undone) for one in undone.values()):,} recorded steps"
             message = f"the optimizer moved {listed}, and {steps} the values were what they had been before"
-            yield replace(self.finding(owner, message, len(undone)), severity=WARNING, remedy=_UNDO, hint=_UNDO)
+            yield self._warned(owner, message, len(undone), _UNDO)
         still = course.still()
         for dtype in dict.fromkeys(one.dtype for one in still.values()):
             names = [fqn for fqn, one in still.items() if one.dtype == dtype]
@@ -129,6 +129,9 @@ class StillWeights(Check):
             first = still[names[0]]
             steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}"
             yield self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
+
+    def _warned(self, place: str, message: str, value: int, remedy: str) -> Finding:
+        return replace(self.finding(place, message, value), severity=WARNING, remedy=remedy, hint=remedy)
 
 
 def _why(course: ParameterCourse) -> str:
