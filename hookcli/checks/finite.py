@@ -355,7 +355,7 @@ class LossNotFinite(Check):
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
     advice = _SEARCH or "lower the learning rate; keep logarithms, roots and divisions away from zero"
-    follows = ("HK005", "HK044", "HK055")
+    follows = ("HK004", "HK005", "HK044", "HK055")
     needs = ("losses",)
     asked_by = "hookcli run --check"
 
