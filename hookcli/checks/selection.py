@@ -86,8 +86,7 @@ def choose(
     """
     limits = thresholds or {}
     where = "--" if typed else "check in "
-    selected = {word: _matching(word, f"{where}select") for word in select}
-    left_out = {word: _matching(word, f"{where}ignore") for word in ignore}
+    selected, left_out = _matching(select, f"{where}select"), _matching(ignore, f"{where}ignore")
     chosen, ignored = _ids(selected), _ids(left_out)
     by_name = {*_named(selected).values()}
     for word, name in _named(left_out).items():
@@ -120,7 +119,7 @@ def _made(check: type[Check], limit: float | None, typed: bool) -> Check:
 
 def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
     """The ids of the checks that an option names individually, rather than by the beginning of their ids."""
-    return {*_named({word: _matching(word, option) for word in words}).values()}
+    return {*_named(_matching(words, option)).values()}
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
@@ -162,9 +161,14 @@ def parse_figure(figure: str | float, unit: str = "") -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _matching(word: str, option: str) -> list[type[Check]]:
-    prefixed = [check for check in known_checks() if check.id.upper().startswith(word.upper())]
-    return prefixed if prefixed and word else [find_check(word, option)]
+def _matching(words: Iterable[str], option: str) -> dict[str, list[type[Check]]]:
+    """The checks that each word names. Raises UsageError for a word that names none."""
+    matching = {}
+    checks = known_checks()
+    for word in dict.fromkeys(words):
+        prefixed = [check for check in checks if check.id.upper().startswith(word.upper())]
+        matching[word] = prefixed if prefixed and word else [find_check(word, option)]
+    return matching
 
 
 def _named(matching: Mapping[str, Sequence[type[Check]]]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -146,10 +147,11 @@ def _parsed(place: str, section: object) -> Config:
     if not isinstance(entries, Sequence):
         raise UsageError(f"{place} models = {_shown(models)}: give a list of models")
     named = [_model(place, entry) for entry in entries]
-    specs = [spec for spec, _ in named]
-    if twice := next((spec for spec in specs if specs.count(spec) > 1), None):
+    own = dict(named)
+    if len(own) < len(named):
+        [(twice, _)] = Counter(spec for spec, _ in named).most_common(1)
         raise UsageError(f"{place} models: {twice!r} is listed twice")
-    return Config(place, _settings(place, settings, ("model", "models")), dict(named))
+    return Config(place, _settings(place, settings, ("model", "models")), own)
 
 
 def _model(place: str, entry: Any) -> tuple[str, dict[str, object]]:
