@@ -32,7 +32,8 @@ OWN_FUNCTION = """
 class Own(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        warnings.warn("forward", stacklevel=2)
+        warnings.warn("here")
+        warnings.warn("forward", stacklevel=2)  # a line of PyTorch's before 2.14
         return x * 2
 
     @staticmethod
