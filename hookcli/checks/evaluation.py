@@ -67,7 +67,7 @@ class BatchDependence(Check):
     statistic of the batch is put beside each item or taken of groups of items, where rows and columns are normalised in
     turn (Sinkhorn), where a layer takes vectors less their mean over the batch, as the equivariant layers of Deep Sets
     do (nothing tells them from a mean over the wrong dimension), where another output is one for all items, and where
-    the operator is not found. It is a warning, too, with a layer that has batch_first=False or an input without a batch
+    the operator is not found. It is also a warning with a layer that has batch_first=False or an input without a batch
     dimension, since dimension 0 may be the sequence; with quantization by the range of the whole batch, dynamically or
     by an observer that is enabled; and with what graph networks do, whose nodes are in dimension 0: a sum by index (as
     of messages to each node), statistics of the nodes beside one, or a product with a matrix that is no parameter.

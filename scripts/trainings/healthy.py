@@ -592,7 +592,7 @@ class TwoHeads(nn.Module):
 
 
 def in_turns() -> None:
-    """Two tasks in turns, each with a head of its own."""
+    """Two tasks in turns, each with its own head."""
     x, y = vectors()
     model = TwoHeads()
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)

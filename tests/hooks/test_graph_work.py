@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support import Hides
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
@@ -79,16 +80,6 @@ def test_dtypes_are_told_apart() -> None:
 def test_groups_multiply_less() -> None:
     y = nn.Conv2d(4, 8, 3, groups=2)(torch.ones(2, 4, 8, 8))
     assert y.grad_fn is not None and sum(work_of(walk([y.grad_fn])).forward.values()) == y.numel() * 2 * 9
-
-
-class Hides(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:  # type: ignore[override]
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, *grads: Tensor) -> Tensor:
-        return grads[0]
 
 
 def test_what_a_node_hides_is_said() -> None:

@@ -26,7 +26,14 @@ from hookcli.capabilities.learn.lines import (
     Learning,
     Untrained,
 )
-from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel, maximized, not_reached
+from hookcli.capabilities.learn.loss_checks import (
+    FALLEN,
+    LossRises,
+    NoBetterThanGuessing,
+    OneLabel,
+    maximized,
+    not_reached,
+)
 from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
@@ -40,7 +47,6 @@ _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, O
 _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept)
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
-_FALLEN = 1e-4  # of the highest learning rate
 _NOTHING = 1e-3  # of the first loss
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
@@ -151,7 +157,7 @@ def has_converged(losses: Mapping[int, float]) -> bool:
 def why_still(lines: Sequence[Learning]) -> str:
     """Why weights keep their values, by the learning rates of the recorded steps; "" where that is not known."""
     last, highest = lines[-1].rate, max((line.rate or 0 for line in lines), default=0)
-    if last is not None and (last < _FALLEN * highest or not last):
+    if last is not None and (last < FALLEN * highest or not last):
         return f"the learning rate {'has fallen to' if highest else 'is'} {setting(last)}"
     rate = f" (learning rate {setting(last)})" if last is not None else ""
     return f"its updates are lost as weights are rounded{rate}" if lines[-1].gradient else ""

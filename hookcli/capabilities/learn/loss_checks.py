@@ -27,7 +27,8 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import setting
 
 _LOSSES, _PER_CLASS = 50, 300
-_FALLEN = 1e-4  # of the highest learning rate, in half of the recorded steps
+FALLEN = 1e-4
+"""Of the highest learning rate: one below it has fallen to nothing."""
 _ONE_LABEL = 3  # recorded steps
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _NEAR = 0.9  # of the loss of guessing
@@ -200,7 +201,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
     reach = number * fmean(reaches) if reaches else math.inf
     if reach >= _REACH * guessed or not rates:
         return ""
-    if median(rates) < _FALLEN * max(rates):
+    if median(rates) < FALLEN * max(rates):  # in half of the recorded steps
         return f"the learning rate has fallen to {setting(rates[-1])}, from {setting(max(rates))}"
     most = f"{number:,} of them straight down the gradient lower it by {text_of(reach)} at most"
     return f"the steps are too small (learning rate {setting(max(rates))}): {most}"

@@ -277,5 +277,5 @@ def decay(groups: Sequence[Row]) -> float:
 
 def in_use(step: RecordedStep) -> int:
     """The bytes that the device had allocated at most, or else those of the process; 0 if neither was measured."""
-    totals = next((report.totals for report in step.reports if report.probe == "time"), {})
+    totals = step.totals("time")
     return int(totals.get("peak_bytes") or totals.get("resident_bytes") or 0)

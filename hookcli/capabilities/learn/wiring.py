@@ -51,7 +51,7 @@ class Wiring:
     asked: set[str] = field(default_factory=set)
     """Parameters without a gradient, of which is asked whether an output depends on them that the loss may not use."""
     cut: set[str] = field(default_factory=set)
-    """Those of them on which no output depends."""
+    """The parameters in `asked` that no output depends on."""
     values: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     """Some values of parameters that may be left as they are, by the reason."""
     trained_at: int = -1
@@ -182,7 +182,7 @@ class Wiring:
         return Untrained(begun.model, step, IDLE, [*map(begun.name, left)][:_NAMED], len(left), name)
 
     def still(self, why: str, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Those of the parameters whose values are those of the first step that asked for them, without a break."""
+        """The parameters that have kept their values since the first of the steps in a row that asked for them."""
         before = self.values.get(why, {})
         now = {fqn: first_values(p) for fqn, p in parameters.items()}
         self.values[why] = {fqn: before.get(fqn, values) for fqn, values in now.items()}

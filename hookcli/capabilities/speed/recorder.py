@@ -67,7 +67,7 @@ class Recorder(RecorderPart):
         judged = all(report.meta.get("device", "cpu") in _KNOWN for report in step.reports)
         if step.phase != "train" or not (step.complete and judged):
             return
-        totals = next((report.totals for report in step.reports if report.probe == "time"), {})
+        totals = step.totals("time")
         times = {part: totals[f"{part}_seconds"] for part in _PARTS if f"{part}_seconds" in totals}
         if times:
             self._times[step.model].append(times)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.autograd.graph import Node
 
-from hookcli.tensors.torch_private import getter, private
+from hookcli.hooks.torch_private.nodes import operator, returned
+from hookcli.tensors.torch_private import private
 
 _UNCOUNTED = "the multiplications of a step are not counted"
-_made: Callable[[Node], Sequence[Any]] = getter(Node, "_input_metadata", lambda node: (), _UNCOUNTED)
 _PRODUCTS = {
     **dict.fromkeys(("Mm", "Bmm", "Mv", "Linear"), (0, 1)),
     **dict.fromkeys(("Addmm", "Baddbmm", "Addmv"), (1, 2)),
@@ -24,7 +24,6 @@ _PRODUCTS = {
 _ATTENTION = re.compile("ScaledDotProduct|FlashAttention|EfficientAttention")
 _HIDDEN = re.compile("CompiledFunction|CheckpointFunction|Rnn|Lstm|Gru|FlashAttn", re.IGNORECASE)
 """Nodes behind which multiplications are that no node shows."""
-_ENDING = re.compile(r"Backward\d*$")
 
 
 @dataclass
@@ -45,8 +44,7 @@ def work_of(nodes: Iterable[Node]) -> GraphWork:
     """
     work = GraphWork()
     for node in nodes:
-        name = _ENDING.sub("", node.name().rpartition("::")[2])
-        made = _made(node)
+        name, made = operator(node), returned(node)
         if _HIDDEN.search(name):
             work.hidden = name
         if not made:
@@ -82,5 +80,5 @@ def _shape(node: Node, place: int) -> tuple[int, ...]:
     if place >= len(node.next_functions):
         return ()
     before, number = node.next_functions[place]
-    made = _made(before) if before is not None else ()
+    made = returned(before) if before is not None else ()
     return tuple(made[number].shape) if number < len(made) else ()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.tensors.torch_private import getter, private
+from hookcli.hooks.torch_private.nodes import returned
+from hookcli.tensors.torch_private import private
 
 _GUESSING = "whether a loss is better than guessing is not judged"
-_outputs: Callable[[Node], Sequence[Any]] = getter(Node, "_input_metadata", lambda node: (), _GUESSING)
 _MEAN = 1  # at::Reduction::Mean
 _CHOICES = ("NllLossBackward0", "NllLoss2DBackward0")
 _BINARY = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
@@ -52,7 +50,7 @@ def choices_of(loss: Tensor) -> tuple[int, int]:
     scores = _past(node.next_functions[0][0], "ViewBackward0")  # of scores with positions
     if scores is None or scores.name() != "LogSoftmaxBackward0":
         return 0, 0
-    made = _outputs(scores)
+    made = returned(scores)
     if not made:
         return 0, 0
     shape = made[0].shape  # (classes), or (choices, classes, ...)
@@ -109,7 +107,7 @@ def is_over_rows(loss: Tensor) -> bool:
     scores = node.next_functions[0][0] if node is not None and node.name() == _CHOICES[0] else None
     if scores is None or scores.name() != "LogSoftmaxBackward0":
         return False
-    made = _outputs(scores)
+    made = returned(scores)
     shape = [*made[0].shape] if made else []  # of square ones each row may be a class, in both directions
     return len(shape) == 2 and shape[0] != shape[1] and private(scores, "_saved_dim", 1, _GUESSING) in (0, _MINUS_TWO)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from torch.autograd.graph import Node
 
 from hookcli.hooks.node_hooks import walk
+from hookcli.hooks.torch_private.nodes import operator
 
 _LOSSES = {
     "LogSoftmax": ("Softmax", "softmax", "cross_entropy, or another log_softmax, which expects logits"),
@@ -25,7 +25,6 @@ _SAME_VALUES = {
     *("MaskedSelect", "Gather", "BackwardHookFunction"),
 }
 _OF_LOSSES = {*_LOSSES, *_SAME_VALUES, *("NllLoss2D", "Add", "Sub", "Mul", "Div", "Neg", "Mean", "Sum")}
-_ENDING = re.compile(r"Backward\d*$")
 
 
 class Doubled(NamedTuple):
@@ -39,14 +38,14 @@ class Doubled(NamedTuple):
 def doubled(nodes: Iterable[Node]) -> Iterator[Doubled]:
     """Yield those that go into one of these nodes."""
     for node in nodes:
-        if pair := _LOSSES.get(_name(node)):
+        if pair := _LOSSES.get(operator(node)):
             wanted, name, loss = pair
-            yield from (Doubled(source, name, loss) for source in sources(node) if _name(source) == wanted)
+            yield from (Doubled(source, name, loss) for source in sources(node) if operator(source) == wanted)
 
 
 def nodes_of_losses(ends: Iterable[Node]) -> Iterator[Node]:
     """Yield the nodes from these on that belong to a loss, and not to the model."""
-    return walk(ends, lambda node: _name(node) in _OF_LOSSES)
+    return walk(ends, lambda node: operator(node) in _OF_LOSSES)
 
 
 def sources(loss: Node) -> Iterator[Node]:
@@ -54,9 +53,5 @@ def sources(loss: Node) -> Iterator[Node]:
     first = loss.next_functions[0][0]  # the others belong to the target and weights
     if first is not None:
         yield first
-        for node in walk([first], lambda node: _name(node) in _SAME_VALUES):
+        for node in walk([first], lambda node: operator(node) in _SAME_VALUES):
             yield from (after for after, _ in node.next_functions if after is not None)
-
-
-def _name(node: Node) -> str:
-    return _ENDING.sub("", node.name().rpartition("::")[2])

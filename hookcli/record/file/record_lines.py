@@ -115,6 +115,10 @@ class RecordedStep(Line):
         """The rows of a probe's report; none without one."""
         return next((report.rows for report in self.reports if report.probe == probe), ())
 
+    def totals(self, probe: str) -> Mapping[str, Any]:
+        """The totals of a probe's report; none without one."""
+        return next((report.totals for report in self.reports if report.probe == probe), {})
+
     def parameter_grads(self) -> list[Row]:
         """The rows of the gradients of parameters."""
         return [row for row in self.rows("grads") if row.get("kind") == "parameter"]

@@ -82,7 +82,7 @@ def test_nan_of_the_last_step_is_named_not_the_mask_of_an_earlier_one(compiled: 
 
 
 def test_in_one_step_both_are_named() -> None:
-    """Whether the infinities led to the NaN can't be seen."""
+    """Nothing shows whether the infinities led to the NaN."""
     (line,) = lines(lambda: Attention(nan_in=0), 1, compiled=True)
     assert "40 Inf in the output of scores (Attention, step 0)" in line
     assert line.endswith("; then 160 NaN in the model's output")

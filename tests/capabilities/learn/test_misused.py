@@ -302,7 +302,7 @@ def test_the_share_of_ones_is_read_where_it_tells(alone: bool, targets: str) -> 
 
 
 def guess_with(optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> list[str]:
-    """What is said of a loss that stays where guessing is, by labels drawn at random, over many steps."""
+    """The text on a loss that stays at the level of guessing, with labels drawn at random over many steps."""
 
     def program() -> nn.Module:
         model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed, report
+from support import Hides
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
@@ -95,16 +96,6 @@ def test_the_peak_of_the_cpu_is_measured() -> None:
 
 def test_nothing_is_counted_unless_asked_for() -> None:
     assert not any(one.probe == "speed" for step in observed(lambda: train(images)).of() for one in step.reports)
-
-
-class Hides(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:  # type: ignore[override]
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, *grads: Tensor) -> Tensor:
-        return grads[0]
 
 
 def test_work_that_a_graph_hides_is_not_told() -> None:

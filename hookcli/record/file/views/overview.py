@@ -111,7 +111,7 @@ def step_totals(step: RecordedStep) -> dict[str, Any]:
     before = [group["unclipped_grad"] for group in groups if group.get("unclipped_grad") is not None]
     totals: dict[str, object] = {"groups": groups} if groups else {}
     totals |= {"unclipped_grad": norm(before)} if before else {}
-    return totals | next((dict(report.totals) for report in step.reports if report.probe == "time"), {})
+    return totals | dict(step.totals("time"))
 
 
 def probe_reports(step: RecordedStep, probe: str) -> list[Report]:

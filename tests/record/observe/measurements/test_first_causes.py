@@ -1,4 +1,4 @@
-"""What went wrong in an earlier step stands before the loss that was lost after it."""
+"""A fault in an earlier step comes before the loss that it ruined."""
 
 from __future__ import annotations
 
