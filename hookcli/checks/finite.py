@@ -10,12 +10,11 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, IN_EVAL, WARNING, Check, of_kind
 from hookcli.checks.doubt import ReadsHarm, may_be_meant
-from hookcli.checks.measurements import EvalOutputs, HiddenValues, ReadsInventory, ReadsLosses
+from hookcli.checks.measurements import EvalOutputs, HiddenValues, ReadsInventory
 from hookcli.checks.search import find_where
 from hookcli.errors import ModelError
 from hookcli.table import INFO, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted
-from hookcli.table.losses import KNOWN
 from hookcli.table.marks import WRITTEN, has_cause, is_lost
 from hookcli.table.names import is_operator, is_within
 from hookcli.table.training import LEAST, TrainingCourse
@@ -35,6 +34,7 @@ class _ReadsWhatFollows(ReadsInventory, Protocol):
 
 
 class _ReadsAnyGrads(Protocol):
+    inventory: Report | None
     grads: Report | None
     output_grads: Report | None
     training: TrainingCourse | None
@@ -167,7 +167,7 @@ class ActivationNotFinite(_NotFinite):
 
     def _of_run(self, activations: Sequence[Row], inventory: Sequence[Row]) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
-        bad = _from_its_operator(_innermost(_lost_modules(activations)), activations, inventory)
+        bad = _from_its_operator(_lost_modules(activations), activations, inventory)
         for finding in self.of_rows(bad, "values of its output", "module"):
             if has_cause(bad[0]):
                 yield finding
@@ -215,19 +215,15 @@ _Call = tuple[str, int | None]
 
 
 def _lost_modules(rows: Sequence[Row]) -> list[Row]:
-    """The rows of modules that are not finite.
+    """The rows of modules that are not finite, without containers that only return what one of their parts made.
 
     Masks, which a module may return, count only if nothing else is not finite, and the model returns them.
     """
     bad = [row for row in rows if is_lost(row) and not is_operator(row.fqn)]
     others = [row for row in bad if not (row.stats and row.stats.masks)]
-    return bad if not others and any(not row.fqn for row in bad) else others
-
-
-def _innermost(rows: Sequence[Row]) -> list[Row]:
-    """These rows, without those of containers that only return what one of their parts made."""
-    names = {row.fqn for row in rows}
-    return [row for row in rows if not any(is_within(name, row.fqn) for name in names)]
+    lost = bad if not others and any(not row.fqn for row in bad) else others
+    names = {row.fqn for row in lost}
+    return [row for row in lost if not any(is_within(name, row.fqn) for name in names)]
 
 
 class GradientNotFinite(_NotFinite):
@@ -235,7 +231,8 @@ class GradientNotFinite(_NotFinite):
 
     The finding names the parameter that autograd reached first, with a count of those after it: the fault lies near it,
     or between it and the loss. If the forward pass was finite, some function has a derivative that is not finite where
-    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken.
+    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken. With --ops it is
+    named, and its line in the code.
 
     `hookcli run --check` also looks at the gradients of what modules return, where those of parameters are finite or
     were never read: a warning, unless five backward passes or more were not followed by an optimizer's step.
@@ -249,12 +246,34 @@ class GradientNotFinite(_NotFinite):
     follows = ("HK003", "HK005", "HK013", "HK038")
     look = "grads --of outputs"
     needs = ("grads",)
+    takes = ("inventory", "output_grads")
     or_else = ("output_grads",)
 
     def judge(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
         of_parameters = measured.grads.rows if measured.grads else ()
         findings = [*self.of_rows(of_parameters, "values of its gradient", "parameter")]
+        if findings and measured.inventory and measured.output_grads:
+            lost = sum(map(is_lost, of_parameters))
+            findings = [*self._of_backward(measured.output_grads.rows, measured.inventory.rows, lost)] or findings
         yield from findings or self._of_outputs(measured)
+
+    def _of_backward(self, outputs: Sequence[Row], inventory: Sequence[Row], lost: int) -> Iterator[Finding]:
+        """The finding on the operators whose backward makes the first gradient of an output that is not finite."""
+        begins = next(filter(is_lost, outputs), None)
+        if not begins:
+            return
+        made_from = (begins.fqn, begins["call"])
+        users = {row.fqn for row in inventory if row["kind"] == "made" and made_from in row["made_from"]}
+        users &= {row.fqn for row in outputs if is_operator(row.fqn) and not is_lost(row)}
+        after = f", and in {counted(lost, 'parameter')} after it"
+        if len(users) == 1:
+            what = f"values of the gradient that its backward gives {begins.fqn or 'the output'}"
+            (finding,) = self.of_rows([begins], what)
+            yield replace(finding, fqn=users.pop(), message=finding.message + after)
+        elif users:
+            (finding,) = self.of_rows([begins], "values of the gradient of its output")
+            makers = " or ".join(sorted(users))
+            yield replace(finding, message=f"{finding.message}, made by the backward of {makers}{after}")
 
     def _of_outputs(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
         """Judge the gradients of outputs in a running program, if those of parameters are finite or were not read."""
@@ -339,51 +358,3 @@ def _made_by(measured: ReadsInventory, fqn: str) -> str:
     between = f"between step {finite:,} and step {step:,}" if step > finite else f"in step {step:,}"
     by = "a forward made them" if fqn.rpartition(".")[2].startswith("running_") else "they became"
     return f"{by} so {between}"
-
-
-class LossNotFinite(Check):
-    """The loss of a recorded run was NaN or infinite in some step, recorded or not.
-
-    `hookcli run --check` judges the loss of every step: the number on which `backward()` was called, or the sum of
-    several whose gradients one optimizer's step took. The finding names the first such step of the model. A loss counts
-    even if the program skips the optimizer's step; gradients that overflow under a GradScaler do not, if the loss
-    without its scale is finite.
-    """
-
-    id = "HK038"
-    name = "loss-not-finite"
-    severity = ERROR
-    means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
-    advice = _SEARCH or "lower the learning rate; keep logarithms, roots and divisions away from zero"
-    follows = ("HK004", "HK005", "HK044", "HK055")
-    needs = ("losses",)
-    asked_by = "hookcli run --check"
-
-    def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
-        if fault := measured.losses.fault():
-            yield self.finding("", f"the loss was {fault}", measured.losses.first_fault)
-
-
-class LossJumped(Check):
-    """The loss of a step of a recorded run was more than ten times as high as any before it.
-
-    The loss of every step is judged, as for `loss-not-finite`, once ten are known and the highest is above zero. The
-    figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported, nor
-    one that a far too large update has ruined, which is HK055.
-    """
-
-    id = "HK044"
-    name = "loss-jumped"
-    means = "a batch with a value far out, a learning rate that is too high, or gradients that were not clipped"
-    advice = "look at the batch of that step, or clip gradients"
-    needs = ("losses",)
-    asked_by = "hookcli run --check"
-
-    def too_little(self, measured: ReadsLosses) -> str:
-        known = measured.losses.steps
-        return "" if known > KNOWN else f"a jump can be told after {KNOWN} losses; {known} are known"
-
-    def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
-        course = measured.losses
-        if course.jumped is not None and not course.blow_up():
-            yield self.finding("", f"the loss {course.jumps()}", course.jumped)

@@ -24,20 +24,25 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.table import Row
+from hookcli.table.marks import is_lost
 
 
 def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
     """Add `used_by_loss`, `output_grads` and `called_in_eval`, if they are wanted and some parameter has no gradient,
     or a zero one, or training mode does not call some module.
+
+    Gradients of operators' outputs are added where one of a parameter is not finite and operators are watched.
     """
     inventory, grads = measured.inventory, measured.grads
     run = replace(run, data=None)  # the first batch
     if "used_by_loss" in wanted and inventory and grads and (lost := without_gradient(inventory.rows, grads.rows)):
         measured = replace(measured, used_by_loss=used_by_loss(run, lost))
-    if "output_grads" in wanted and grads and any(is_zero(row) for row in grads.rows):
+    rows = grads.rows if grads else ()
+    ops = hooking.ops if any(map(is_lost, rows)) else None
+    if "output_grads" in wanted and (ops or any(map(is_zero, rows))):
         backward = replace(run, step=replace(run.step, otherwise="randn"))
         with suppress(HookcliError):
-            (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=None))
+            (report,) = capture_run(backward, [GradsProbe("outputs")], replace(hooking, ops=ops))
             measured = replace(measured, output_grads=report)
     if "called_in_eval" in wanted and inventory and run.model.training:
         measured = replace(measured, called_in_eval=called_in_eval(run, inventory.rows))

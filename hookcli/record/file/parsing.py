@@ -82,9 +82,12 @@ _PLAIN: Mapping[str, Fits] = {
     "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
 """A test for the value of a field, by the field's type."""
+_LATER = {"left_out", "recorded_forwards"}
 _BY_TYPE: Mapping[str, Fits] = {
     **_PLAIN,
-    "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
+    "Sequence[Mapping[str, Any]]": listed(  # fields of a `ModelRun`, but for those that earlier records lack
+        lambda value: _has_fields(value, ModelRun) and FITS[ModelRun].keys() - _LATER <= value.keys()
+    ),
     "Mapping[str, Any]": lambda value: value == {} or _has_fields(value, Compilation),
     **{f"Sequence[{kind.__name__}]": listed(partial(_has_fields, kind=kind)) for kind in PARTS},
 }
@@ -160,8 +163,3 @@ def parsed(data: Mapping[str, Any], path: Path) -> Line:
         values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
     require(values, FITS[kind])
     return kind(**values)
-
-
-def _is_model_run(value: Any) -> bool:
-    """True if a mapping has the fields of a `ModelRun`, but for those that earlier records lack."""
-    return _has_fields(value, ModelRun) and FITS[ModelRun].keys() - {"left_out", "recorded_forwards"} <= value.keys()

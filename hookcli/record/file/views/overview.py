@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
-from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
+from hookcli.checks.losses import LossJumped, LossNotFinite
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import of_whole_runs
 from hookcli.checks.training import UpdateTooLarge
