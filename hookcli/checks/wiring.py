@@ -151,7 +151,8 @@ class Unregistered(Check):
     They are in modules in a plain list or dict, in tensors that require grad but are no nn.Parameter, or in modules
     that forward creates anew in every call. Nothing fails, but no optimizer trains them, `state_dict()` does not save
     them, and `to()` and `eval()` do not reach them. Parameters that bypass nn.Module's registration on purpose (through
-    `self.__dict__`, as for a teacher model) and frozen ones are not reported. The figure is the number of elements that
+    `self.__dict__`, as for a teacher model), those that the program gives to an optimizer by itself, and frozen ones
+    are not reported. The figure is the number of elements that
     require grad.
     """
 

@@ -11,7 +11,7 @@ from probes.left_out import PROBES, Registered, Returns, reasons, run
 from support import untouched
 from torch import Tensor, nn
 
-from hookcli import capture, watch
+from hookcli import capture, check, watch
 from hookcli.probes.grads import GradsProbe
 
 
@@ -147,6 +147,19 @@ def test_what_is_not_registered_is_said(probe: str) -> None:
         "teacher is a Linear that is not registered: hooks do not see it",
         "makes Linear in forward, anew each time and never trained: make it in __init__",
     ]
+
+
+def test_what_the_program_gives_to_an_optimizer_is_meant() -> None:
+    model = Plain()
+    optimizer = torch.optim.SGD([model.shift, *model.layers[0].parameters()])
+    report = run(model, torch.randn(3, 4), "grads")
+    assert [reason for reason in reasons(report, "") if reason.startswith(("layers", "shift"))] == [
+        "layers is a plain list of 2 modules, which PyTorch doesn't register: use nn.ModuleList",
+        "shift is a Tensor that is not registered: hooks do not see it",
+    ]
+    found = check(model, torch.randn(3, 4), select="HK030").findings
+    assert [one.message.partition(" ")[0] for one in found] == ["heads", "scales", "makes"]
+    del optimizer
 
 
 def test_what_is_not_registered_is_left_as_it_was() -> None:

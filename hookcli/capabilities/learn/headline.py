@@ -21,6 +21,7 @@ from hookcli.capabilities.learn.lines import (
     LINES,
     UNHELD,
     UNREACHED,
+    UNREGISTERED,
     UNSTEPPED,
     UNUSED,
     Learning,
@@ -71,6 +72,8 @@ def faults(measured: Measurements) -> Iterator[str]:
     if line := untrained(measured.lines, UNHELD):
         what = f"no optimizer has the parameters of {', '.join(line.places)}"
         yield f"{what}: gradients arrive, but nothing moves them; {line.detail}"
+    if line := untrained(measured.lines, UNREGISTERED):
+        yield ": ".join(filter(None, (*line.places, line.detail)))
     lines = learned(measured.lines)
     yield from unreached(measured.lines)
     if line := untrained(measured.lines, UNSTEPPED):

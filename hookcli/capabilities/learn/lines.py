@@ -10,7 +10,7 @@ from hookcli.record.file.record_lines import PartLine
 
 LOADER, ROWS = "loader", "rows"
 FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unheld", "unstepped"
-BLIND, UNUSED, OUTSIDE, IDLE = "blind", "unused", "outside", "idle"
+BLIND, UNUSED, OUTSIDE, IDLE, UNREGISTERED = "blind", "unused", "outside", "idle", "unregistered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Learning(PartLine):
     `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
     between which none moved. `rate`: the learning rate of the first parameter group. `gradient`: the norm of the
-    gradient that the optimizers took; None if not measured. `decay`: the largest share of the weights that weight decay
-    took in this step. `cleared`: the last recorded steps in a row in which a
-    backward pass left gradients, and the optimizer took none.
+    gradient that the optimizers took, and `unclipped` that before it was clipped; None if not measured. `decay`:
+    the largest share of the weights that weight decay took in this step. `cleared`: the last recorded steps in a row in
+    which a backward pass left gradients, and the optimizer took none.
     """
 
     kind: ClassVar[str] = "learning"
@@ -77,6 +77,7 @@ class Learning(PartLine):
     reach: float | None = None
     rate: float | None = None
     gradient: float | None = None
+    unclipped: float | None = None
     decay: float | None = None
     cleared: int = 0
 
@@ -88,8 +89,8 @@ class Untrained(PartLine):
     `why`: "frozen" between trained modules like them; in "eval" mode; "unreached" by gradients, as all that runs before
     them; "blind", as they run under no_grad; "unused" by the loss, as far as gradients tell; "unheld" by the optimizer
     that has the parameters of others in their place; "outside" of all optimizers; "idle", as theirs makes no step while
-    another does; "unstepped", as none makes a step. `places` are the first of them, of which there are `number`, and
-    `detail` says more.
+    another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know of them.
+    `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 
     kind: ClassVar[str] = "untrained"

@@ -24,6 +24,7 @@ from hookcli.checks.base import LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
+from hookcli.table.formatting import number as figure
 from hookcli.table.formatting import setting
 
 _LOSSES, _PER_CLASS = 50, 300
@@ -38,6 +39,8 @@ _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one 
 _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _REACH_THEM = "run them with gradients, or freeze them"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
+_CLIP = "clip gradients at a larger norm"
+_CLIPPED = 0.01  # of what they were
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008")
 
@@ -104,7 +107,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     if any(untrained(of_model, why) for why in (EVAL, UNREACHED, UNUSED, UNHELD, IDLE)):
         return "", ""
     if words := too_small(lines, number, guessed):
-        return words, _RATE
+        return words, _CLIP if clipped(lines) else _RATE
     words = decays(lines)
     return words, _DECAY if words else ""
 
@@ -204,7 +207,17 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
     if median(rates) < FALLEN * max(rates):  # in half of the recorded steps
         return f"the learning rate has fallen to {setting(rates[-1])}, from {setting(max(rates))}"
     most = f"{number:,} of them straight down the gradient lower it by {text_of(reach)} at most"
-    return f"the steps are too small (learning rate {setting(max(rates))}): {most}"
+    why = clipped(lines) or f"learning rate {setting(max(rates))}"
+    return f"the steps are too small ({why}): {most}"
+
+
+def clipped(lines: Sequence[Learning]) -> str:
+    """Words on gradients of which next to nothing is left as they are clipped; "" if that is not so."""
+    norms = [(line.gradient, line.unclipped) for line in lines if line.gradient and line.unclipped]
+    if not norms or median(after / before for after, before in norms) > _CLIPPED:
+        return ""
+    after, before = (figure(median(figures)) for figures in zip(*norms, strict=True))
+    return f"gradients are clipped from a norm of {before} to {after}"
 
 
 def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[str]:

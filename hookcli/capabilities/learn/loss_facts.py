@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookcli.capabilities.learn.pairs import paired
 from hookcli.hooks.torch_private.losses import (
     binary_targets_of,
     choices_of,
@@ -90,6 +91,9 @@ def misused(roots: Sequence[Tensor]) -> str:
     """Words on a loss that gets something else than it expects; "" if none does."""
     if any(map(is_over_rows, roots)):
         return "log_softmax is taken over the rows of the batch (dim=0), not over the classes"
+    if pair := next(filter(None, map(paired, roots)), None):
+        before, after = ("x".join(map(str, shape)) for shape in pair)
+        return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"
     nodes = nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)
     return next((f"the output of a {one.name} goes into {one.goes_into}" for one in doubled(nodes)), "")
 

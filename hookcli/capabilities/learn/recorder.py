@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 from weakref import ref
@@ -25,6 +26,7 @@ from hookcli.capabilities.learn.wiring import SeenParts, Wiring
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.probes.shared.unregistered import unregistered
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, gradients_of, looked_at
@@ -137,6 +139,7 @@ class StepOfLearning(StepPart):
 
     def attach(self, session: HookSession) -> None:
         self._values = some_values(self._begun.module)
+        self._parts.unregistered = partial(unregistered, session)
         session.forward_pre(self.enter)
         session.forward(self.leave)
 
@@ -262,10 +265,16 @@ def reach(step: RecordedStep) -> dict[str, float]:
     pairs = [(row.get("unclipped_grad") or row.get("param_grad"), row.get("update")) for row in groups]
     if not pairs or any(None in pair for pair in pairs):
         return {}
-    most = norm([grad for grad, _ in pairs]) * norm([update for _, update in pairs])
+    unclipped, update = (norm(figures) for figures in zip(*pairs, strict=True))
     taken = [row.get("param_grad") for row in groups]
     gradient = None if None in taken else norm(taken)
-    known = {"reach": most, "gradient": gradient, "rate": groups[0].get("lr"), "decay": decay(groups)}
+    known = {
+        "reach": unclipped * update,
+        "gradient": gradient,
+        "unclipped": unclipped,
+        "rate": groups[0].get("lr"),
+        "decay": decay(groups),
+    }
     return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
 
 

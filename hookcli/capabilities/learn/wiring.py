@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -19,6 +19,7 @@ from hookcli.capabilities.learn.lines import (
     OUTSIDE,
     UNHELD,
     UNREACHED,
+    UNREGISTERED,
     UNUSED,
     Untrained,
 )
@@ -26,6 +27,7 @@ from hookcli.capabilities.learn.still import first_values
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.shared.module_facts import acts_in_training
+from hookcli.probes.shared.unregistered import Unregistered, UnregisteredParts
 from hookcli.record.observe.parts import BegunStep
 from hookcli.table.names import is_within, owner_of
 from hookcli.tensors import tree
@@ -77,6 +79,7 @@ class Wiring:
             UNHELD: self.unheld(begun, step, seen),
             OUTSIDE: self.outside(begun, step, seen),
             IDLE: self.idle(begun, step, seen),
+            UNREGISTERED: self.unregistered(begun, step, seen),
             **dict.fromkeys((UNREACHED, BLIND, UNUSED)),
         }
         if line := self.unreached(begun, step, seen):
@@ -181,6 +184,15 @@ class Wiring:
         _, name = seen.held[id(next(iter(left.values())))]
         return Untrained(begun.model, step, IDLE, [*map(begun.name, left)][:_NAMED], len(left), name)
 
+    def unregistered(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
+        """Parameters with a gradient of which neither PyTorch nor an optimizer knows."""
+        parts = [one for one in seen.unregistered() if one.trainable and not one.deliberate]
+        if self.steps < _STEPS or not parts:
+            return None
+        if all(p.grad is None for p in UnregisteredParts(begun.module).parameters()):
+            return None
+        return Untrained(begun.model, step, UNREGISTERED, [begun.name(parts[0].fqn)], len(parts), parts[0].said)
+
     def still(self, why: str, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The parameters that have kept their values since the first of the steps in a row that asked for them."""
         before = self.values.get(why, {})
@@ -193,6 +205,7 @@ class Wiring:
 class SeenParts:
     """What one recorded step has shown of the modules and parameters of a model."""
 
+    unregistered: Callable[[], Sequence[Unregistered]] = list
     training: bool = False
     ran: dict[str, None] = field(default_factory=dict)
     blind: dict[str, None] = field(default_factory=dict)

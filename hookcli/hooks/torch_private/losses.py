@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.hooks.torch_private.nodes import returned
+from hookcli.hooks.torch_private.nodes import operator, returned
 from hookcli.tensors.torch_private import private
 
 _GUESSING = "whether a loss is better than guessing is not judged"
@@ -86,6 +86,12 @@ def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
         return None
     outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
     return (outputs, targets) if isinstance(outputs, Tensor) and isinstance(targets, Tensor) else None
+
+
+def other_factor(node: Node) -> Tensor | None:
+    """The factor, or divisor, that a product's node keeps; None for other nodes."""
+    kept = private(node, "_saved_other", None, _GUESSING) if operator(node) in ("Mul", "Div") else None
+    return kept if isinstance(kept, Tensor) else None
 
 
 def maximized(loss: Tensor) -> str:

@@ -17,7 +17,9 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.alive import alive
 from hookcli.hooks.flow_calls import TensorUses
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
@@ -28,6 +30,7 @@ from hookcli.tensors.weak import WeakIds
 
 _LISTS = (list, tuple, set, frozenset, deque)
 _PLAIN = (bool, int, float, str, NoneType)
+_ASKED = 3  # times, for an optimizer that has the parameters
 _DEEPEST, _MOST = 3, 1000  # levels of lists in lists, and items of each, that are looked at
 _PYTORCHS = frozenset(vars(nn.Module()))  # the attributes of every module: tables of parameters, of hooks ...
 
@@ -40,7 +43,9 @@ class Unregistered:
     said: str
     trainable: int = 0
     deliberate: bool = False
-    """True if it was put past nn.Module's own way of registering, which nobody does by mistake."""
+    """True if it was put past nn.Module's own way of registering, which nobody does by mistake, or if the program has
+    given all of it to an optimizer.
+    """
 
     def skipped(self) -> Skipped:
         return Skipped(self.fqn, self.said)
@@ -58,12 +63,34 @@ def _left_out(model: nn.Module) -> Iterator[Unregistered]:
     """Unregistered parts. A skeleton on meta, which functional_call runs with other values, is meant to be one."""
     real = not any(p.is_meta for p in model.parameters())
     for fqn, name, value, items in _unregistered(model):
-        tensors = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else [item])]
+        tensors = _tensors_of(items)
         skeleton = real and bool(tensors) and all(x.is_meta for x in tensors)
-        found = _described(fqn, name, value, items)
-        yield replace(found, deliberate=True) if skeleton else found
+        trained = [x for x in tensors if x.requires_grad and not is_lazy(x)]
+        held = bool(trained) and are_held(trained)
+        found = _described(fqn, name, value, items, sum(x.numel() for x in trained), held)
+        yield replace(found, deliberate=True) if skeleton or held else found
 
 
+def _tensors_of(items: Sequence[nn.Module | Tensor]) -> list[Tensor]:
+    """These tensors, and the parameters of these modules, each once."""
+    found = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else [item])]
+    return [*{id(x): x for x in found}.values()]
+
+
+def are_held(tensors: Sequence[Tensor]) -> bool:
+    """True if living optimizers of the program have all of these tensors.
+
+    To look for optimizers takes as long as a small step: it is done a few times for the parts of a model.
+    """
+    asked, held = _answers.get(tensors[0]) or (0, False)
+    if not held and asked < _ASKED:
+        parameters = {id(p) for one in alive(Optimizer) for group in one.param_groups for p in group["params"]}
+        held = all(id(x) in parameters for x in tensors)
+        _answers[tensors[0]] = asked + 1, held
+    return held
+
+
+_answers: WeakIds[Tensor, tuple[int, bool]] = WeakIds()
 _parts_of: WeakIds[HookSession, list[Unregistered]] = WeakIds()
 
 
@@ -129,24 +156,12 @@ def _items(value: object, depth: int = 0) -> Iterator[nn.Module | Tensor]:
             yield from _items(item, depth + 1)
 
 
-def _trainable(found: Sequence[object]) -> int:
-    """The number of values that require gradients, of these tensors and modules' parameters."""
-    tensors: dict[int, Tensor] = {}
-    for item in found:
-        if isinstance(item, nn.Module):
-            tensors |= {id(p): p for p in item.parameters()}
-        elif isinstance(item, Tensor):
-            tensors[id(item)] = item
-    return sum(t.numel() for t in tensors.values() if t.requires_grad and not is_lazy(t))
-
-
-def _described(fqn: str, name: str, value: object, found: list[object]) -> Unregistered:
+def _described(fqn: str, name: str, value: object, found: list[Any], trainable: int, held: bool) -> Unregistered:
     modules = [item for item in found if isinstance(item, nn.Module)]
-    trainable = _trainable(found)
     kind = "module" if modules else "parameter" if isinstance(found[0], nn.Parameter) else "tensor that requires grad"
-    lost = ", and no optimizer gets their parameters" if modules and trainable else ""
+    lost = ", and no optimizer gets their parameters" if modules and trainable and not held else ""
     if value is found[0]:
-        hidden = isinstance(value, (nn.Module, nn.Parameter))
+        hidden = held or isinstance(value, (nn.Module, nn.Parameter))
         reason = f"{name} is a {type(value).__name__} that is not registered: hooks do not see it"
         wrong = f"{name} is a {kind} and not registered, so no optimizer gets it: make it an nn.Parameter"
         return Unregistered(fqn, reason if hidden else wrong, trainable, deliberate=hidden)

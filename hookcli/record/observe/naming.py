@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from hookcli.hooks.alive import built_modules
 from hookcli.hooks.torch_private.dynamo import WRAPPED
 from hookcli.hooks.torch_private.modules import all_parts, submodules
-from hookcli.record.observe.alive import built_modules
 from hookcli.table.names import operator_owner
 from hookcli.tensors.tree import is_sharded, type_text
 

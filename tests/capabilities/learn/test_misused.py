@@ -52,6 +52,11 @@ def binary(outputs: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(outputs[:, 0], (y == 0).float())
 
 
+def values(y: Tensor) -> Tensor:
+    return y.float()[:, None]
+
+
+SQUARE = "in the loss, outputs of shape 32x1 and other values are broadcast to 32x32"
 TWICE = "the output of a softmax goes into cross_entropy"
 
 
@@ -75,6 +80,12 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (likelihood, "the loss is the negative of cross_entropy, which grows from"),
         (lambda o, y: -likelihood(o, y), ""),
         (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None]) * torch.randn(32, 1)).mean(), ""),  # of a policy
+        (lambda o, y: ((o[:, :1] - y.float()) ** 2).mean(), SQUARE),
+        (lambda o, y: (y.float() - o[:, :1]).abs().sum(1).mean(), SQUARE),
+        (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None])[:, 0] * values(y)).mean(), SQUARE.replace("x1 ", " ")),
+        (lambda o, y: ((o[:, :1] - values(y)) ** 2).mean(), ""),
+        (lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
+        (lambda o, y: (torch.eye(32) * o[:, 0].exp()).sum(1).log().mean(), ""),  # a mask of pairs
         (lambda o, y: F.cross_entropy(o, y) - 0.5 * F.cross_entropy(o[:, :2], y % 2), ""),  # an adversary
     ],
 )
@@ -152,6 +163,30 @@ ALL, PART = (
 def test_parts_without_gradients(way: Callable[[nn.Module, Tensor], Tensor], expected: str) -> None:
     said = all_faults(lambda: train(Parts(way), F.cross_entropy))
     assert said[0].startswith(expected) if expected else not said
+
+
+class Listed(nn.Module):
+    """Has a layer in a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layers = nn.Linear(6, 3), [nn.Linear(3, 3)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.layers[0](self.first(x))
+        return scores
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_layers_in_a_plain_list_that_no_optimizer_has(held: bool) -> None:
+    def program() -> nn.Module:
+        model = Listed()
+        hidden = model.layers[0].parameters() if held else []
+        return train(model, F.cross_entropy, torch.optim.SGD([*model.parameters(), *hidden], 0.05))
+
+    said = all_faults(program)
+    expected = "layers is a plain list of 1 module, which PyTorch doesn't register, and no optimizer gets"
+    assert not said if held else said[0].startswith(expected)
 
 
 def test_parts_that_no_optimizer_has_may_run_without_gradients() -> None:

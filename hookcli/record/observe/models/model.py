@@ -14,13 +14,13 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.alive import built_modules
 from hookcli.hooks.clock import Mark
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import all_parts
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.file.record_lines import ModelRun
-from hookcli.record.observe.alive import built_modules
 from hookcli.record.observe.judged_steps import JudgedSteps
 from hookcli.record.observe.naming import unwrap
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids

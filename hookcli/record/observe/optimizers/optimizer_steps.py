@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.alive import alive
 from hookcli.hooks.torch_private.frames import step_is_hooked
-from hookcli.record.observe.alive import alive
 from hookcli.record.observe.naming import PlainNames
 from hookcli.table import Row
 from hookcli.table.discrepancy import Discrepancy
