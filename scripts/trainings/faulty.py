@@ -170,8 +170,8 @@ def one_label() -> None:
     train(nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), drawn(torch.zeros_like(LABELS)), 0.3)
 
 
-def broadcast() -> None:
-    """Outputs of shape (64, 1) and targets of shape (64): each output is compared with each target."""
+def regression(loss_of: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Outputs of shape (64, 1) and targets of shape (64)."""
     x = torch.randn(512, 8, generator=SEEDED)
     y = x[:, 0] - 2 * x[:, 1]
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
@@ -179,10 +179,19 @@ def broadcast() -> None:
     for _ in range(150):
         rows = torch.randint(512, (SIZE,))
         optimizer.zero_grad()
-        loss = F.mse_loss(model(x[rows]), y[rows])
+        loss = loss_of(model(x[rows]), y[rows])
         loss.backward()
         optimizer.step()
     print("loss", loss.item())
+
+
+def broadcast() -> None:
+    regression(F.mse_loss)
+
+
+def all_pairs() -> None:
+    """As `broadcast`, by hand, so that PyTorch does not warn."""
+    regression(lambda outputs, targets: ((outputs - targets) ** 2).mean())
 
 
 def no_step() -> None:
@@ -284,6 +293,28 @@ def not_normalized() -> None:
     train(model, ((10_000 * x, y) for x, y in drawn()))
 
 
+def plain_list() -> None:
+    """The blocks are in a plain list, so that the optimizer has the stem and the head alone."""
+    model = Net()
+    blocks = [*model.blocks]
+    del model.blocks
+    model.blocks = blocks  # type: ignore[assignment]
+    train(model, drawn())
+
+
+def clipped() -> None:
+    """Gradients are clipped by values that are next to nothing."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for x, y in drawn():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_value_(model.parameters(), 1e-7)
+        optimizer.step()
+    print("loss", loss.item())
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -302,6 +333,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "uphill": (uphill, "the loss rises"),
     "one_label": (one_label, "all labels are one of the 10 classes"),
     "broadcast": (broadcast, "each output is compared with each target"),
+    "all_pairs": (all_pairs, "outputs of shape 64x1 and other values are broadcast to 64x64"),
     "no_step": (no_step, "made no step"),
     "decayed": (decayed, "the learning rate has fallen to"),
     "rounded": (rounded, "its updates are lost as weights are rounded"),
@@ -315,6 +347,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "coin": (coin, "that of guessing (0.69"),
     "by_class": (by_class, "the data are sorted by class"),
     "weight_decay": (weight_decay, "weight decay takes 20% of the weights in each step"),
+    "plain_list": (plain_list, "blocks is a plain list of 4 modules"),
+    "clipped": (clipped, "the steps are too small (gradients are clipped"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""
