@@ -134,14 +134,17 @@ def test_other_texts_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "flops"),
     [
-        ("NVIDIA H100 80GB HBM3", "half", 989e12),
-        ("NVIDIA H100 PCIe", "half", 756e12),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989e12),
+        ("NVIDIA H100 PCIe", "float16", 756e12),
+        ("NVIDIA H100 NVL", "bfloat16", 835e12),
         ("NVIDIA A100-SXM4-80GB", "tf32", 156e12),
-        ("NVIDIA A10", "half", 125e12),
+        ("NVIDIA A10", "float16", 125e12),
         ("NVIDIA L4", "float32", 30.3e12),
-        ("NVIDIA L40S", "half", 362e12),
+        ("NVIDIA L40S", "bfloat16", 362e12),
         ("Tesla V100-SXM2-16GB", "tf32", None),
-        ("NVIDIA GeForce GTX 1080", "half", None),
+        ("Tesla T4", "float16", 65e12),
+        ("Tesla T4", "bfloat16", None),
+        ("NVIDIA GeForce GTX 1080", "float16", None),
     ],
 )
 def test_published_peaks_are_found_by_name(name: str, kind: str, flops: float | None) -> None:
@@ -151,9 +154,12 @@ def test_published_peaks_are_found_by_name(name: str, kind: str, flops: float | 
 def test_the_page_has_the_peaks() -> None:
     page = Path(__file__).parents[3] / "docs" / "questions" / "speed.md"
     lines = [line for line in page.read_text().splitlines() if re.match(r"\| \[", line)]
-    kinds = ("half", "tf32", "float32", "float64")
-    wanted = [
-        f"| [{words}]({one.source}) | {' | '.join(f'{one.tflops[k]:g}' if k in one.tflops else '-' for k in kinds)} |"
-        for words, one in PUBLISHED.items()
-    ]
+    kinds = ("float16", "bfloat16", "tf32", "float32", "float64")
+    wanted = []
+    for words, one in PUBLISHED.items():
+        half = {kind: one.tflops["half"] for kind in kinds[:2] if "half" in one.tflops}
+        known = {**half, **one.tflops}
+        wanted.append(
+            f"| [{words}]({one.source}) | {' | '.join(f'{known[k]:g}' if k in known else '-' for k in kinds)} |"
+        )
     assert lines == wanted
