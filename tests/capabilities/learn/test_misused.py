@@ -85,6 +85,7 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None])[:, 0] * values(y)).mean(), SQUARE.replace("x1 ", " ")),
         (lambda o, y: ((o[:, :1] - values(y)) ** 2).mean(), ""),
         (lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
+        (lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
         (lambda o, y: (torch.eye(32) * o[:, 0].exp()).sum(1).log().mean(), ""),  # a mask of pairs
         (lambda o, y: F.cross_entropy(o, y) - 0.5 * F.cross_entropy(o[:, :2], y % 2), ""),  # an adversary
     ],
