@@ -15,6 +15,7 @@ import forks
 import pytest
 from commands.test_run_nan import run
 from record.launching.support import ENV
+from support import swept
 
 from hookcli.record.file.reading import read_record
 
@@ -97,6 +98,7 @@ def test_a_loss_that_is_lost_after_a_jump_needs_no_search(tmp_path: Path) -> Non
     assert ran.stderr.splitlines()[-1] == "Next: hookcli report train.run.jsonl"
 
 
+@pytest.mark.sweep
 def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST)
     ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")
@@ -149,11 +151,11 @@ def test_a_run_whose_time_went_into_its_first_steps_says_which_one_was_the_last(
     assert "the last recorded step" not in run(tmp_path, "run", "--every", "70", "train.py").stderr
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (7, 7)])
-def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int, expected: int) -> None:
+@pytest.mark.parametrize("code", [0, swept(7)])
+def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int) -> None:
     (tmp_path / "train.py").write_text(LOST)
     ran = run(tmp_path, "run", "--check", "train.py", "0", "0", str(code))
-    assert ran.returncode == expected and "passed" in ran.stderr and "NaN" not in ran.stderr
+    assert ran.returncode == code and "passed" in ran.stderr and "NaN" not in ran.stderr
 
 
 def test_the_script_s_own_exit_code_comes_first(tmp_path: Path) -> None:
@@ -176,11 +178,14 @@ dist.destroy_process_group()
 """
 
 
+def torchrun() -> str:
+    return f"{forks.python()} -m torch.distributed.run --nproc-per-node 2"
+
+
 def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     """The summary is rank 0's, whose losses were finite; the record is that of all."""
     (tmp_path / "train.py").write_text(RANKS)
-    torchrun = f"{forks.python()} -m torch.distributed.run --nproc-per-node 2"
-    ran = run(tmp_path, "run", "--check", *torchrun.split(), "train.py")
+    ran = run(tmp_path, "run", "--check", *torchrun().split(), "train.py")
     assert ran.returncode == 1, ran.stderr
     fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
@@ -188,9 +193,15 @@ def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     assert re.search(r"\nhookcli: Linear: the loss was NaN in 1 of \d+ steps, the first is step 21\n", ran.stderr)
     shown = run(tmp_path, "show", "train.run")
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
+
+
+@pytest.mark.sweep
+def test_a_loss_that_one_rank_of_the_second_launch_has_lost_fails(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
     (tmp_path / "healthy.py").write_text(RANKS.replace("(21, 1)", "None"))
-    (tmp_path / "both.sh").write_text(f"{torchrun} healthy.py; {torchrun} train.py\n")
+    (tmp_path / "both.sh").write_text(f"{torchrun()} healthy.py; {torchrun()} train.py\n")
     ran = run(tmp_path, "run", "--check", "bash", "both.sh")
+    fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: both-2.run.jsonl: {fault}", ran.stderr
 
 
@@ -281,7 +292,7 @@ for step in range(8):
 """
 
 
-@pytest.mark.parametrize("trains", ["train", ""])
+@pytest.mark.parametrize("trains", ["train", swept("")])
 def test_forwards_without_gradients_are_judged(tmp_path: Path, trains: str) -> None:
     (tmp_path / "train.py").write_text(EVALUATED.replace("optimizer =", "optimizer =" if trains else "#"))
     ran = run(tmp_path, "run", "--check", "train.py", trains, "nan")

@@ -109,11 +109,15 @@ def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Pat
     }
 
 
-@needs_inductor
-@pytest.mark.xdist_group("torch.compile")  # which shares precompiled headers
-def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path) -> None:
-    """By inductor, in float32, in every step; what is said of the compiler is of the script's own programs."""
-    (tmp_path / "train.py").write_text(SCRIPT.replace('"aot_eager"', '"inductor"'))
+IN_GROUP = pytest.mark.xdist_group("torch.compile")  # which shares precompiled headers
+
+
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=[needs_inductor, IN_GROUP, pytest.mark.sweep])]
+)
+def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path, backend: str) -> None:
+    """In float32, in every step; what is said of the compiler is of the script's own programs."""
+    (tmp_path / "train.py").write_text(SCRIPT.replace("aot_eager", backend))
     alone = python(tmp_path, "train.py", "outer", "0")
     weights = torch.load(tmp_path / "weights.pt")
     ran = run(tmp_path, "run", "--every", "1", "--inside-compiled", "train.py", "outer", "0")
@@ -122,7 +126,7 @@ def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path
     assert all(torch.equal(weights[name], recorded[name]) for name in weights) and weights.keys() == recorded.keys()
     (told,) = [text for text in ran.stderr.splitlines() if text.startswith("compiled: ")]
     assert "2 graph breaks (" in told and "x.size(0) was 4, is 5" in told
-    said = "Net: inside compiled, by inductor: outputs and gradients bit-identical"
+    said = f"Net: inside compiled, by {backend}: outputs and gradients bit-identical"
     assert len([text for text in ran.stderr.splitlines() if text.startswith(said)]) == 1
     shown = run(tmp_path, "show", "train.run.jsonl", "--step", "11", "--probe", "activations", "--format", "json")
     (report,) = json.loads(shown.stdout)["reports"]

@@ -12,6 +12,7 @@ import forks
 import pytest
 from commands.trained import PAIR, TRAIN, lines
 from record.launching.support import ENV
+from support import swept
 
 RUN = (sys.executable, "-m", "hookcli", "run", "--every", "2")
 
@@ -127,7 +128,7 @@ HOGWILD = """
     [
         ("fork", 2, True),
         ("fork", 2, False),
-        ("spawn", 2, True),
+        swept("spawn", 2, True),
     ],
 )
 def test_children_that_train_have_parts_of_their_own(method: str, count: int, itself: bool, tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ LOADERS = """
     """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", [swept("fork"), "spawn"])
 def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(LOADERS))
     ran = run(tmp_path, "train.py", method)

@@ -13,6 +13,7 @@ import forks
 import pytest
 from commands.trained import TRAIN, lines
 from record.launching.support import ENV
+from support import swept
 
 from hookcli.record.file.reading import read_record
 
@@ -70,13 +71,15 @@ EVERYTHING = """
     """
 
 
-def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [False, swept(True)])
+def test_all_that_scripts_do_in_one(tmp_path: Path, fresh: bool) -> None:
     """Environment variables before torch, workers, forks, a folder that is gone, a full disk, no stderr."""
-    (tmp_path / "train.py").write_text(dedent(EVERYTHING))
+    text = EVERYTHING if fresh else EVERYTHING.replace('assert "torch" not in sys.modules', "")
+    (tmp_path / "train.py").write_text(dedent(text))
     commands = ((sys.executable, "train.py", "train.py"), (*HOOKCLI, "train.py", "record.jsonl"))
     pipe = subprocess.PIPE
     env = ENV | {"PYTHONWARNINGS": "ignore::DeprecationWarning"}  # since Python 3.12, of a fork beside other threads
-    both = [forks.Popen(command, fresh=True, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe) for command in commands]
+    both = [forks.Popen(command, fresh=fresh, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe) for command in commands]
     (out, err), (seen_out, seen_err) = (process.communicate(timeout=120) for process in both)
     assert err == b"" and seen_out == out and [process.returncode for process in both] == [5, 5]
     told = seen_err.decode().splitlines()
@@ -141,7 +144,7 @@ def test_a_script_without_torch(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "False\n") and "torch was never imported" in done.stderr
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", [swept("spawn"), "forkserver"])
 def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> None:
     """They find it by what `__main__` says of itself, and none of them is looked at, or leaves a record."""
     text = f"""
