@@ -209,7 +209,7 @@ if __name__ == "__main__":
     job = _serve()
     if job is not None:
         _as_new(job)
-        progress._PATIENCE = 0.0
+        progress._PATIENCE, progress._TICK = 0.0, 0.02
         try:
             cli.begin()()
         except SystemExit as error:

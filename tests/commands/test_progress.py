@@ -47,7 +47,7 @@ class Second(Net):
             time.sleep(60)
         while not os.path.exists("building"):
             time.sleep(0.05)
-        time.sleep(2)
+        time.sleep(1.5)
         raise RuntimeError("no second")
 
 class Failing(Net):
@@ -67,7 +67,7 @@ def server() -> Iterator[ForkServer]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("slow")
-    (folder / "net.py").write_text(NET.replace("SECONDS", "0.3"))
+    (folder / "net.py").write_text(NET.replace("SECONDS", "0.15"))
     (folder / "stuck.py").write_text(NET.replace("SECONDS", "30"))
     return folder
 
@@ -112,10 +112,10 @@ def test_several_models_runs_and_backward(server: ForkServer, folder: Path) -> N
 def test_two_models_in_step_and_a_record(server: ForkServer, folder: Path) -> None:
     ran, lines = run(server, folder, "diff", "net.py:Net", "net.py:Net")
     assert ran.code == 0 and any("in step · blocks." in line for line in lines), lines
-    save(folder / "long.run.jsonl", [HEADER, *map(recorded_step, range(0, 3000, 10))])
+    save(folder / "long.run.jsonl", [HEADER, *map(recorded_step, range(0, 3000, 20))])
     ran = server.run("show", "long.run.jsonl", "--step", "all", "-f", "json", folder=folder, err="pty")
     lines = LINE.findall(ran.err)
-    assert any(re.search(r"step \d,\d{3} of 2,990 · reading long\.run\.jsonl", line) for line in lines), lines
+    assert any(re.search(r"step \d,\d{3} of 2,980 · reading long\.run\.jsonl", line) for line in lines), lines
     assert "reading" not in left(ran.err) and json.loads(ran.out)["reports"][0]["meta"]["step"] == 0
 
 
