@@ -12,6 +12,7 @@ import pytest
 from commands.check_nets import IN, PARTS, Cli, ids, reports
 from commands.shown import on_terminal
 from junitparser import JUnitXml
+from support import swept
 
 from hookcli.checks.selection import known_checks
 
@@ -30,7 +31,7 @@ def test_all_is_well(cli: Cli) -> None:
     )
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, swept(120)])
 def test_the_verdict_is_the_first_line(width: int, net: Path) -> None:
     (net / "parts.py").write_text(f"{PARTS}\nclass Both(Unused, Forgets): ...\n")
 
@@ -236,7 +237,7 @@ def test_explain_says_the_default_threshold_or_that_there_is_none(cli: Cli) -> N
     assert "\nThreshold      none: bytes saved for backward" in cli("explain", "HK024").out
 
 
-@pytest.mark.parametrize("command", ["shapes", "activations", "check"])
+@pytest.mark.parametrize("command", ["shapes", swept("activations"), "check"])
 def test_a_failure_is_told_once_and_first_on_a_terminal(command: str, cli: Cli) -> None:
     argv = (command, "parts.py:Fails", *IN)
     words = " ".join(on_terminal(120, *argv, "-q", both=True, NO_COLOR="1").split())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 
 import hookcli
 from hookcli.reporters.footer import run_line
@@ -56,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "net.py:tokens · weights as built · input 2x8:int64 of ones ·",
         ),
         ("shapes net.py:tokens -i 2x8:int64", "net.py:tokens · input 2x8:int64 · meta"),
-        ("activations hf:bert --arg num_hidden_layers=1", "hf:bert · random weights and input "),
+        swept("activations hf:bert --arg num_hidden_layers=1", "hf:bert · random weights and input "),
     ],
 )
 def test_the_first_line_says_what_is_random(cli: Cli, command: str, said: str) -> None:
@@ -82,6 +83,7 @@ def test_one_rule_for_batch_and_mode(cli: Cli) -> None:
     assert headlines(cli("memory", "squeezenet1_1", "--inference").out) == ["Peak at batch 1, eval"]
 
 
+@pytest.mark.sweep
 def test_a_list_of_items_is_a_batch_of_them(cli: Cli) -> None:
     out = cli("shapes", "ssdlite320_mobilenet_v3_large", "--batch-size", "2", "--depth", "1").out
     assert "at batch 2, eval" in out and "input 3x320x320, 3x320x320" in out

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from commands.shown import on_terminal
 from records import HEADER, end, recorded_step, save
+from support import swept
 
 from hookcli.record.file.comparison.loss_verdict import TwoLosses, final_losses, lowest
 from hookcli.record.file.record_lines import ModelSettings, StepLosses
@@ -71,7 +72,7 @@ def test_a_terminal_names_the_best_run_first(runs: Path, columns: int) -> None:
     assert lines[-1] == "Next: hookcli diff slow.run.jsonl fast.run.jsonl"
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, swept(120)])
 def test_the_verdict_and_the_table_fit_a_small_screen_and_charts_only_a_larger_one(runs: Path, columns: int) -> None:
     def lines(rows: int, *argv: str) -> list[str]:
         return on_terminal(columns, *argv, both=True, NO_COLOR="1", LINES=str(rows)).splitlines()

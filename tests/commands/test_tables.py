@@ -125,8 +125,9 @@ def reduced(line: str) -> str:
 
 
 AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
-# The largest batch takes several simulations; test_memory.py has one that is quick.
-LONG = [line for line in map(reduced, EXAMPLES) if "--fits" in line]
+# Tests of these options have smaller models.
+OTHERWISE = ("--fits", "--checkpoint", "--nproc", "--ops --sort", "powersgd", "--amp")
+LONG = [line for line in map(reduced, EXAMPLES) if any(option in line for option in OTHERWISE)]
 SWEPT = [pytest.param(line, marks=pytest.mark.sweep) for line in (*AS_PRINTED, *LONG)]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torchvision
 from commands.value_commands import SMALL, Cli, meta, rows
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch.nn.functional import cross_entropy
 
 from hookcli.table import STATS_KEYS, TensorStats
@@ -32,7 +32,7 @@ def test_the_mean_of_each_top_level_output(cli: Cli) -> None:
     assert means["avgpool"] == pytest.approx(means["layer4"], rel=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["--train", "--eval"])
+@pytest.mark.parametrize("mode", ["--train", swept("--eval")])
 def test_the_mean_of_every_parameters_gradient(cli: Cli, mode: str) -> None:
     ran = cli("grads", "resnet18", *SMALL, "--fill", "ones", mode, "--seed", "3", "--format", "json")
     torch.manual_seed(3)
@@ -71,14 +71,14 @@ KINDS = {
 }
 
 
-SLOW = {"keypoints", "optical flow", "detection", "two-stage detection", "video"}  # with a cousin among the others
+QUICK = {"classification", "quantizable"}
 
 
 ALL = ("shapes", "activations", "grads")
 
 
 EACH = [
-    *(pytest.param(kind, ALL, id=kind, marks=pytest.mark.sweep if kind in SLOW else ()) for kind in KINDS),
+    *(pytest.param(kind, ALL, id=kind, marks=() if kind in QUICK else pytest.mark.sweep) for kind in KINDS),
     pytest.param("optical flow", ("grads",), id="optical flow, grads"),  # it takes no smaller input
 ]
 
@@ -104,9 +104,12 @@ def test_gradients_of_outputs_and_inputs(cli: Cli, of: str) -> None:
 
 def test_natural_inputs(cli: Cli) -> None:
     assert meta(cli("shapes", "inception_v3", "-q", "-f", "json").out)["input"] == "1x3x299x299"
-    assert meta(cli("shapes", "raft_small", "-q", "-f", "json").out)["input"] == "1x3x128x128, 1x3x128x128"
-    ran = cli("grads", "ssdlite320_mobilenet_v3_large", "-q", "-f", "json")
-    assert meta(ran.out)["input"] == "3x320x320, 3x320x320 with targets"
+    assert meta(cli("inputs", "raft_small", "-q", "-f", "json").out)["input"] == "1x3x128x128, 1x3x128x128"
+    detector = "ssdlite320_mobilenet_v3_large"
+    natural = meta(cli("inputs", detector, "-b", "2", "-q", "-f", "json").out)
+    assert (natural["input"], natural["batch"]) == ("3x320x320, 3x320x320", 2)
+    ran = cli("grads", detector, "-b", "2", "-i", "3x64x64", "-q", "-f", "json")
+    assert meta(ran.out)["input"] == "3x64x64, 3x64x64 with targets"
     assert meta(ran.out)["loss"] == "the model's own losses"
 
 
