@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.setting import compile_settings
@@ -64,6 +65,7 @@ def assigned():
     model.block.forward = torch.compile(model.block.forward, backend=wrong)
     return model
 """
+PLAIN = [("wrapped", True), ("Decorated", True), ("assigned", True), ("part_in_place", False)]
 WAYS = ("wrapped", "in_place", "Decorated", "wrapped_part", "part_in_place", "assigned")
 
 
@@ -77,8 +79,8 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("how", "first"),
     [
-        *((how, True) for how in WAYS),
-        *(pytest.param(how, False, marks=[] if how == "part_in_place" else pytest.mark.sweep) for how in WAYS),
+        *PLAIN,
+        *(swept(how, first) for how in WAYS for first in (True, False) if (how, first) not in PLAIN),
     ],
 )
 def test_a_side_that_arrives_compiled(cli: Cli, how: str, first: bool) -> None:
@@ -111,7 +113,7 @@ def test_both_sides_are_seen_inside_at_once(cli: Cli) -> None:
     assert config.skip_nnmodule_hook_guards == before  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("sides", [(" --compile aot_eager", ""), ("", " --compile aot_eager")])
+@pytest.mark.parametrize("sides", [(" --compile eager", ""), swept(("", " --compile eager"))])
 def test_torch_compile_takes_hooks_as_it_did_after_one_side_was_seen_inside(
     sides: tuple[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

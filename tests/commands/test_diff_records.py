@@ -13,6 +13,7 @@ import pytest
 from commands.diffed import Cli, diffed
 from commands.shown import on_terminal
 
+pytestmark = pytest.mark.xdist_group("trained runs")  # one set of them
 SCRIPT = """
     import sys
     import torch
