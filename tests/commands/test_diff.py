@@ -140,11 +140,6 @@ def test_two_source_trees_with_helpers_of_the_same_name(
     assert not {"model", "scale", "late"} & (sys.modules.keys() - before.keys()) and sys.path == path
 
 
-def test_compiled_on_one_side(cli: Cli, net: Path) -> None:
-    ran = cli("diff", NET, f"{NET} --compile aot_eager", *INPUT)
-    assert ran.code == 0 and "4 compared" in ran.out and "part of a compiled module" not in ran.out
-
-
 def test_saved_reports(cli: Cli, net: Path) -> None:
     save(cli, "a.json", NET)
     save(cli, "b.json", NET, "--edit", "act:output=scale(1.01)")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 from torch import Tensor
 
 from hookcli.diff.precision import Precision, Rows
@@ -146,7 +147,9 @@ def test_the_nearer_side_is_named_whichever_it_is(cli: Cli) -> None:
     assert verdict.startswith("Identical, bit for bit; A and B are equally far from float64 (")
 
 
-@pytest.mark.parametrize(("fault", "layer"), [("half", "mid.0"), ("softmax", "attn.softmax"), ("scale", "mid.1")])
+@pytest.mark.parametrize(
+    ("fault", "layer"), [swept("half", "mid.0"), ("softmax", "attn.softmax"), swept("scale", "mid.1")]
+)
 def test_a_planted_fault_is_named_as_an_own_error(cli: Cli, fault: str, layer: str) -> None:
     """Every layer after it is off, too; alone it is the only one."""
     rows, verdict, skipped = compared(cli, "net.py:Net", f"net.py:Net --arg fault={fault}", "--isolate")

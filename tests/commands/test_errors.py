@@ -14,7 +14,7 @@ import forks
 import numpy as np
 import pytest
 import torch
-from support import require_clear_error
+from support import require_clear_error, swept
 
 from hookcli.cli import main
 from hookcli.commands.app import COMMANDS, _LazyCommands
@@ -215,7 +215,7 @@ def test_our_own_bug_shows_its_traceback_and_is_no_finding(cli: Cli, monkeypatch
 @pytest.mark.parametrize(
     ("fails", "said"),
     [
-        ("raise ImportError('libtorch_cpu.so: failed to map segment')", "libtorch_cpu.so: failed to map segment"),
+        swept("raise ImportError('libtorch_cpu.so: failed to map segment')", "libtorch_cpu.so: failed to map segment"),
         ("import ctypes; ctypes.CDLL('libgone.so')", "libgone.so: cannot open shared object file"),
         ("raise ModuleNotFoundError('No module named \\'torch\\'', name='torch')", "No module named 'torch'"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from records import HEADER, RUN, end, recorded_step, save
+from support import swept
 
 from hookcli import registry
 from hookcli.commands.output import Output
@@ -57,7 +58,12 @@ def test_a_format_that_does_not_suit_is_told_in_one_line_before_the_work(
         assert here == suited(command) | set(EXPORTS), command
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("comm", "package")])
+OF_A_KIND = ("inputs", "activations", "grads", "trace --summary", "check --list", "plugins --hooks")  # as others are
+
+
+@pytest.mark.parametrize(
+    "command", [swept(name) if name in OF_A_KIND else name for name in COMMANDS if name not in ("comm", "package")]
+)
 def test_a_format_that_suits_shows_the_report(cli: Cli, net: Path, command: str) -> None:
     save(net / "a.jsonl", RUN)
     for name in suited(command) - {"svg", "png"}:  # which need other programs and libraries

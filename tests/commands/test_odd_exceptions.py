@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 from torch import nn
 
 import hookcli
@@ -70,7 +71,7 @@ class Net(nn.Module):
         self.fails("preparing")
         return super().train(mode)
 """
-KINDS = ("cancelled", "generator", "own", "mute", "unnamed", "stop", "exit", "group", "lines", "long")
+KINDS = ("own", "mute", "unnamed", "stop", "exit", "lines", *map(swept, ("cancelled", "generator", "group", "long")))
 NET = ("odd.py:Net", "--input", "4x2")
 
 

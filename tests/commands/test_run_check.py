@@ -37,7 +37,7 @@ sys.exit(int(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("every", [(), ("--every", "100")])
+@pytest.mark.parametrize("every", [(), swept(("--every", "100"))])
 def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_path: Path, every: tuple[str]) -> None:
     (tmp_path / "train.py").write_text(LOST)
     ran = run(tmp_path, "run", "--check", *every, "train.py", "37", "60", "0")
@@ -213,7 +213,7 @@ exec(open("train.py").read())
 """
 
 
-@pytest.mark.parametrize("program", ["child", "second program"])
+@pytest.mark.parametrize("program", ["child", swept("second program")])
 def test_a_loss_that_another_process_of_the_run_has_lost_fails(tmp_path: Path, program: str) -> None:
     (tmp_path / "train.sh").write_text("$1 train.py 0 0 0; $1 train.py 21 22 0\n")
     (tmp_path / "forks.py").write_text(f"import torch{FORKS}if child: os.waitpid(child, 0)\n")

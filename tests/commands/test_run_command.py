@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from commands.trained import TRAIN, lines
+from support import swept
 
 from hookcli.record.file.parsing import PART_KINDS
 from hookcli.record.file.reading import read_record
@@ -63,7 +64,7 @@ def test_an_option_after_the_script(text: str, word: str, said: bool, cli: Cli, 
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("import sys; sys.exit(3)", 3), ("raise SystemExit('no')", 1), ("1 / 0", 1), ("def f(:", 1), ("", 0)],
+    [("import sys; sys.exit(3)", 3), swept("raise SystemExit('no')", 1), swept("1 / 0", 1), ("def f(:", 1), ("", 0)],
 )
 def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script(text))
@@ -83,8 +84,15 @@ def test_why_no_step_was_recorded(cli: Cli, script: Callable[[str], str]) -> Non
     assert "no step was recorded" not in cli("run", "--steps", "4:", script(TRAIN)).err
 
 
-@pytest.mark.parametrize("made", ["torch.jit.script(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)"])
-@pytest.mark.parametrize(("options", "told"), [((), False), (("--steps", "100:"), True)])
+@pytest.mark.parametrize(
+    ("made", "options", "told"),
+    [
+        ("torch.jit.script(torch.nn.Linear(2, 2))", (), False),
+        swept("torch.nn.Linear(2, 2)", (), False),
+        swept("torch.jit.script(torch.nn.Linear(2, 2))", ("--steps", "100:"), True),
+        ("torch.nn.Linear(2, 2)", ("--steps", "100:"), True),
+    ],
+)
 def test_why_no_forward_was_recorded(
     made: str, options: tuple[str, ...], told: bool, cli: Cli, script: Callable[[str], str]
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import forks
 import pytest
 from commands.growing import losses, until
+from support import swept
 
 Cli = Callable[..., Any]
 SCRIPT = """
@@ -54,7 +55,7 @@ def others_here() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("last", ["", "os.kill(os.getpid(), 9)", "while True: time.sleep(9)"])
+@pytest.mark.parametrize("last", [swept(""), "os.kill(os.getpid(), 9)", "while True: time.sleep(9)"])
 def test_steps_are_exported_by_a_process_that_is_no_child_and_ends_with_the_program(last: str) -> None:
     Path("train.py").write_text(SCRIPT.format(last=last))
     command = [*RUN, "--live", "tensorboard", "train.py"]

@@ -126,7 +126,7 @@ def reduced(line: str) -> str:
 
 AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
 # Tests of these options have smaller models.
-OTHERWISE = ("--fits", "--checkpoint", "--nproc", "--ops --sort", "powersgd", "--amp")
+OTHERWISE = ("--fits", "--checkpoint", "--nproc", "--ops --sort", "comm ", "--amp")
 LONG = [line for line in map(reduced, EXAMPLES) if any(option in line for option in OTHERWISE)]
 SWEPT = [pytest.param(line, marks=pytest.mark.sweep) for line in (*AS_PRINTED, *LONG)]
 

@@ -46,8 +46,9 @@ def test_the_mean_of_every_parameters_gradient(cli: Cli, mode: str) -> None:
         assert_stats(stats, float64_stats(grads[row["fqn"]]))  # type: ignore[arg-type]
 
 
-def test_the_same_seed_means_the_same_figures(cli: Cli) -> None:
-    one, two, other = (cli("activations", "resnet18", *SMALL, "--seed", seed, "-f", "json").out for seed in "778")
+def test_the_same_seed_means_the_same_figures(cli: Cli, net: Path) -> None:
+    argv = ("activations", "net.py:Net", "-i", "2x3x4x4", "-f", "json", "--seed")
+    one, two, other = (cli(*argv, seed).out for seed in "778")
     assert rows(one) == rows(two) != rows(other)
 
 
@@ -71,14 +72,11 @@ KINDS = {
 }
 
 
-QUICK = {"classification", "quantizable"}
-
-
 ALL = ("shapes", "activations", "grads")
 
 
 EACH = [
-    *(pytest.param(kind, ALL, id=kind, marks=() if kind in QUICK else pytest.mark.sweep) for kind in KINDS),
+    *(pytest.param(kind, ALL, id=kind, marks=() if kind == "classification" else pytest.mark.sweep) for kind in KINDS),
     pytest.param("optical flow", ("grads",), id="optical flow, grads"),  # it takes no smaller input
 ]
 
