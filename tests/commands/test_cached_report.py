@@ -79,6 +79,7 @@ def test_no_cache_neither_reads_nor_writes(cli: Callable[..., Any], folder: Path
 
 
 def test_every_option_that_matters_has_its_own_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.commands.cached_report.stamp", lambda _: "as it was")  # another test edits files
     CachedReport("shapes", MODEL, Options()).put([REPORT])
     for shown in ({"depth": "1"}, {"format": "csv"}, {"quiet": True}, {"columns": "fqn"}, {"output": "a.json"}):
         assert CachedReport("shapes", MODEL, Options(**shown)).get()

@@ -143,7 +143,7 @@ def test_the_nearer_side_is_named_whichever_it_is(cli: Cli) -> None:
     assert re.search(
         r"; A is (some|over) \S+ times further from float64 than B", verdict
     )  # whose softmax remains in float32
-    _, verdict, _ = compared(cli, "net.py:Net --compile eager")
+    _, verdict, _ = compared(cli, "net.py:Net --attention math")
     assert verdict.startswith("Identical, bit for bit; A and B are equally far from float64 (")
 
 

@@ -62,7 +62,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("columns", [80, swept(120), 200])
+@pytest.mark.parametrize("columns", [80, swept(120), swept(200)])
 @pytest.mark.parametrize(("b", "cause"), [swept(EPS, "6 LayerNorms have another eps (1e-05 → 1e-06)"), (TANH, GELUS)])
 def test_a_terminal_shows_the_cause_first_and_once(nets: Path, columns: int, b: str, cause: str) -> None:
     text = on_terminal(columns, "diff", A, b, *GPT, NO_COLOR="1", LINES="24", both=True)

@@ -47,7 +47,7 @@ class Second(Net):
             time.sleep(60)
         while not os.path.exists("building"):
             time.sleep(0.05)
-        time.sleep(1.5)
+        time.sleep(2)
         raise RuntimeError("no second")
 
 class Failing(Net):
@@ -125,6 +125,7 @@ def test_nothing_stays_after_a_failure(server: ForkServer, folder: Path) -> None
     assert left(ran.err).startswith("hookcli: error: ") and "running" not in left(ran.err)
 
 
+@pytest.mark.sweep
 def test_nothing_stays_after_the_failure_of_another_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     said = on_terminal(200, "comm", "net.py:Second", "-i", "2x4", both=True)

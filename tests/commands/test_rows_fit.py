@@ -125,7 +125,7 @@ def test_no_name_becomes_anothers(names: list[str], width: int) -> None:
     assert all(text == name or (len(text) < len(name) and "…" in text) for text, name in zip(short, names, strict=True))
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("width", [80, swept(100), swept(120)])
 def test_long_names_push_no_figures_out(width: int, cli: Cli) -> None:
     names = {
         line.split(",")[0] for line in cli("grads", "adapted.py:model", "-i", "4x16", "-f", "csv").out.splitlines()
@@ -139,7 +139,7 @@ def test_long_names_push_no_figures_out(width: int, cli: Cli) -> None:
     assert all(sum(is_abbreviation(row[0], name) for name in names) == 1 for row in rows)
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, swept(120)])
 def test_words_as_long_as_a_line_and_deep_nesting_push_no_figures_out(width: int) -> None:
     Path("long.py").write_text(LONG)
     for depth in ("1", "all"):
@@ -151,7 +151,7 @@ def test_words_as_long_as_a_line_and_deep_nesting_push_no_figures_out(width: int
         assert ("nested29" in said) == (depth == "all")
 
 
-@pytest.mark.parametrize("command", ["plugins", "comm adapted.py:model -i 4x16 --hook allreduce,fp16"])
+@pytest.mark.parametrize("command", ["plugins", swept("comm adapted.py:model -i 4x16 --hook allreduce,fp16")])
 def test_no_word_is_broken(command: str) -> None:
     lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
     rows = [line for line in lines if line.startswith(("reporter", "allreduce", "fp16"))]

@@ -125,9 +125,9 @@ def reduced(line: str) -> str:
 
 
 AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
-# Tests of these options have smaller models.
-OTHERWISE = ("--fits", "--checkpoint", "--nproc", "--ops --sort", "comm ", "--amp")
-LONG = [line for line in map(reduced, EXAMPLES) if any(option in line for option in OTHERWISE)]
+# Tests of these have smaller models.
+OTHERWISE = ("--fits", "--checkpoint", "--nproc", "--ops --", "--amp", "memory .* chart", "hookcli (comm|diff|report) ")
+LONG = [line for line in map(reduced, EXAMPLES) if any(re.search(one, line) for one in OTHERWISE)]
 SWEPT = [pytest.param(line, marks=pytest.mark.sweep) for line in (*AS_PRINTED, *LONG)]
 
 
