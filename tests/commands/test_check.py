@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_all_is_well(cli: Cli) -> None:
 def test_the_verdict_is_the_first_line(width: int, net: Path) -> None:
     (net / "parts.py").write_text(f"{PARTS}\nclass Both(Unused, Forgets): ...\n")
 
+    @cache
     def lines(model: str) -> list[str]:
         return on_terminal(width, "check", f"parts.py:{model}", *IN, "-q", NO_COLOR="1").splitlines()
 

@@ -12,6 +12,7 @@ import forks
 import pytest
 from commands.diffed import Cli, diffed
 from commands.shown import on_terminal
+from support import swept
 
 pytestmark = pytest.mark.xdist_group("trained runs")  # one set of them
 SCRIPT = """
@@ -94,7 +95,7 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
     assert all(line in err for line in headlines)
 
 
-@pytest.mark.parametrize("columns", [80, 120, 200])
+@pytest.mark.parametrize("columns", [80, swept(120), swept(200)])
 def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: int) -> None:
     """What differs is the second line; remarks on the records come after the table."""
     text = on_terminal(columns, "diff", "short.run.jsonl", "rate.run.jsonl", NO_COLOR="1", LINES="24", both=True)

@@ -41,8 +41,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("command", "said"),
     [
         ("activations squeezenet1_1", "squeezenet1_1 · random weights and input 1x3x224x224 · cpu"),
-        ("grads squeezenet1_1 -i 2x3x64x64", "squeezenet1_1 · random weights and input 2x3x64x64 · cpu"),
-        ("activations squeezenet1_1 --fill ones", "squeezenet1_1 · random weights · input 1x3x224x224 of ones · cpu"),
+        swept("grads squeezenet1_1 -i 2x3x64x64", "squeezenet1_1 · random weights and input 2x3x64x64 · cpu"),
+        swept(
+            "activations squeezenet1_1 --fill ones", "squeezenet1_1 · random weights · input 1x3x224x224 of ones · cpu"
+        ),
         ("shapes squeezenet1_1", "squeezenet1_1 · input 1x3x224x224 · meta"),  # no values
         ("activations net.py:net -i 2x8", "net.py:net · weights as built · random input 2x8 · cpu"),
         ("check net.py:net -i 2x8", "net.py:net · weights as built · random input 2x8 · cpu"),

@@ -45,7 +45,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("columns", [80, 120, 200])
+@pytest.mark.parametrize("columns", [80, swept(120), swept(200)])
 def test_a_terminal_names_the_best_run_first(runs: Path, columns: int) -> None:
     text = on_terminal(columns, "show", *NAMES, NO_COLOR="1", LINES="60")
     lines = text.splitlines()

@@ -126,8 +126,8 @@ def reduced(line: str) -> str:
 
 AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
 # Tests of these have smaller models.
-OTHERWISE = ("--fits", "--checkpoint", "--nproc", "--ops --", "--amp", "memory .* chart", "hookcli (comm|diff|report) ")
-LONG = [line for line in map(reduced, EXAMPLES) if any(re.search(one, line) for one in OTHERWISE)]
+OTHERWISE = re.compile("--(fits|checkpoint|nproc|ops --|amp)|memory .* chart|hookcli (comm|diff|report|package) ")
+LONG = [line for line in map(reduced, EXAMPLES) if OTHERWISE.search(line)]
 SWEPT = [pytest.param(line, marks=pytest.mark.sweep) for line in (*AS_PRINTED, *LONG)]
 
 
