@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
 import forks
 
 
-def on_terminal(columns: int, *argv: str, both: bool = False, **environment: str) -> str:
-    """What a terminal of this width gets on stdout, or, with `both`, on stderr, too."""
+def on_terminal(columns: int, *argv: str, both: bool = False, passing: bool = False, **environment: str) -> str:
+    """What stays on a terminal of this width of stdout, or, with `both`, of stderr, too; `passing`: all of it."""
     ours, theirs = pty.openpty()
     process = forks.Popen(
         [sys.executable, "-m", "hookcli", *argv],
@@ -28,4 +29,5 @@ def on_terminal(columns: int, *argv: str, both: bool = False, **environment: str
             break
     os.close(ours)
     process.wait()
-    return found.decode().replace("\r\n", "\n")
+    text = found.decode().replace("\r\n", "\n")
+    return text if passing else re.sub(r"[^\n]*\r\x1b\[K", "", text)
