@@ -13,22 +13,14 @@ from textwrap import dedent
 import pytest
 from record.launching.small import SCRIPTS
 from record.launching.support import ENV, OURS, ROOT, under_both
+from support import swept
 
-LIKE_OTHERS = {
-    "exit 3",
-    "exit true",
-    "exit -1",
-    "exit 256",
-    "exit float",
-    "exit builtin",
-    "exit tuple",
-    "exit subclass",
-}
-LIKE_OTHERS |= {"interrupt subclass", "indentation", "imports nothing"}
-"""Scripts that end as others do: `sys.exit` with a text, a huge number and nothing stays."""
+TYPICAL = {"names", "stdin", "deep recursion", "warnings", "excepthook", "last value", "no stderr", "closed stdout"}
+TYPICAL |= {"exit text", "os._exit", "SIGINT", "SIGTERM", "abort", "the end", "threads", "fork", "deletes its folder"}
+"""Scripts that differ in what they see, in how they end, or in which processes and threads they leave."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.sweep) if n in LIKE_OTHERS else n for n in SCRIPTS])
+@pytest.mark.parametrize("name", [n if n in TYPICAL else swept(n) for n in SCRIPTS])
 def test_a_script(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -55,8 +47,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("module", [False, True])
+@pytest.mark.parametrize(
+    ("method", "module"),
+    [
+        ("fork", False), ("spawn", True), swept("spawn", False), swept("fork", True),
+        swept("forkserver", False), swept("forkserver", True),
+    ],
+)  # fmt: skip
 def test_processes_of_multiprocessing(method: str, module: bool, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(METHODS)
     plain, ours = under_both(*(("-m", "jobs") if module else ("jobs.py",)), method, cwd=tmp_path)
@@ -80,10 +77,7 @@ BYTES = {
 }
 
 
-TYPICAL = {"latin-1 without a cookie", "latin-1 with a cookie", "BOM and CRLF"}
-
-
-@pytest.mark.parametrize("name", [n if n in TYPICAL else pytest.param(n, marks=pytest.mark.sweep) for n in BYTES])
+@pytest.mark.parametrize("name", [n if n == "latin-1 without a cookie" else swept(n) for n in BYTES])
 def test_a_files_encoding(name: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_bytes(BYTES[name])
     plain, ours = under_both("train.py", cwd=tmp_path)
@@ -97,8 +91,14 @@ SHOW += "print(__spec__ and (__spec__.name, __spec__.parent, __spec__.origin))\n
 SHOW = SHOW.replace("__loader__)", "type(__loader__))")
 
 
-@pytest.mark.parametrize("environment", [{}, {"PYTHONSAFEPATH": "1"}])
-def test_links_folders_archives_and_byte_code(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "safe"),
+    [
+        ("link.py", False), ("../real", True), ("code.pyc", False), ("app.zip", False),
+        swept("link.py", True), swept("../real", False), swept("./link.py", False), swept("{work}/link.py", False),
+    ],
+)  # fmt: skip
+def test_links_folders_archives_and_byte_code(target: str, safe: bool, tmp_path: Path) -> None:
     real, work = tmp_path / "real", tmp_path / "work"
     real.mkdir()
     work.mkdir()
@@ -107,10 +107,9 @@ def test_links_folders_archives_and_byte_code(environment: dict[str, str], tmp_p
     py_compile.compile(str(real / "__main__.py"), str(work / "code.pyc"))
     with zipfile.ZipFile(work / "app.zip", "w") as archive:
         archive.write(real / "__main__.py", "__main__.py")
-    targets = ("link.py", "../real", "./link.py", str(work / "link.py"), "code.pyc", "app.zip")
-    for target in targets[:2] if environment else targets:
-        plain, ours = under_both(target, "--x", cwd=work, **environment)
-        assert ours == plain and plain[0] == 1 and b"ZeroDivisionError" in plain[2]
+    environment = {"PYTHONSAFEPATH": "1"} if safe else {}
+    plain, ours = under_both(target.format(work=work), "--x", cwd=work, **environment)
+    assert ours == plain and plain[0] == 1 and b"ZeroDivisionError" in plain[2]
 
 
 def test_a_pipe_as_a_script(tmp_path: Path) -> None:
@@ -122,9 +121,14 @@ def test_a_pipe_as_a_script(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"__main__ /dev/fd/{read}\n".encode(), b"")
 
 
-@pytest.mark.parametrize("environment", [{}, {"PYTHONSAFEPATH": "1", "PYTHONPATH": ".:{root}"}])
-def test_modules(environment: dict[str, str], tmp_path: Path) -> None:
-    environment = {name: value.format(root=ROOT) for name, value in environment.items()}
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("pkg.train", False), ("pkg", True), ("pkg.fails", False), ("pkg.broken", False),
+        swept("pkg.train", True), swept("pkg", False), swept("pkg.sub.exits", False), swept("this", False),
+    ],
+)  # fmt: skip
+def test_modules(name: str, safe: bool, tmp_path: Path) -> None:
     package = tmp_path / "pkg"
     (package / "sub").mkdir(parents=True)
     (package / "__init__.py").write_text("import sys; print('parent', sys.argv, __name__, sys.modules['__main__'])")
@@ -135,11 +139,9 @@ def test_modules(environment: dict[str, str], tmp_path: Path) -> None:
     (package / "broken.py").write_text("foo bar")
     (package / "fails.py").write_text("import sys\ndef f():\n    raise OSError('x')\nf()")
     (package / "sub" / "exits.py").write_text("import sys; sys.exit('told')")
-    names = ("pkg.train", "pkg", "pkg.fails", "pkg.sub.exits", "pkg.broken", "this")
-    for name in names[:2] if environment else names:
-        plain, ours = under_both("-m", name, "--x", "-m", cwd=tmp_path, **environment)
-        assert ours == plain, name
-        assert b"No module" not in plain[2]
+    environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": f".:{ROOT}"} if safe else {}
+    plain, ours = under_both("-m", name, "--x", "-m", cwd=tmp_path, **environment)
+    assert ours == plain and b"No module" not in plain[2]
 
 
 def test_a_module_whose_package_fails(tmp_path: Path) -> None:
