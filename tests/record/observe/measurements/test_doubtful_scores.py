@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn import functional
@@ -54,7 +55,7 @@ def not_finite(
             optimizer.step()
         return model
 
-    last = observed(program, check=True, **plan).of()[-1]
+    last = observed(program, check=True, **plan).recorded[-1]
     return next((one for report in last.reports for one in report.findings if one.check == "HK003"), None)
 
 
@@ -65,7 +66,10 @@ MASKS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", MASKS)
+TYPICAL = ["added", "added as a logarithm", swept("concatenated")]
+
+
+@pytest.mark.parametrize("name", TYPICAL)
 @pytest.mark.parametrize(("number", "plan"), [(1, {}), (3, {"every": 100})])
 def test_a_mask_in_the_only_recorded_step_is_a_doubt(name: str, number: int, plan: dict[str, Any]) -> None:
     finding = not_finite(MASKS[name], number=number, **plan)
@@ -74,7 +78,7 @@ def test_a_mask_in_the_only_recorded_step_is_a_doubt(name: str, number: int, pla
     assert finding.remedy and "record another step" in finding.remedy and "--ops" in finding.remedy
 
 
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", TYPICAL)
 @pytest.mark.parametrize(("number", "plan"), [(3, {}), (1, {"ops": "functions"})])
 def test_another_step_or_operators_clear_up_the_doubt(name: str, number: int, plan: dict[str, Any]) -> None:
     assert not_finite(MASKS[name], number=number, **plan) is None
@@ -111,7 +115,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_fresh_compiler")
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, swept(3)])
 @pytest.mark.parametrize(
     ("function", "loss", "severity"),
     [

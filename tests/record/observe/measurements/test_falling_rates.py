@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 from torch.optim import lr_scheduler as schedules
 from torch.optim.optimizer import Optimizer
@@ -37,7 +38,7 @@ def found(
             scheduler.step()
         return model
 
-    reports = observed(program, check=True, **plan).of()[-1].reports
+    reports = observed(program, check=True, **plan).recorded[-1].reports
     return [one for report in reports for one in report.findings]
 
 
@@ -58,9 +59,9 @@ class OwnRate(torch.optim.Optimizer):
     ("schedule", "kind", "since"),
     [
         (follow(lambda step: float(step < 6)), torch.optim.SGD, 6),
-        (follow(lambda step: max(0.0, 1 - step / 10)), torch.optim.AdamW, 10),
-        (follow(lambda step: min(step / 4, 1.0) * (step < 10)), torch.optim.Adam, 10),
-        (lambda optimizer: schedules.StepLR(optimizer, 5, gamma=0.0), torch.optim.SGD, 5),
+        swept(follow(lambda step: max(0.0, 1 - step / 10)), torch.optim.AdamW, 10),
+        swept(follow(lambda step: min(step / 4, 1.0) * (step < 10)), torch.optim.Adam, 10),
+        swept(lambda optimizer: schedules.StepLR(optimizer, 5, gamma=0.0), torch.optim.SGD, 5),
         (lambda optimizer: schedules.PolynomialLR(optimizer, total_iters=8), torch.optim.SGD, 8),
     ],
 )
@@ -83,12 +84,12 @@ def test_steps_that_are_not_recorded_are_not_spoken_of() -> None:
     [
         follow(lambda step: float(step >= 6)),
         follow(lambda step: float(step < 18)),
-        follow(lambda step: max(0.0, 1 - step / 19)),
+        swept(follow(lambda step: max(0.0, 1 - step / 19))),
         follow(lambda step: float(step < 5 or step > 12)),
         lambda optimizer: schedules.CosineAnnealingLR(optimizer, 19),
-        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 5),
-        lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 4),
-        lambda optimizer: schedules.OneCycleLR(optimizer, 0.1, 21),
+        swept(lambda optimizer: schedules.CosineAnnealingLR(optimizer, 5)),
+        swept(lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 4)),
+        swept(lambda optimizer: schedules.OneCycleLR(optimizer, 0.1, 21)),
     ],
 )
 def test_schedules_that_begin_or_end_at_zero_or_rise_again_are_none(schedule: Schedule) -> None:
@@ -96,8 +97,8 @@ def test_schedules_that_begin_or_end_at_zero_or_rise_again_are_none(schedule: Sc
 
 
 def test_the_last_tenth_of_a_long_training_may_rest() -> None:
-    assert not found(follow(lambda step: float(step < 108)), 120)
-    assert found(follow(lambda step: float(step < 106)), 120)
+    assert not found(follow(lambda step: float(step < 90)), 100, every=2)
+    assert found(follow(lambda step: float(step < 86)), 100, every=2)
 
 
 def test_an_optimizer_that_moves_weights_at_a_rate_of_zero_is_not_accused() -> None:
@@ -119,7 +120,7 @@ def of_several(rates: dict[str, Callable[[int], float]], number: int = 20, same:
             model.zero_grad()
         return model
 
-    reports = observed(program, check=True).of()[-1].reports
+    reports = observed(program, check=True).recorded[-1].reports
     return [one for report in reports for one in report.findings if one.check == "HK054"]
 
 
@@ -135,7 +136,7 @@ def falls(step: int) -> float:
     ("rates", "same", "place", "name"),
     [
         ({"0": falls, "2": stays}, False, "0", "SGD"),
-        ({"0": stays, "2": falls}, False, "2", "Adam"),
+        swept({"0": stays, "2": falls}, False, "2", "Adam"),
         ({"0": stays, "2": falls}, True, "2", "SGD #2"),
     ],
 )
@@ -150,6 +151,8 @@ def test_a_rate_that_falls_for_all_optimizers_is_said_once() -> None:
     assert finding.message.startswith("the learning rate is 0 since step 6: ")
 
 
-@pytest.mark.parametrize("other", [stays, lambda step: 0.0, lambda step: float(step >= 6), lambda step: 1 - step / 20])
+@pytest.mark.parametrize(
+    "other", [swept(stays), lambda step: 0.0, swept(lambda step: float(step >= 6)), lambda step: 1 - step / 20]
+)
 def test_several_rates_that_are_meant_are_not_accused(other: Callable[[int], float]) -> None:
     assert of_several({"0": stays, "2": other}) == []

@@ -11,6 +11,7 @@ import pytest
 import torch
 from observing import observed, skipped
 from record.observe.measurements.judged import Program, found, net, steps, trained
+from support import swept
 from torch import nn
 
 from hookcli.record.file.record_lines import RecordedStep
@@ -64,8 +65,8 @@ def part_of_a_model() -> nn.Module:
     ("program", "severity", "place", "names"),
     [
         (a_replaced_layer, "error", "3", "weight, bias"),
-        (a_replaced_weight, "error", "3", "weight"),
-        (a_copied_model, "error", "", "0.weight, 0.bias, 1.weight and 3 more parameters"),
+        swept(a_replaced_weight, "error", "3", "weight"),
+        swept(a_copied_model, "error", "", "0.weight, 0.bias, 1.weight and 3 more parameters"),
         (a_body_alone, "warning", "1", "weight, bias"),
         (part_of_a_model, "warning", "", "0.weight, 0.bias, 1.weight and 1 more parameter"),
     ],
@@ -130,7 +131,7 @@ def a_generator_whose_optimizer_never_steps() -> list[nn.Module]:
 
 @pytest.mark.parametrize(
     ("program", "model"),
-    [(a_critic_that_begins_later, "Linear #2"), (a_generator_whose_optimizer_never_steps, "Linear")],
+    [swept(a_critic_that_begins_later, "Linear #2"), (a_generator_whose_optimizer_never_steps, "Linear")],
 )
 def test_an_optimizer_that_never_steps_beside_one_of_another_model_is_a_warning(program: Program, model: str) -> None:
     findings = {(step.model, one) for step in observed(program, check=True).recorded for one in every_finding(step)}
@@ -164,7 +165,7 @@ def test_one_of_two_optimizers_that_never_steps_is_said(begins_at: int | None) -
         assert finding.message.startswith("Adam, which has weight, bias, made no step in any of ")
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, swept(torch.optim.Adam)])
 def test_gradients_that_are_cleared_before_every_step_are_said(kind: Callable[..., torch.optim.Optimizer]) -> None:
     def program() -> nn.Module:
         model = net()
@@ -180,7 +181,7 @@ def test_gradients_that_are_cleared_before_every_step_are_said(kind: Callable[..
     assert finding.remedy and "before backward()" in finding.remedy
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, swept(torch.optim.AdamW)])
 @pytest.mark.parametrize("clears", [False, True])
 def test_an_optimizer_that_never_steps_is_said(kind: Callable[..., torch.optim.Optimizer], clears: bool) -> None:
     def program() -> nn.Module:
@@ -213,15 +214,21 @@ def scaled(fused: bool, number: int, bad: range) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("fused", [False, True])
+SKIPS = [
+    (range(12), "error", "the GradScaler skipped each of the 12 recorded steps: nothing was trained"),
+    (range(2, 12), "warning", "the GradScaler skipped each of the last 10 recorded steps"),
+    (range(6), "", ""),
+    (range(11), "", ""),
+    (range(4, 12), "", ""),
+]
+
+
 @pytest.mark.parametrize(
-    ("bad", "severity", "message"),
+    ("fused", "bad", "severity", "message"),
     [
-        (range(12), "error", "the GradScaler skipped each of the 12 recorded steps: nothing was trained"),
-        (range(2, 12), "warning", "the GradScaler skipped each of the last 10 recorded steps"),
-        (range(6), "", ""),
-        (range(11), "", ""),
-        (range(4, 12), "", ""),
+        (fused, *skips) if number % 2 == fused else swept(fused, *skips)
+        for number, skips in enumerate(SKIPS)
+        for fused in (False, True)
     ],
 )
 def test_a_grad_scaler_that_skips_every_step_is_said(fused: bool, bad: range, severity: str, message: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.table import Finding
@@ -56,19 +57,28 @@ def found(
             optimizer.step()
         return model
 
-    reports: Any = observed(program, check=True, every=1).of()[-1].reports
+    reports: Any = observed(program, check=True, every=1).recorded[-1].reports
     return [one for report in reports for one in report.findings if one.check == "HK003"]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("bad", [range(1), range(3, 4), range(7, 8), range(2, 6)])
+BAD = (range(1), range(2, 6), range(3, 4), range(7, 8))
+
+
+@pytest.mark.parametrize(
+    ("layer", "bad"),
+    [
+        *(("Linear", BAD[0]), ("Linear", BAD[1]), ("Conv1d", BAD[2]), ("without a bias", BAD[3])),
+        *(swept("Linear", bad) for bad in BAD[2:]),
+        *(swept(layer, bad) for layer in ("Conv1d", "without a bias") for bad in BAD),
+    ],
+)
 def test_an_overflow_in_a_layer_is_an_error_at_once(layer: str, bad: range) -> None:
     (finding,) = found(LAYERS[layer], nn.Tanh(), bad)
     assert finding.severity == "error" and finding.fqn.startswith("0") and "are infinite" in finding.message
     assert bad[0] == 7 or f"(step {bad[0]})" in finding.message
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", ["Linear", swept("Conv1d"), swept("without a bias")])
 def test_what_fits_into_the_dtype_is_no_overflow(layer: str) -> None:
     assert found(LAYERS[layer], nn.Tanh(), range(2, 6), torch.float32) == []
 

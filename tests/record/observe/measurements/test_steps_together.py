@@ -13,6 +13,7 @@ import torch
 from observing import observed
 from record.observe.measurements.judged import Program, found, net, trained
 from records import HEADER, end, save
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.record.file.reading import read_record
@@ -45,7 +46,7 @@ def routed(chosen: Callable[[int], list[int]]) -> nn.Module:
         (lambda n: [n % 2 + 1], {"every": 2}, "warning", "not called in any of 6 recorded steps", " in the 6 recorded"),
         (lambda n: [n % 2], {}, "warning", "never called", " in the 12 recorded steps"),
         (lambda n: [0, 1], {}, "error", "never called", ""),
-        (lambda n: [0, 1], {"start": 4}, "error", "not called in any of 8 recorded steps", ""),
+        swept(lambda n: [0, 1], {"start": 4}, "error", "not called in any of 8 recorded steps", ""),
     ],
 )
 def test_experts_that_no_recorded_step_ran_are_no_error(
@@ -173,12 +174,14 @@ def with_bad_gradients(bad: range, *, cleans: bool, scales: bool = False, number
 @pytest.mark.parametrize(
     ("program", "severity", "words"),
     [
-        (partial(with_bad_gradients, range(5, 6), cleans=True), "warning", "as the optimizer stepped (step 5)"),
+        swept(partial(with_bad_gradients, range(5, 6), cleans=True), "warning", "as the optimizer stepped (step 5)"),
         (partial(with_bad_gradients, range(5, 6), cleans=False), "warning", "as the optimizer stepped (step 5)"),
         (partial(with_bad_gradients, range(7, 14), cleans=False), "error", "none of 7 backward passes was followed"),
-        (partial(with_bad_gradients, range(13, 14), cleans=False), "warning", "values of the gradient of its output"),
+        swept(
+            partial(with_bad_gradients, range(13, 14), cleans=False), "warning", "values of the gradient of its output"
+        ),
         (partial(with_bad_gradients, range(5, 6), cleans=False, scales=True), "", ""),
-        (partial(with_bad_gradients, range(0), cleans=False), "", ""),
+        swept(partial(with_bad_gradients, range(0), cleans=False), "", ""),
     ],
 )
 def test_gradients_that_are_nan_on_their_way_are_said(program: Program, severity: str, words: str) -> None:
@@ -214,7 +217,7 @@ def test_the_verdict_is_that_of_all_steps_whichever_is_shown(tmp_path: Path) -> 
 # Findings that stay, with their step.
 
 
-@pytest.mark.parametrize("begins_at", [None, 0, 4])
+@pytest.mark.parametrize("begins_at", [None, swept(0), 4])
 def test_missing_values_that_the_model_fills_in_are_an_error_once_it_does_not(begins_at: int | None) -> None:
     def program() -> nn.Module:
         model = Fills()
@@ -281,8 +284,8 @@ def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come
     [
         ("forward", 1, "1.running_mean", "a forward made them so between step 4 and step 5"),
         ("after", 1, "0.weight", "they became so after the update of step 4"),
-        ("after", 3, "0.weight", "they became so after the update of step 3, before step 6"),
-        ("frozen", 1, "0.bias", "they became so between step 4 and step 5"),
+        swept("after", 3, "0.weight", "they became so after the update of step 3, before step 6"),
+        swept("frozen", 1, "0.bias", "they became so between step 4 and step 5"),
         ("gradient", 1, "0.weight", "1 of 32 values are NaN; the update of step 4 made them so (step 5)"),
         ("update", 1, "0.weight", "the update of step 4 made 32 of 32 values NaN or infinite"),
         ("", 1, "", ""),

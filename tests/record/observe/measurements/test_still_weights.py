@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from record.observe.measurements.judged import Program, found, net, steps, trained
+from support import swept
 from torch import nn
 
 # Weights that never move.
@@ -109,10 +110,10 @@ def copies_in_the_optimizer() -> nn.Module:
 @pytest.mark.parametrize(
     "program",
     [
-        a_rate_of_zero_at_first,
+        swept(a_rate_of_zero_at_first),
         a_warm_up_that_goes_on,
         a_bias_before_a_norm,
-        copies_in_the_optimizer,
+        swept(copies_in_the_optimizer),
     ],
 )
 def test_weights_that_rest_for_a_reason_are_not_accused(program: Program) -> None:
@@ -162,7 +163,10 @@ def one_number_at_its_bound() -> nn.Module:
 
 @pytest.mark.parametrize(
     ("program", "place", "names"),
-    [(lambda: copied_back(1), "", "0.weight, 0.bias, 1.weight and 3 more"), (lambda: clamped(0.5), "3", "weight,")],
+    [
+        (lambda: copied_back(1), "", "0.weight, 0.bias, 1.weight and 3 more"),
+        swept(lambda: clamped(0.5), "3", "weight,"),
+    ],
     ids=["copied back", "clamped"],
 )
 def test_updates_that_the_program_undoes_are_said(program: Program, place: str, names: str) -> None:
@@ -174,7 +178,7 @@ def test_updates_that_the_program_undoes_are_said(program: Program, place: str, 
 
 @pytest.mark.parametrize(
     "program",
-    [lambda: copied_back(3), lambda: clamped(-0.5), one_number_at_its_bound],
+    [lambda: copied_back(3), swept(lambda: clamped(-0.5)), one_number_at_its_bound],
     ids=["back at times", "moves within its bounds", "one number"],
 )
 def test_values_that_a_program_bounds_or_resets_at_times_are_not_accused(program: Program) -> None:

@@ -18,6 +18,7 @@ from record.observe.measurements.judged import (
     steps,
     trained,
 )
+from support import swept
 from torch import Tensor, nn
 
 
@@ -230,22 +231,22 @@ def gradients_of_inputs_in_eval_mode() -> nn.Module:
     [
         a_mask_in_a_later_micro_batch,
         a_target_network,
-        a_frozen_router,
+        swept(a_frozen_router),
         a_pool_over_tokens,
         gradients_of_inputs_in_eval_mode,
         an_optimizer_that_clears_alone,
         a_few_gradients_without_a_step,
         a_long_accumulation,
-        actions_that_are_not_allowed,
-        two_optimizers_in_turns,
-        a_body_without_gradients,
+        swept(actions_that_are_not_allowed),
+        swept(two_optimizers_in_turns),
+        swept(a_body_without_gradients),
         a_critic,
         gradients_that_are_given_back,
-        gradients_that_the_program_clears,
-        updates_by_hand,
-        float32_masters,
-        gradients_for_inputs_alone,
-        a_frozen_part,
+        swept(gradients_that_the_program_clears),
+        swept(updates_by_hand),
+        swept(float32_masters),
+        swept(gradients_for_inputs_alone),
+        swept(a_frozen_part),
         a_layer_that_is_drawn,
     ],
 )
