@@ -10,7 +10,7 @@ import torch
 from ranks import RanksError, run_ranks
 from record import rank_jobs
 from records import HEADER, bad, end, recorded_step, save
-from support import equal
+from support import equal, swept
 
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
@@ -45,7 +45,11 @@ def by_place(report: Report) -> dict[tuple[object, ...], Row]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"), [("ddp", 2), ("fsdp", 2), ("tp", 2), ("ddp", 4), ("hsdp", 4), ("tp_dtensor", 2), ("fsdp_tp", 4)]
+    ("kind", "size"),
+    [
+        *(("ddp", 2), ("fsdp", 2), ("tp", 2), ("tp_dtensor", 2), ("fsdp_tp", 4)),
+        *(swept("ddp", 4), swept("hsdp", 4)),
+    ],
 )
 def test_merged_ranks_are_one_process_with_the_whole_batch(kind: str, size: int, tmp_path: Path, whole: Record) -> None:
     for seen, plain in run_ranks(size, rank_jobs.in_ranks, str(tmp_path / "train.run"), kind):

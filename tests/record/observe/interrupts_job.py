@@ -113,7 +113,7 @@ def arrived_from_outside() -> tuple[int, int]:
 
     def send() -> None:
         nonlocal sent
-        while sent < 120:
+        while sent < 40:
             arrived.clear()
             inside.wait(60)
             time.sleep(chance.uniform(0, 0.004))

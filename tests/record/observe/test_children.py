@@ -11,6 +11,7 @@ import forks
 import pytest
 import torch
 from observing import Seen, global_state
+from support import swept
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -47,7 +48,7 @@ def in_children(how: str, number: int, target: Callable[..., Any], *args: Any) -
         assert process.exitcode == 0
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [swept(1), 3])
 def test_children_that_train_are_counted(number: int) -> None:
     """As in PyTorch's example "hogwild", where they share the weights of one model."""
     forks.alone(f"record.observe.test_children.count_children({number})")

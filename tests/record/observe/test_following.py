@@ -25,6 +25,7 @@ from hookcli.reporters.footer import _verdict
 from hookcli.table.losses import LossCourse
 
 PROBES = ("activations", "grads", "updates", "optimizer")
+STEPS = 80
 
 
 @dataclass
@@ -69,7 +70,7 @@ def test_every_step_is_followed_where_the_steps_are_slow_or_following_is_cheap(s
     assert followed(step, cost, 500) == list(range(500))
 
 
-@pytest.mark.parametrize("cost", [0.00003, 0.0001, 0.0002, 0.0006])
+@pytest.mark.parametrize("cost", [0.00003, swept(0.0001), swept(0.0002), 0.0006])
 def test_what_is_followed_of_a_small_model_costs_less_than_two_percent(cost: float) -> None:
     numbers = followed(0.001, cost, 20_000)
     assert numbers[:1000] == list(range(1000))
@@ -83,7 +84,7 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
 
 
-def plain(steps: int = 150) -> nn.Module:
+def plain(steps: int = STEPS) -> nn.Module:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     for _ in range(steps):
@@ -96,7 +97,7 @@ def plain(steps: int = 150) -> nn.Module:
 def accumulated() -> nn.Module:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(150):
+    for _ in range(STEPS):
         optimizer.zero_grad()
         for _ in range(3):
             (model(torch.randn(3, 4)).square().mean() / 3).backward()
@@ -115,7 +116,7 @@ def closures() -> nn.Module:
         loss.backward()
         return loss
 
-    for _ in range(150):
+    for _ in range(STEPS):
         optimizer.step(closure)
     return model
 
@@ -123,7 +124,7 @@ def closures() -> nn.Module:
 def evaluated() -> nn.Module:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for number in range(150):
+    for number in range(STEPS):
         optimizer.zero_grad()
         model(torch.randn(3, 4)).square().mean().backward()
         optimizer.step()
@@ -138,7 +139,7 @@ def epochs() -> nn.Module:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = DataLoader(TensorDataset(torch.randn(37, 4)))
-    for _ in range(4):
+    for _ in range(3):
         for (x,) in data:
             optimizer.zero_grad()
             model(x).square().mean().backward()
@@ -149,7 +150,7 @@ def epochs() -> nn.Module:
 def with_teacher() -> nn.Module:
     model, teacher = net(), nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(150):
+    for _ in range(STEPS):
         x = torch.randn(3, 4)
         with torch.no_grad():
             wanted = teacher(x)
@@ -210,7 +211,7 @@ def spoiled(at: int, factor: float) -> Callable[[], nn.Module]:
     def program() -> nn.Module:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        for number in range(150):
+        for number in range(64):
             optimizer.zero_grad()
             (model(torch.ones(3, 4)).square().mean() * (factor if number >= at else 1.0)).backward()
             optimizer.step()
@@ -220,24 +221,24 @@ def spoiled(at: int, factor: float) -> Callable[[], nn.Module]:
 
 
 def test_a_loss_that_is_nan_is_found_in_the_next_step_that_is_followed(seen) -> None:
-    found = seen(spoiled(101, math.nan), 8)
-    assert [(one.step, one.what) for one in found.non_finites] == [(104, "loss")]
-    assert {105, 106} <= set(found.steps())  # the two after it
+    found = seen(spoiled(37, math.nan), 8)
+    assert [(one.step, one.what) for one in found.non_finites] == [(40, "loss")]
+    assert {41, 42} <= set(found.steps())  # the two after it
 
 
 def test_the_steps_after_a_loss_that_jumps_are_recorded(seen) -> None:
-    assert {105, 106} <= set(seen(spoiled(101, 1e4), 8).steps())
+    assert {41, 42} <= set(seen(spoiled(37, 1e4), 8).steps())
 
 
 @pytest.mark.parametrize("plan", [{"every": 50}, {"first_bad": "report"}, {"rules": ["loss > 1e9"]}])
 def test_every_step_is_followed_where_a_plan_asks_for_it(plan: dict[str, Any], seen) -> None:
-    assert None not in seen(plain, 8, **plan).every_loss["Sequential"].values()
+    assert None not in seen(lambda: plain(40), 8, **plan).every_loss["Sequential"].values()
 
 
 def gan() -> nn.Module:
     maker, judge = nn.Linear(2, 4), nn.Linear(4, 1)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.01) for one in (maker, judge)]
-    for number in range(100):
+    for number in range(40):
         optimizers[number % 2].zero_grad()
         judge(maker(torch.randn(3, 2))).mean().backward()
         optimizers[number % 2].step()
@@ -245,13 +246,14 @@ def gan() -> nn.Module:
 
 
 def test_every_step_is_followed_where_optimizers_take_turns(seen) -> None:
-    assert figures(seen(gan, 8)) and None not in seen(gan, 8).every_loss["Linear"].values()
+    some = seen(gan, 8)
+    assert figures(some) and None not in some.every_loss["Linear"].values()
 
 
 def test_a_second_optimizer_made_while_steps_pass_has_all_of_its_steps(seen) -> None:
     def program() -> nn.Module:
-        plain(77)
-        return plain(40)
+        plain(45)
+        return plain(30)
 
     every, some = seen(program, 1), seen(program, 8)
     assert repr(figures(some)) == repr(figures(every))

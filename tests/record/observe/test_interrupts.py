@@ -8,6 +8,7 @@ from pathlib import Path
 
 import forks
 import pytest
+from support import swept
 
 JOB = Path(__file__).with_name("interrupts_job.py")
 
@@ -21,10 +22,10 @@ def job(*what: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("every", ["5", pytest.param("1", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("every", ["15", swept("1")])
 def test_an_interrupt_in_any_function_of_ours_arrives(every: str) -> None:
     assert job("ours", every) == "[]"
 
 
 def test_interrupts_from_outside_all_arrive() -> None:
-    assert job("outside") == "(120, 120)"
+    assert job("outside") == "(40, 40)"

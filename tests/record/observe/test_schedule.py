@@ -90,8 +90,8 @@ def test_a_busy_machine_records_as_many_steps_of_a_short_run(runs, load: float) 
     assert len(quiet) < 60 and len(run.steps(0, 60)) >= len(quiet)
 
 
-@pytest.mark.parametrize("step", [0.02, 0.1, 2.0])
-@pytest.mark.parametrize("relative", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("step", [swept(0.02), 0.1, 2.0])
+@pytest.mark.parametrize("relative", [0.2, swept(1.0), 3.0])
 def test_recording_takes_at_most_two_percent_of_a_run_of_a_minute_and_more(runs, step: float, relative: float) -> None:
     run = runs(step, step * relative)
     recorded, first = list[int](), 0

@@ -14,6 +14,7 @@ import forks
 import pytest
 import torch
 from observing import Seen, global_state, observed, observing, rows
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.record.observe.observer import Observer
@@ -60,7 +61,7 @@ def train_in_child() -> None:
     assert ended == (child, 0) and len(seen.recorded) == 1
 
 
-@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("in_turn", [False, swept(True)])
 def test_threads_that_share_a_model(in_turn: bool) -> None:
     """At the same time, where a step that one records keeps another's from being recorded; or one after another."""
     turn = threading.Lock() if in_turn else nullcontext()
@@ -160,7 +161,7 @@ def test_threads_that_train_models_of_their_own() -> None:
         def work(model: nn.Module, number: int) -> None:
             generator = torch.Generator().manual_seed(number)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for _ in range(30):
+            for _ in range(10):
                 optimizer.zero_grad()
                 model(torch.randn(4, 4, generator=generator)).pow(2).mean().backward()
                 optimizer.step()
@@ -173,9 +174,9 @@ def test_threads_that_train_models_of_their_own() -> None:
         return models
 
     seen = observed(program)
-    assert {ran.steps for ran in seen.ran.values()} == {30} and len(seen.ran) == 3
+    assert {ran.steps for ran in seen.ran.values()} == {10} and len(seen.ran) == 3
     for name in seen.ran:
-        assert seen.steps(name) == list(range(30))
+        assert seen.steps(name) == list(range(10))
         assert all(len(w.losses) == 1 and len(rows(w, "updates")) == 2 for w in seen.of(name))
 
 

@@ -102,10 +102,10 @@ def test_memory_does_not_grow_with_steps() -> None:
         seen.recorded.clear()
         before = steps(1)
         seen.recorded.clear()
-        after = steps(40)
+        after = steps(20)
         kept = len(seen.recorded)
         seen.recorded.clear()
-        assert len(gc.get_objects()) < before + 200 and after >= before and kept == 40
+        assert len(gc.get_objects()) < before + 200 and after >= before and kept == 20
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["output", "element"])

@@ -114,6 +114,7 @@ def test_models_of_one_class_have_the_names_of_their_variables(program: ModuleTy
     assert model_name(program.left) == "Maker"
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("all_objects")
 def test_names_are_found_among_all_objects_of_a_process() -> None:
     assert [model_name(LEFT), model_name(RIGHT)] == ["Early (LEFT)", "Early (RIGHT)"]

@@ -83,6 +83,7 @@ def test_weights_that_are_used_without_calling_any_module() -> None:
     assert note.startswith("Functional was never called as model(x)") and "compile" not in note
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("all_objects")
 def test_their_module_is_found_among_all_objects_of_a_process() -> None:
     """Also beside one whose constructor has not run."""

@@ -26,19 +26,25 @@ from record.observe.steps.loss_programs import (
     steps_left_out_by_a_scaler,
     steps_left_out_by_the_program,
 )
+from support import swept
 
 from hookcli.record.file.record_lines import SKIPPED
 
+PROGRAMS = (
+    *(plain, micro_batches, steps_left_out_by_a_scaler, several_roots, limited_to_inputs, refused, closures, gan),
+    *(an_optimizer_for_each_part, by_hand, both_losses_before_both_steps),
+    *(cleared_to_none, cleared_to_zero, steps_left_out_by_the_program),
+)
 
-@pytest.mark.parametrize("every", [1, 10**6])
+
 @pytest.mark.parametrize(
-    "program",
+    ("program", "every"),
     [
-        *(plain, micro_batches, steps_left_out_by_a_scaler, several_roots, limited_to_inputs, refused, closures, gan),
-        *(an_optimizer_for_each_part, by_hand, both_losses_before_both_steps),
-        *(cleared_to_none, cleared_to_zero, steps_left_out_by_the_program),
+        (program, every) if number % 2 == (every == 1) else swept(program, every)
+        for number, program in enumerate(PROGRAMS)
+        for every in (1, 10**6)
     ],
-    ids=lambda program: program.__name__,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_it_is_known_whether_a_step_is_recorded_or_not(program: Callable[[], Losses], every: int) -> None:
     with observing(every=every) as seen:

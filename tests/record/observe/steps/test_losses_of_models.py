@@ -9,6 +9,7 @@ import pytest
 import torch
 from observing import observed, observing, rows
 from record.observe.steps.loss_nets import CLEARING, X, loss_of, net
+from support import swept
 from torch import Tensor, nn
 
 
@@ -60,8 +61,14 @@ PAST_THE_CRITIC: dict[str, Callable[[nn.Module, nn.Module], Callable[[Tensor], A
 }
 
 
-@pytest.mark.parametrize("clear", CLEARING)
-@pytest.mark.parametrize("how", PAST_THE_CRITIC)
+@pytest.mark.parametrize(
+    ("how", "clear"),
+    [
+        (how, clear) if number == which else swept(how, clear)
+        for number, how in enumerate(PAST_THE_CRITIC)
+        for which, clear in enumerate(CLEARING)
+    ],
+)
 def test_each_model_of_a_gan_has_the_losses_of_its_own_gradients(how: str, clear: Callable[[nn.Module], None]) -> None:
     """Gradients are cleared after each step, and where the maker's pass leaves some in the critic, before its next."""
     losses: dict[str, list[float]] = {}

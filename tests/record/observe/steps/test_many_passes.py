@@ -8,6 +8,7 @@ import pytest
 import torch
 from observing import observed, observing, report
 from record.observe.steps.loss_nets import X, loss_of, net
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.record.observe.steps.step import MOST_FORWARDS
@@ -70,7 +71,7 @@ def one_pass_for_many_forwards(losses: list[float]) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    "program", [micro_batches, scaled_micro_batches, closure_evaluations, one_pass_for_many_forwards]
+    "program", [swept(micro_batches), scaled_micro_batches, closure_evaluations, one_pass_for_many_forwards]
 )
 def test_every_pass_counts_though_not_every_forward_is_observed(program: Callable[[list[float]], nn.Module]) -> None:
     """And the gradient before clipping is the one that all of them left: nothing is clipped here."""

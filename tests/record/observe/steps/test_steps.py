@@ -90,7 +90,7 @@ def test_times_are_those_of_the_program() -> None:
             time.sleep(0.02)
             optimizer.step()
             own.append(time.perf_counter() - began)
-            time.sleep(0.2)  # loads data
+            time.sleep(0.05)  # loads data
 
     with observing(every=4) as seen:
         program()
