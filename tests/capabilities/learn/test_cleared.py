@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -55,7 +56,7 @@ def accumulated(clears: bool) -> nn.Module:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     for _ in range(STEPS):
-        for _ in range(4):
+        for _ in range(2):
             (loss_of(model) / 4).backward()
         optimizer.step()
         if clears:
@@ -126,7 +127,7 @@ def test_gradients_that_are_never_cleared_are_found(kind: str) -> None:
     assert not found(lambda: KINDS[kind](True))
 
 
-@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad])
+@pytest.mark.parametrize("make", [torch.optim.Adam, swept(torch.optim.RMSprop), swept(torch.optim.Adagrad)])
 def test_with_each_optimizer(make: Callable[..., torch.optim.Optimizer]) -> None:
     assert found(lambda: sgd(False, make)) and not found(lambda: sgd(True, make))
 
