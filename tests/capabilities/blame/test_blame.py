@@ -26,10 +26,9 @@ def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None
         ": micro-batch 2 of 3 on rank 1 (100% of the rows' squared gradients), there row 3 of 8 (100%), most in 2"
         "; all counted from 0"
     )
-    record = record_of(tmp_path / "nan", "nan", steps=14, parts=3)
+    record = record_of(tmp_path / "nan", "nan", steps=14, parts=3, first_bad="report")
     where = "micro-batch 2 of 3 on rank 1, there row 3 of 8, first in 2; all counted from 0"
     assert wrong_lines(record) == [f"Sequential: the gradient was not finite at step 12: {where}"]
-    record = record_of(tmp_path / "bad", "nan", steps=14, parts=3, first_bad="report")
     found = record.non_finite_by_rank()
     assert [rank for rank, one in found] == [1, 0] and found[0][1].cause.endswith(
         "in micro-batch 2 of 3 (counted from 0)"

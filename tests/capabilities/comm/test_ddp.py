@@ -9,7 +9,7 @@ import torch
 from capabilities.comm import comm_jobs
 from capabilities.comm.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
 from ranks import run_ranks
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor
 
 from hookcli.capabilities.comm.buckets import merge_ranks
@@ -130,7 +130,7 @@ def test_powersgd_warms_up_as_told() -> None:
         assert not COUNTS_BYTES or (row["ratio"] == 1) == (row["step"] < 2)
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, swept(4)])
 def test_buckets_are_those_of_ddps_log(size: int) -> None:
     """Sizes, order and the rebuilding; and the time is within what DDP measured."""
     reports, _ = ran("fp16", size=size, bucket_cap_mb=0.005)

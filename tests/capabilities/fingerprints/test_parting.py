@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.capabilities.fingerprints.lines import Fingerprint
@@ -88,7 +89,7 @@ def batch(training: Training) -> None:
     ("change", "words"),
     [
         (weight, "in the weights (4.weight alone)"),
-        (buffer, "in the weights (1.running_mean alone)"),
+        swept(buffer, "in the weights (1.running_mean alone)"),
         (state, "in the optimizer's state"),
         (rate, "in the optimizer's settings"),
         (lambda _: torch.rand(1), "in PyTorch's random numbers"),
@@ -142,7 +143,7 @@ def test_steps_that_were_not_recorded_are_not_told_apart(usual: Any) -> None:
     ("restored", "words"),
     [
         (("weights", "state", "data"), "restored, too: the optimizer's state"),
-        (("weights", "data"), "not restored: the optimizer's state"),
+        swept(("weights", "data"), "not restored: the optimizer's state"),
         (("weights", "state"), "restored, too: the optimizer's state; its first batch is that of A's step 0"),
     ],
 )

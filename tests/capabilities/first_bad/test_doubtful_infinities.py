@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
@@ -69,8 +70,13 @@ def lines(make: Callable[[], Attention], steps: int, *, compiled: bool, trains: 
     return [non_finite_line(value) for value in observed(program, every=100, first_bad="report").non_finites]
 
 
-@pytest.mark.parametrize(("compiled", "steps"), [(False, 1), (True, 1), (True, 3)])
-@pytest.mark.parametrize("returns_scores", [False, True])
+@pytest.mark.parametrize(
+    ("returns_scores", "compiled", "steps"),
+    [
+        *((False, False, 1), (False, True, 1), (True, False, 1)),
+        *(swept(*case) for case in ((False, True, 3), (True, True, 1), (True, True, 3))),
+    ],
+)
 def test_a_mask_that_a_softmax_takes_up_is_not_named(compiled: bool, steps: int, returns_scores: bool) -> None:
     assert lines(lambda: Attention(returns_scores=returns_scores), steps, compiled=compiled) == []
 
@@ -88,8 +94,7 @@ def test_in_one_step_both_are_named() -> None:
     assert line.endswith("; then 160 NaN in the model's output")
 
 
-@pytest.mark.parametrize("trains", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("compiled", "trains"), [(False, False), (False, True), swept(True, False), (True, True)])
 def test_infinities_above_all_numbers_are_no_mask(compiled: bool, trains: bool) -> None:
     (line,) = lines(lambda: Attention(math.inf, returns_scores=True), 1, compiled=compiled, trains=trains)
     assert line.startswith("first non-finite value: 40 Inf in the output of scores (Attention, step 0")

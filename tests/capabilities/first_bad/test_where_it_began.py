@@ -10,6 +10,7 @@ import pytest
 import torch
 from observing import observed
 from record.observe.figures import net
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.record.file.views.run_lines import non_finite_line
@@ -109,8 +110,8 @@ def training(model: nn.Module, broken_at: int | None, lr: float = 0.1) -> nn.Mod
     ("made_by", "bias", "broken_at", "ops"),
     [
         ("model", 0.0, 0, None),
-        ("model", 0.0, 1, "functions"),
-        ("model", 0.5, 0, None),
+        swept("model", 0.0, 1, "functions"),
+        swept("model", 0.5, 0, None),
         ("model", 0.5, None, None),
         ("module", 0.0, 0, "functions"),
         ("module", 0.0, None, None),

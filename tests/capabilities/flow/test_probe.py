@@ -7,13 +7,14 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from capabilities.flow.nets import CASES, Net
-from small_models import each
-from support import untouched
+from small_models import each, whole
+from support import swept, untouched
 from torch import Tensor, fx, nn
 
 from hookcli import capture
@@ -164,10 +165,11 @@ def between_modules(report: Report) -> list[tuple[str, frozenset[int]]]:
     return [*found, ("output", frozenset[int]().union(*outputs))]
 
 
-FX = ["resnet18", "densenet121", "googlenet", "shufflenet_v2_x0_5", "vit_b_32", "swin_t", "convnext_tiny"]
+FX = ["densenet121", "shufflenet_v2_x0_5", "vit_b_32", "swin_t", "convnext_tiny"]
+WIDE = [swept(partial(whole, name), name) for name in ("resnet18", "googlenet")]
 
 
-@pytest.mark.parametrize(("make", "name"), each(FX))
+@pytest.mark.parametrize(("make", "name"), [*each(FX), *WIDE])
 def test_edges_are_those_of_fx(make: Callable[[], nn.Module], name: str) -> None:
     with torch.device("cpu"):
         model = make().eval()

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch._dynamo
 from observing import observed, rows
+from support import swept
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
@@ -58,7 +59,7 @@ def test_a_graph_that_the_model_keeps_is_not_freed() -> None:
     assert "lin" in rows(seen.of()[-1], "activations")
 
 
-@pytest.mark.parametrize("under", ["checkpoint", "hooks"])
+@pytest.mark.parametrize("under", ["checkpoint", swept("hooks")])
 def test_the_programs_hooks_on_saved_tensors_see_its_own_forwards_alone(under: str) -> None:
     def forwards(**how: Any) -> tuple[list[int], Any]:
         counts: list[int] = []
@@ -105,7 +106,7 @@ class Taking(nn.Module):
         return self.inner(self.lin(x))
 
 
-@pytest.mark.parametrize("kind", ["list", "iterator", "generator"])
+@pytest.mark.parametrize("kind", [swept("list"), "iterator", swept("generator")])
 def test_arguments_are_the_programs(kind: str) -> None:
     def program() -> list[Any]:
         model = Taking()

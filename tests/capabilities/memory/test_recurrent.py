@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -42,12 +43,12 @@ def measured(make: Any, x: Tensor) -> int:
 @pytest.mark.parametrize(
     ("layer", "options", "packed", "lowest"),
     [
-        (nn.RNN, {}, False, 1.0),
+        swept(nn.RNN, {}, False, 1.0),
         (nn.GRU, {"num_layers": 2, "bidirectional": True, "batch_first": True}, False, 1.0),
         (nn.LSTM, {"proj_size": 8}, False, 1.0),
         (nn.LSTM, {}, True, 1.0),
         (nn.LSTM, {}, False, 0.7),  # oneDNN's own memory in backward is not included, as the note says
-        (nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True, "dropout": 0.5}, False, 0.7),
+        swept(nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True, "dropout": 0.5}, False, 0.7),
     ],
 )
 def test_a_recurrent_layer_holds_what_the_cpu_holds(

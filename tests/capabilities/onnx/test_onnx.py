@@ -60,6 +60,7 @@ ROWS = [  # of what both sides have, in order
     *("lstm", "lstm", "lstm", "head", "head.0", "head.1"),
 ]
 INPUT = ("-i", "2x3x4x4")
+pytestmark = pytest.mark.xdist_group("onnx")  # one worker exports the files
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +233,7 @@ def test_ctrl_c_ends_a_model_that_loops_without_end(folder: Path) -> None:
     always = numpy_helper.from_array(np.array(True), "always")
     saved("endless.onnx", node("Loop", ["", "always", "x"], ["y"], body=body), weights=[always])
     ran = forks.run(
-        (sys.executable, "-c", TIMED, "4", "diff", "net.py:Net", "endless.onnx", *INPUT),
+        (sys.executable, "-c", TIMED, "2", "diff", "net.py:Net", "endless.onnx", *INPUT),
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (130, "hookcli: interrupted\n")

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torchvision
 from capabilities.package.packages import MINE, PARTS, Cli, printed, report
+from support import swept
 from torch.package import PackageImporter
 
 
@@ -69,7 +70,7 @@ def test_a_model_computed_by_hand(cli: Cli, mine: Path) -> None:
     assert not list(mine.glob(".m.pt2pkg*"))
 
 
-@pytest.mark.parametrize("suffix", [".pt2pkg", ".pt", ".package"])
+@pytest.mark.parametrize("suffix", [".pt2pkg", swept(".pt"), swept(".package")])
 def test_resnet18_with_its_values(cli: Cli, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"r{suffix}"
     ran = cli("package", "resnet18", "--seed", "3", "--extern", "torchvision.**", "-o", str(file), "-f", "json")
@@ -114,7 +115,7 @@ def test_a_mock(cli: Cli, mine: Path) -> None:
     assert b"MockedObject" in records(mine / "m.pt2pkg")["numpy/__init__.py"]
 
 
-@pytest.mark.parametrize("model", ["resnet50", "resnet18"])
+@pytest.mark.parametrize("model", [swept("resnet50"), "resnet18"])
 def test_resnet_passes_as_suggested(cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ran = cli("package", model, "-f", "json")
@@ -138,8 +139,9 @@ ATTEMPTS = [
 @pytest.mark.parametrize(
     ("file", "attempt"),
     [
-        *(("pk_mine.py", attempt) for attempt in ATTEMPTS),
-        *(pytest.param("model.py", a, marks=pytest.mark.sweep if "**" in a else ()) for a in ATTEMPTS),
+        swept(file, attempt) if "**" in attempt else (file, attempt)
+        for file in ("pk_mine.py", "model.py")
+        for attempt in ATTEMPTS
     ],
     ids=lambda given: given if isinstance(given, str) else " ".join(given),
 )

@@ -20,7 +20,7 @@ from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
-BATCHES, EACH = 10, 0.06
+BATCHES, EACH = 10, 0.02
 
 
 def said(check: Check, *lines: Pace) -> list[str]:

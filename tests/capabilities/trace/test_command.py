@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands.graph_nets import NET, OWN, Cli, global_hooks, read
-from support import require_clear_error
+from support import require_clear_error, swept
 from torch.autograd import graph
 
 
@@ -157,7 +157,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
 }
 
 
-@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+@pytest.mark.parametrize("argv", [swept(argv) if "quantize=true" in argv else argv for argv in MISTAKES], ids=" ".join)
 def test_mistakes_get_a_clear_line(cli: Cli, own: Path, argv: tuple[str, ...]) -> None:
     before = global_hooks()
     require_clear_error(cli(*argv), MISTAKES[argv])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.trace.traced import WHOLE, Event, events, traced
-from support import Hand, Shared, exact_only, gradients, untouched
+from support import Hand, Shared, exact_only, gradients, swept, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 
@@ -181,7 +181,7 @@ def kept_by_hand(model: nn.Module, x: Tensor) -> int:
     return sum(storage.nbytes() for key, storage in storages.items() if key not in held)
 
 
-@pytest.mark.parametrize("name", ["small", "resnet18", "mobilenet_v3_small"])
+@pytest.mark.parametrize("name", ["small", swept("resnet18"), "mobilenet_v3_small"])
 def test_what_is_kept_is_the_memory_that_the_graph_holds(name: str) -> None:
     if name == "small":
         model, x = Small(), torch.ones(5, 1, 4, 4)

@@ -70,6 +70,7 @@ def test_one_shot_commands(cli: Cli, net: Path) -> None:
     assert line["activations.max/conv"] == next(row["max"] for row in report["rows"] if row["fqn"] == "conv")
 
 
+@pytest.mark.sweep
 def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
     report = with_histogram(hist, TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2))
