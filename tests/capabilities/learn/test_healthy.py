@@ -11,6 +11,7 @@ import pytest
 import torch
 from capabilities.learn.test_parts import measured
 from observing import observed
+from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
@@ -209,7 +210,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [swept(n) if n in ("carried", "pair", "every_other_step") else n for n in PROGRAMS])
 def test_nothing_is_said_of_a_correct_training(program: str) -> None:
     every = 4 if program in ("sparse_rewards", "warmed_up") else 1  # which are long
     assert not [*faults(measured(observed(PROGRAMS[program], every=every)))]

@@ -15,6 +15,8 @@ from hookcli.capabilities.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import InputSpec, Recipe
 
+pytestmark = pytest.mark.xdist_group("profiler")  # which takes a second to start
+
 
 class Net(nn.Module):
     def __init__(self, layer: type[nn.RNNBase], options: dict[str, Any], packed: bool = False) -> None:

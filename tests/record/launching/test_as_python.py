@@ -15,9 +15,9 @@ from record.launching.small import SCRIPTS
 from record.launching.support import ENV, OURS, ROOT, under_both
 from support import swept
 
-TYPICAL = {"names", "stdin", "deep recursion", "warnings", "excepthook", "last value", "no stderr", "closed stdout"}
-TYPICAL |= {"exit text", "os._exit", "SIGINT", "SIGTERM", "abort", "the end", "threads", "fork", "deletes its folder"}
-"""Scripts that differ in what they see, in how they end, or in which processes and threads they leave."""
+TYPICAL = {"names", "deep recursion", "excepthook", "no stderr", "exit text", "os._exit", "SIGINT", "SIGTERM", "abort"}
+TYPICAL |= {"the end", "fork", "deletes its folder"}
+"""Scripts that differ in what they see of hookcli's frames, or in how they end."""
 
 
 @pytest.mark.parametrize("name", [n if n in TYPICAL else swept(n) for n in SCRIPTS])

@@ -70,7 +70,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     names=st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=6),
     probe=st.sampled_from(sorted(PROBES)),
@@ -94,7 +94,7 @@ def test_hooks_change_nothing(names: list[str], probe: str, train: bool, seed: i
     assert seen.reports()[0].rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     names=st.lists(st.sampled_from(sorted(set(LAYERS) - {"relu", "dropout_"})), min_size=1, max_size=5),
     of=st.sampled_from(["outputs", "inputs"]),

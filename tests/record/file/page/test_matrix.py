@@ -22,7 +22,7 @@ def packed(values: list[float | None], *, coarse: bool = False) -> list[float | 
     return paged.figures((found.coarser() if coarse else found).packed())
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     st.lists(st.none() | st.floats(-1e307, 1e307).filter(lambda x: x == 0 or abs(x) > 1e-300), min_size=1, max_size=20)
 )
