@@ -60,7 +60,6 @@ ROWS = [  # of what both sides have, in order
     *("lstm", "lstm", "lstm", "head", "head.0", "head.1"),
 ]
 INPUT = ("-i", "2x3x4x4")
-pytestmark = pytest.mark.xdist_group("onnx")  # one worker exports the files
 
 
 @pytest.fixture(scope="module")

@@ -104,22 +104,14 @@ def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
     assert (end.program_steps, end.models[0]["steps"], end.models[0]["recorded_steps"]) == (STEPS, STEPS, 2)
 
 
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """The lines of a record that holds the whole run."""
-    folder = tmp_path_factory.mktemp("whole")
-    whole = run(folder, resource.RLIM_INFINITY, "--check", script=HEALTHY)
-    assert whole.returncode == 0 and "checks passed" in whole.stderr, whole.stderr
-    return (folder / "r.jsonl").read_bytes().splitlines(keepends=True)
-
-
 @pytest.mark.parametrize(
     ("steps", "room"),
     [*SEVERAL, *(swept(*case) for case in product((0, 2, 4), (0, 100, 900)) if case not in SEVERAL)],
 )
-def test_a_checked_run_that_could_not_all_be_recorded_does_not_pass(
-    tmp_path: Path, steps: int, room: int, lines: list[bytes]
-) -> None:
+def test_a_checked_run_that_could_not_all_be_recorded_does_not_pass(tmp_path: Path, steps: int, room: int) -> None:
+    whole = run(tmp_path, resource.RLIM_INFINITY, "--check", script=HEALTHY)
+    assert whole.returncode == 0 and "checks passed" in whole.stderr, whole.stderr
+    lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
     ends = [number for number, line in enumerate(lines) if b'"line":"step"' in line]
     ran = run(tmp_path, sum(map(len, lines[: ends[steps]])) + room, "--check", script=HEALTHY)
     assert (ran.returncode, ran.stdout) == (2, f"trained {STEPS}\n")
