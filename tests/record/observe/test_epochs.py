@@ -63,8 +63,8 @@ def recorded(run: Callable[[], int]) -> tuple[set[int], int]:
 @pytest.mark.parametrize(
     ("epochs", "each", "fetched"),
     [
-        *((1, 1, iter), (3, 2, iter), (4, 5, ahead), (7, 70, iter)),
-        *(swept(epochs, each, iter) for epochs, each in ((3, 1), (4, 5))),
+        *((1, 1, iter), (3, 2, iter), (4, 5, ahead), (3, 70, iter)),
+        *(swept(epochs, each, iter) for epochs, each in ((3, 1), (4, 5), (7, 70))),
         *(swept(epochs, each, ahead) for epochs, each in ((1, 1), (3, 1), (3, 2), (7, 70))),
     ],
 )

@@ -71,7 +71,7 @@ def one_pass_for_many_forwards(losses: list[float]) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    "program", [swept(micro_batches), scaled_micro_batches, closure_evaluations, one_pass_for_many_forwards]
+    "program", [swept(micro_batches), scaled_micro_batches, swept(closure_evaluations), one_pass_for_many_forwards]
 )
 def test_every_pass_counts_though_not_every_forward_is_observed(program: Callable[[list[float]], nn.Module]) -> None:
     """And the gradient before clipping is the one that all of them left: nothing is clipped here."""
