@@ -177,9 +177,7 @@ def with_bad_gradients(bad: range, *, cleans: bool, scales: bool = False, number
         swept(partial(with_bad_gradients, range(5, 6), cleans=True), "warning", "as the optimizer stepped (step 5)"),
         (partial(with_bad_gradients, range(5, 6), cleans=False), "warning", "as the optimizer stepped (step 5)"),
         (partial(with_bad_gradients, range(7, 14), cleans=False), "error", "none of 7 backward passes was followed"),
-        swept(
-            partial(with_bad_gradients, range(13, 14), cleans=False), "warning", "values of the gradient of its output"
-        ),
+        (partial(with_bad_gradients, range(13, 14), cleans=False), "warning", "values of the gradient of its output"),
         (partial(with_bad_gradients, range(5, 6), cleans=False, scales=True), "", ""),
         swept(partial(with_bad_gradients, range(0), cleans=False), "", ""),
     ],

@@ -113,7 +113,7 @@ def copies_in_the_optimizer() -> nn.Module:
         swept(a_rate_of_zero_at_first),
         a_warm_up_that_goes_on,
         a_bias_before_a_norm,
-        swept(copies_in_the_optimizer),
+        copies_in_the_optimizer,
     ],
 )
 def test_weights_that_rest_for_a_reason_are_not_accused(program: Program) -> None:
