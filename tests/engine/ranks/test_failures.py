@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import forks
 import pytest
@@ -19,12 +20,28 @@ from hookcli.commands.options import Options
 from hookcli.errors import ProcessesWanted
 
 pytestmark = pytest.mark.xdist_group("failing ranks")  # waits, which are best begun early
+HOOKCLI = [sys.executable, "-m", "hookcli"]
+TWO = ("--nproc", "2")
+HANGING = ("hang", "wait", "swallow")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "models.py").write_text(MODELS)
     return tmp_path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Runs that end by their time limits, which are waited for together, while the other tests run."""
+    folder = tmp_path_factory.mktemp("hanging")
+    (folder / "models.py").write_text(MODELS)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": folder, "kept": True}
+    runs = {what: forks.Popen([*HOOKCLI, *only(what), *TWO, "--timeout", "5"], **streams) for what in HANGING}
+    yield runs
+    for run in runs.values():
+        run.kill()
+        run.communicate()
 
 
 def only(what: str, ranks: str = "(1,)") -> tuple[str, ...]:
@@ -36,7 +53,7 @@ def errors(text: str) -> list[str]:
 
 
 def test_a_rank_that_raises_is_named_and_what_it_saw_is_reported(folder) -> None:
-    ran = hookcli(*only("raise"), "--nproc", "2", "-f", "json", folder=folder)
+    ran = hookcli(*only("raise"), *TWO, "-f", "json", folder=folder)
     assert ran.returncode == 2
     assert errors(ran.stderr) == ["hookcli: error: rank 1 of 2: 1 (Only) failed on input 2x4: ValueError: no luck"]
     assert len(ran.stderr.splitlines()) == 2  # and where in the model's code
@@ -46,28 +63,14 @@ def test_a_rank_that_raises_is_named_and_what_it_saw_is_reported(folder) -> None
 
 
 def test_what_all_ranks_fail_alike_is_told_once(folder) -> None:
-    ran = hookcli(*only("raise", "(0, 1)"), "--nproc", "2", folder=folder)
+    ran = hookcli(*only("raise", "(0, 1)"), *TWO, folder=folder)
     assert ran.returncode == 2
     assert errors(ran.stderr) == ["hookcli: error: 1 (Only) failed on input 2x4: ValueError: no luck"]
 
 
 def test_a_rank_that_is_killed_is_named(folder) -> None:
-    ran = hookcli(*only("die"), "--nproc", "2", folder=folder)
+    ran = hookcli(*only("die"), *TWO, folder=folder)
     assert (ran.returncode, ran.stderr) == (2, "hookcli: error: rank 1 died: SIGKILL (often: out of memory)\n")
-
-
-def test_a_rank_that_hangs_is_named_within_the_timeout(folder) -> None:
-    ran = hookcli(*only("hang"), "--nproc", "2", "--timeout", "5", folder=folder)
-    (line,) = errors(ran.stderr)
-    assert ran.returncode == 2
-    assert line == "hookcli: error: rank 1 of 2: 1 (Only) hangs on input 2x4: still running after 5 s (--timeout)"
-    assert "Linear" in ran.stdout  # what it saw before
-
-
-def test_ranks_that_wait_for_a_collective_which_another_does_not_call(folder) -> None:
-    ran = hookcli(*only("wait"), "--nproc", "2", "--timeout", "5", folder=folder)
-    (line,) = errors(ran.stderr)
-    assert ran.returncode == 2 and "all ranks wait for one another" in line and "--timeout" in line
 
 
 def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
@@ -78,19 +81,13 @@ def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
 
 
 def test_a_rank_that_ends_by_itself_is_named_and_its_exit_code_is_not_taken_over(folder) -> None:
-    ran = hookcli(*only("leave"), "--nproc", "2", folder=folder)
+    ran = hookcli(*only("leave"), *TWO, folder=folder)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "hookcli: error: rank 1 exited with code 7 and no error message\n"
 
 
-def test_a_model_that_swallows_what_interrupts_it_is_told_all_the_same(folder) -> None:
-    ran = hookcli(*only("swallow"), "--nproc", "2", "--timeout", "5", folder=folder)
-    (line,) = errors(ran.stderr)
-    assert ran.returncode == 2 and "rank 1 hangs" in line and "models.py" in line
-
-
 def test_an_interrupt_ends_all_and_is_said_once(folder) -> None:
-    command = [sys.executable, "-m", "hookcli", *only("hang", "(0, 1)"), "--nproc", "2"]
+    command = [*HOOKCLI, *only("hang", "(0, 1)"), *TWO]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     launcher = forks.Popen(command, cwd=folder, start_new_session=True, **streams)
     hang = [folder / "hangs0", folder / "hangs1"]
@@ -105,7 +102,7 @@ def test_an_interrupt_ends_all_and_is_said_once(folder) -> None:
 
 
 def test_ranks_that_are_only_starting_do_not_outlive_the_launcher_either(folder) -> None:
-    command = [sys.executable, "-m", "hookcli", *only("hang", "(0, 1)"), "--nproc", "2"]
+    command = [*HOOKCLI, *only("hang", "(0, 1)"), *TWO]
     launcher = forks.Popen(command, fresh=True, cwd=folder, start_new_session=True)
     try:
         wait_for(lambda: len(children(launcher.pid)) == 2)
@@ -129,7 +126,7 @@ def test_a_mistake_is_told_under_torchrun_whichever_rank_is_first(folder) -> Non
 
 
 def test_no_process_outlives_a_launcher_that_is_killed(folder) -> None:
-    command = [sys.executable, "-m", "hookcli", *only("hang", "(0, 1)"), "--nproc", "2"]
+    command = [*HOOKCLI, *only("hang", "(0, 1)"), *TWO]
     launcher = forks.Popen(command, fresh=True, cwd=folder, start_new_session=True)
     hang = [folder / "hangs0", folder / "hangs1"]  # each holds a process id
     try:
@@ -220,3 +217,21 @@ def test_under_torchrun_other_ranks_leave_one_process_work_to_the_first(cli, mon
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     ran = cli(*command)
     assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_a_rank_that_hangs_is_named_within_the_timeout(hanging) -> None:
+    out, err = hanging["hang"].communicate()
+    (line,) = errors(err)
+    assert hanging["hang"].returncode == 2
+    assert line == "hookcli: error: rank 1 of 2: 1 (Only) hangs on input 2x4: still running after 5 s (--timeout)"
+    assert "Linear" in out  # what it saw before
+
+
+def test_ranks_that_wait_for_a_collective_which_another_does_not_call(hanging) -> None:
+    (line,) = errors(hanging["wait"].communicate()[1])
+    assert hanging["wait"].returncode == 2 and "all ranks wait for one another" in line and "--timeout" in line
+
+
+def test_a_model_that_swallows_what_interrupts_it_is_told_all_the_same(hanging) -> None:
+    (line,) = errors(hanging["swallow"].communicate()[1])
+    assert hanging["swallow"].returncode == 2 and "rank 1 hangs" in line and "models.py" in line
