@@ -36,8 +36,8 @@ def in_a_terminal(*argv: str, fresh: bool = False, **environment: str) -> str:
 
 def test_the_console_script_and_streams(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("hookcli")
-    ran = forks.run([script, "shapes", "resnet18", "-f", "csv"], **PIPES)
-    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("fqn,type,depth,")
+    ran = forks.run([script, "models", "resnet18", "-f", "csv"], **PIPES)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("name,kind,params,input\n")
     ran = forks.run([*HOOKCLI, "shapes", "resnt"], **PIPES, cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("hookcli: error: unknown model 'resnt'")
 
@@ -61,8 +61,8 @@ def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet(tmp_path
     (tmp_path / "slow.py").write_text(SLOW)
     slow = ("activations", f"{tmp_path}/slow.py:Slow", "--input", "2x3")
     title = "slow.py:Slow · weights"  # of the table
-    assert "Slow" in in_a_terminal(*slow, "--arg", "seconds=3").partition(title)[0]
-    assert "Slow" not in in_a_terminal(*slow, "--arg", "seconds=1.5", "--quiet").partition(title)[0]
+    assert "Slow" in in_a_terminal(*slow, "--arg", "seconds=2").partition(title)[0]
+    assert "Slow" not in in_a_terminal(*slow, "--arg", "seconds=1.2", "--quiet").partition(title)[0]
 
 
 def test_a_terminal_gets_colour_and_its_width_and_no_color_is_heeded() -> None:

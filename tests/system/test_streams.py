@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fork_server import KINDS, ForkServer
+from support import swept
 from system.stream_kinds import COMMANDS, NET, RUNS
 
 pytestmark = pytest.mark.xdist_group("streams")  # one server
@@ -56,8 +57,9 @@ def steady(text: str) -> Any:
     return json.loads(re.sub(r'"(\w*seconds|us|\w*_us|began|loss_value)": [-\d.e]+', r'"\1": 0', text))
 
 
+LIKE_OTHERS = ("inputs", "activations", "graph", "trace", "diff", "hooks", "package")
 PAIRS = [
-    *(pytest.param(name, [*EACH, *(SAME if name == "shapes" else ())], id=name) for name in COMMANDS),
+    *(pytest.param(n, [*EACH, *(SAME if n == "shapes" else ())], id=n) for n in COMMANDS if n not in LIKE_OTHERS),
     *(pytest.param(name, ALL, id=f"{name}, all", marks=pytest.mark.sweep) for name in COMMANDS),
 ]
 
@@ -81,16 +83,16 @@ def test_every_pair_of_streams(server: ForkServer, folder: Path, name: str, pair
             assert err != "pty" or "⠋" in ran.err, where
 
 
-@pytest.mark.parametrize("err", KINDS)
-def test_the_streams_of_a_script_are_its_own(server: ForkServer, folder: Path, err: str) -> None:
-    for out in KINDS:
+@pytest.mark.parametrize("pairs", [EACH, swept(ALL)])
+def test_the_streams_of_a_script_are_its_own(server: ForkServer, folder: Path, pairs: list[tuple[str, str]]) -> None:
+    for out, err in pairs:
         ran = server.run("run", "script.py", folder=folder, out=out, err=err)
         assert ran.code == (120 if out == "full" else 0), (out, ran)  # which is Python's own
         assert ran.out.replace("\r\n", "\n") == ("" if out in ("closed", "full") else "the script\n"), (out, ran)
         assert err in ("closed", "full") or "hookcli: script.py" in ran.err
 
 
-@pytest.mark.parametrize(("out", "err"), [("file", "pty"), ("closed", "pipe"), ("pty", "full")])
+@pytest.mark.parametrize(("out", "err"), [("file", "pty"), ("closed", "pipe"), swept("pty", "full")])
 def test_several_processes(server: ForkServer, folder: Path, out: str, err: str) -> None:
     ran = server.run("comm", *RUNS, "--steps", "1", folder=folder, out=out, err=err)
     if out == "closed":
@@ -123,7 +125,7 @@ def test_a_reader_that_has_gone_and_streams_that_take_nothing(server: ForkServer
     assert server.run(*command, folder=folder, err="broken").code == 0
 
 
-@pytest.mark.parametrize("kind", ["file", "closed", "full"])
+@pytest.mark.parametrize("kind", [swept("file"), "closed", swept("full")])
 def test_all_of_pythons_end(server: ForkServer, folder: Path, kind: str) -> None:
     for command in (COMMANDS["ailing"], ("shapes", "net.py:leaves", *RUNS[1:])):
         ran = server.run(*command, folder=folder, err=kind, whole=True)

@@ -125,6 +125,7 @@ def test_a_mistake_is_told_under_torchrun_whichever_rank_is_first(folder) -> Non
     assert "tabel" in line and "table" in line
 
 
+@pytest.mark.sweep
 def test_no_process_outlives_a_launcher_that_is_killed(folder) -> None:
     command = [*HOOKCLI, *only("hang", "(0, 1)"), *TWO]
     launcher = forks.Popen(command, fresh=True, cwd=folder, start_new_session=True)

@@ -59,7 +59,7 @@ def probes() -> list[Any]:
     [
         (recomputed, "aot_eager"),
         *(swept(make, "aot_eager") for make in (llama, encoder)),
-        pytest.param(perceptron, "inductor", marks=needs_inductor),
+        pytest.param(perceptron, "inductor", marks=[needs_inductor, pytest.mark.sweep]),
     ],
 )
 def test_rows_of_a_training_step_are_those_of_eager_mode(make: Callable[[], Any], backend: str) -> None:
