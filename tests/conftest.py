@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         forks.address()
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.register_profile("patient", patient)
+    settings.register_profile("patient", patient, max_examples=50)
     settings.register_profile("sweep", patient, max_examples=1000)
     settings.load_profile(config.getoption("hypothesis_profile", None) or "patient")
 
@@ -122,6 +122,14 @@ def all_objects() -> None:
     For few tests: the next one collects a million objects before it begins.
     """
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def uncollected() -> Iterator[None]:
+    """Parse the package without walks of the garbage collector, which take twice as long and find nothing."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -236,9 +236,9 @@ models = st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=4)
 
 
 def examples(number: int) -> Any:
-    """So many, and ten times as many in sweeps."""
+    """So many, and twenty times as many in sweeps."""
     return settings(
-        max_examples=number * settings.default.max_examples // 100,
+        max_examples=number * settings.default.max_examples // 50,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
 

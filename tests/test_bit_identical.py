@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from random_models import PROBES, examples, make, models
-from support import equal, hooks_on
+from support import equal, hooks_on, swept
 from torch import Tensor, nn
 
 import hookcli
@@ -65,7 +65,7 @@ def test_a_probe_around_each_step_changes_no_bit(
     assert sum(hooks_on(model).values()) == 0
 
 
-@pytest.mark.parametrize("all_of_it", [False, True])
+@pytest.mark.parametrize("all_of_it", [swept(False), True])
 @examples(6)
 @given(
     names=models, shared=st.booleans(), seed=st.integers(0, 99), dtype=st.sampled_from([torch.float32, torch.bfloat16])

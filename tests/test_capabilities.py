@@ -159,7 +159,7 @@ def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
     ("manifest", "commands", "other"),
     [
         ("options=(RecorderOption(name='every', help='Ours.'),)", "run watch", "`hookcli run`"),
-        ("options=(RecorderOption(name='above', typed='script', help='Ours.'),)", "run", "`hookcli run`"),
+        swept("options=(RecorderOption(name='above', typed='script', help='Ours.'),)", "run", "`hookcli run`"),
         ("options=(RecorderOption(name='signs_above', help='Ours.'),)", "run watch", "capability 'signs'"),
         ("flag='Ours.', options=(RecorderOption(name='twin', help='Ours.'),)", "run", "capability 'twin'"),
         ("options=(RecorderOption(name='every_one', help='Ours.'),)", "", ""),

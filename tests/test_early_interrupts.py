@@ -12,6 +12,7 @@ from pathlib import Path
 
 import forks
 import pytest
+from support import swept
 
 import hookcli
 
@@ -61,7 +62,9 @@ def interrupted(
     )
 
 
-@pytest.mark.parametrize("at", ["hookcli.cli", "typer", "hookcli.commands.options", "hookcli.commands.models"])
+@pytest.mark.parametrize(
+    "at", ["hookcli.cli", swept("typer"), swept("hookcli.commands.options"), "hookcli.commands.models"]
+)
 @pytest.mark.parametrize("command", [MODULE, console_script()], ids=["module", "console script"])
 def test_it_is_said_in_one_line(tmp_path: Path, at: str, command: tuple[str, ...]) -> None:
     ran = interrupted(tmp_path, at, *command, "models")
@@ -73,7 +76,7 @@ def test_no_import_can_lose_it(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "hookcli: interrupted\n")
 
 
-@pytest.mark.parametrize("at", ["hookcli.record.launching", "hookcli.commands.run"])
+@pytest.mark.parametrize("at", ["hookcli.record.launching", swept("hookcli.commands.run")])
 def test_before_a_script_begins(tmp_path: Path, at: str) -> None:
     (tmp_path / "train.py").write_text("print('ran')\n")
     ran = interrupted(tmp_path, at, *MODULE, "run", "train.py")
@@ -99,7 +102,7 @@ sys.exit(entry())
 """
 
 
-@pytest.mark.parametrize("at", ["typer", "torch"])
+@pytest.mark.parametrize("at", ["typer", swept("torch")])
 def test_ranks_leave_it_to_their_launcher(tmp_path: Path, at: str) -> None:
     command = ("comm", "net.py:Net", "--input", "2x4", "--nproc", "2")
     ran = interrupted(tmp_path, at, sys.executable, "-c", LAUNCHER, *command, fork=True, RANKS="1")

@@ -15,6 +15,7 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 with patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
     import _house as house
 
+pytestmark = pytest.mark.usefixtures("uncollected")
 LIMITS = json.loads((SCRIPTS / "house.json").read_text())
 
 

@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import hookcli
 
+pytestmark = pytest.mark.usefixtures("uncollected")
 HERE = Path(hookcli.__file__).parent
 NAMES = """
 load load_file safe_open from_pretrained from_config create_model hf_hub_download load_state_dict_from_url

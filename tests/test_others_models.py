@@ -18,7 +18,7 @@ from hookcli.probes.grads import GradsProbe
 timm, transformers = Later("timm"), Later("transformers")
 pytestmark = pytest.mark.xdist_group("timm and Transformers")
 IMAGES = ("dla46x_c", "cait_xxs24_224", "vit_tiny_patch16_224", "mobilenetv3_small_050", "test_convnext")
-LIKE_OTHERS = ("vit_tiny_patch16_224", "mobilenetv3_small_050", "test_convnext")  # in kinds of layers; or torchvision's
+LIKE_OTHERS = (*IMAGES[1:], "bert")  # in kinds of layers; or torchvision's
 
 
 def image_model(name: str) -> tuple[nn.Module, dict[str, Any], Callable[[Any], Tensor]]:
@@ -47,9 +47,9 @@ def text_model(name: str) -> tuple[nn.Module, dict[str, Any], Callable[[Any], Te
     return {"gpt2": gpt2, "bert": bert, "t5": t5}[name](), {"input_ids": ids, "labels": ids}, lambda y: y.loss
 
 
+MODELS = [*((image_model, name) for name in IMAGES), *((text_model, name) for name in ("gpt2", "bert", "t5"))]
 CASES = [
-    *(pytest.param(image_model, n, id=n, marks=[pytest.mark.sweep] if n in LIKE_OTHERS else []) for n in IMAGES),
-    *(pytest.param(text_model, name, id=name) for name in ("gpt2", "bert", "t5")),
+    pytest.param(make, name, id=name, marks=[pytest.mark.sweep] if name in LIKE_OTHERS else []) for make, name in MODELS
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import swept
 from torch import Tensor, nn
 
 import hookcli
@@ -144,7 +145,7 @@ def drawn_bars(page: Any) -> list[tuple[float, float, int]]:
     return [(float(part[0]), float(part[2]), int(part[3])) for part in parts if part[1] == "to"]
 
 
-@pytest.mark.parametrize("mean", [0.0, 0.7, 10.0, -10.0])
+@pytest.mark.parametrize("mean", [swept(0.0), 0.7, swept(10.0), -10.0])
 def test_normal_logits_are_one_hump_over_linear_values(visit: Visit, mean: float) -> None:
     """The bars are those of numpy, of one width, wherever the mean is."""
     torch.manual_seed(0)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import NET
 from records import HEADER, end, recorded_step, save
+from support import swept
 
 from hookcli.cli import main
 from hookcli.system.escaping import visible
@@ -137,7 +138,7 @@ def test_themes_and_print(visit: Visit, pages: Path) -> None:
     assert {"conv", "act", "fc"} <= set(names(page)) and not page.get_by_role("button", name="Save JSON").is_visible()
 
 
-@pytest.mark.parametrize("name", ["model", "table", "two", "records", "record"])
+@pytest.mark.parametrize("name", ["model", swept("table"), swept("two"), swept("records"), "record"])
 def test_no_kind_of_page_is_hard_to_read_for_a_screen_reader(visit: Visit, pages: Path, name: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = visit(pages / f"{name}.html")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hostile import MARKUP, hostile_reports
 from records import HEADER, end, recorded_step, save
+from support import swept
 from torch import nn
 
 import hookcli
@@ -31,7 +32,9 @@ def hostile() -> dict[str, str]:
     return {kind: reporter.render(reports, View()) for kind, reports in hostile_reports().items()}
 
 
-@pytest.mark.parametrize(("kind", "policy"), [("reports", False), ("diff", False), ("model", False), ("model", True)])
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("reports", False), ("model", True), swept("diff", False), swept("model", False)]
+)
 def test_no_name_runs_loads_or_is_markup(visit: Visit, hostile: dict[str, str], kind: str, policy: bool) -> None:
     """By escaping alone; and with its policy, which would tell of what escaping let through."""
     page = visit(hostile[kind], policy=policy)

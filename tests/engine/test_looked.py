@@ -68,8 +68,7 @@ def report_of(cli: Any, *words: str) -> dict[str, Any]:
     "command",
     [
         ("activations",),
-        ("grads", "--of", "outputs"),
-        *map(swept, [("inputs",), ("grads",), ("grads", "--of", "inputs")]),
+        *map(swept, [("inputs",), ("grads",), ("grads", "--of", "inputs"), ("grads", "--of", "outputs")]),
     ],
 )
 def test_a_model_compiled_by_the_option_and_one_that_arrives_compiled_have_eager_rows(cli: Any, command: Any) -> None:

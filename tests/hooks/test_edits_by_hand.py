@@ -11,7 +11,7 @@ import pytest
 import torch
 from hooks.edited import OPS, OWN, grads_of
 from small_models import small
-from support import Hand, assert_stats, float64_stats, hooks_on
+from support import Hand, assert_stats, float64_stats, hooks_on, swept
 from torch import Tensor, nn
 
 from hookcli import capture, watch
@@ -181,7 +181,8 @@ def guided(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("name", "inplace"), [("resnet18", True), ("resnet18", False), ("vgg11", True), ("quantized_resnet18", False)]
+    ("name", "inplace"),
+    [("resnet18", True), swept("resnet18", False), ("vgg11", True), swept("quantized_resnet18", False)],
 )
 def test_guided_backpropagation_equals_one_by_hand(name: str, inplace: bool) -> None:
     torch.manual_seed(0)

@@ -13,7 +13,10 @@ from torch_without import Lookup, Without
 
 import hookcli
 
-pytestmark = pytest.mark.xdist_group("without")  # one server, and what each part looks up
+pytestmark = [
+    pytest.mark.xdist_group("without"),  # one server, and what each part looks up
+    pytest.mark.usefixtures("uncollected"),
+]
 
 PACKAGE = Path(hookcli.__file__).parent
 ROOMS = {"hooks.torch_private", "tensors.torch_private"}

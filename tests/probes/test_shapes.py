@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from support import Hand, Nested, Shared, untouched
+from support import Hand, Nested, Shared, swept, untouched
 from torch import nn
 from torchvision import ops
 
@@ -38,13 +38,19 @@ PUBLISHED = list(
 )
 
 
+# In kinds of layers and in how they're called.
+LIKE_OTHERS = ("raft", "3d", "mvit", "fcn", "deeplab", "lraspp", "shufflenet", "mnasnet", "mobilenet_v2", "regnet")
+LIKE_OTHERS += ("quantized_googlenet", "quantized_inception", "quantized_mobilenet", "quantized_shufflenet", "r2plus1d")
+
+
 def sampled() -> list[Any]:
-    """All of them; those are for sweeps that aren't the least costly of their file of torchvision's, or are slow."""
+    """All of them; those are for sweeps that aren't the least costly of their file of torchvision's, or like others."""
     least: dict[str, tuple[str, str]] = {}
     for name, member in sorted(PUBLISHED, key=lambda one: published(*one)["_ops"]):
         if name not in ("raft_small", "maxvit_t", "deeplabv3_mobilenet_v3_large", "mvit_v2_s"):
             least.setdefault(torchvision.models.get_model_builder(name).__module__, (name, member))
-    return [one if one in least.values() else pytest.param(*one, marks=pytest.mark.sweep) for one in PUBLISHED]
+    plain = [one for one in least.values() if not any(word in one[0] for word in LIKE_OTHERS)]
+    return [one if one in plain else swept(*one) for one in PUBLISHED]
 
 
 @pytest.mark.parametrize(("name", "weights"), sampled(), ids=lambda value: value)

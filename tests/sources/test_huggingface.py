@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from support import swept
 
 from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
@@ -72,13 +73,11 @@ def test_several_inputs_by_name_and_arguments_within_a_part() -> None:
 
 OTHERS = """
 albert bert bloom clip convnext deberta-v2 detr electra falcon funnel gemma2 gpt2 hubert layoutlmv3 llama mamba
-mask2former resnet roberta sam segformer swin t5 videomae vit wav2vec2 whisper xlnet
+llava mask2former mixtral resnet roberta sam segformer swin t5 videomae vit wav2vec2 whisper xlnet
 """
 
 
-@pytest.mark.parametrize(
-    "kind", ["bart", "llava", "mixtral", *(pytest.param(kind, marks=pytest.mark.sweep) for kind in OTHERS.split())]
-)
+@pytest.mark.parametrize("kind", ["bart", *map(swept, OTHERS.split())])
 def test_default_configurations_run_on_the_meta_device(kind: str) -> None:
     """These would be too large, or read values of a mask unless it counts as without any."""
     recipe = find_recipe(f"hf:{kind}")

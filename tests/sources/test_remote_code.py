@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from support import swept
 
 from hookcli.errors import UsageError
 from hookcli.sources.finding import find_recipe
@@ -103,8 +104,8 @@ def test_no_processor_of_pictures_runs_its_own_code(folder: Path, mark: Path, cl
 @pytest.mark.parametrize(
     ("kind", "entries"),
     [
-        ("blip-2", {"text_config": {"model_type": "vit", "auto_map": CLASSES}}),
-        ("llava", {"text_config": {"model_type": "mine", "auto_map": CLASSES}}),
+        swept("blip-2", {"text_config": {"model_type": "vit", "auto_map": CLASSES}}),
+        swept("llava", {"text_config": {"model_type": "mine", "auto_map": CLASSES}}),
         ("llava", {"vision_config": {"model_type": "llama", "auto_map": CLASSES}, "text_config": TINY}),
         ("encoder-decoder", {"encoder": {"model_type": "mine"}, "decoder": {"model_type": "vit", "auto_map": CLASSES}}),
         ("detr", {"backbone_config": {"model_type": "bert", "auto_map": CLASSES}}),
@@ -147,7 +148,7 @@ def test_weights_beside_a_configuration_run_no_code(folder: Path, mark: Path) ->
 
 def test_a_folder_of_timm_runs_no_code(folder: Path, mark: Path) -> None:
     settings = {"custom_load": True, "state_dict": "own", "url": "x", "source": "custom"}
-    written(folder, "config.json", architecture="resnet18", num_classes=2, pretrained_cfg=settings, auto_map=CLASSES)
+    written(folder, "config.json", architecture="test_resnet", num_classes=2, pretrained_cfg=settings, auto_map=CLASSES)
     torch.save({"fc.weight": Runs(mark)}, folder / "pytorch_model.bin")
     recipe = find_recipe(f"timm:{folder}", weights="DEFAULT")
     recipe.build()

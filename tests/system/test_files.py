@@ -84,6 +84,7 @@ def opened_elsewise(source: str, place: str) -> Iterator[str]:
             yield f"{place}:{call.lineno} {ast.unparse(call)[:70]}"
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_no_file_is_opened_in_another_way() -> None:
     paths = sorted(PACKAGE.rglob("*.py"))
     found = [each for path in paths for each in opened_elsewise(path.read_text(), str(path.relative_to(PACKAGE)))]

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 
 import hookcli
 from hookcli.commands.app import build_app
 from hookcli.table.columns import DECLARED
 
+pytestmark = pytest.mark.usefixtures("uncollected")
 ROOT = Path(hookcli.__file__).parent
 APART = (ROOT / "table" / "columns", ROOT / "registry")  # the declarations; attributes of checks, such as `severity`
 FILES = sorted(file for file in ROOT.rglob("*.py") if not {*file.parents}.intersection(APART))

@@ -9,7 +9,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(sys.argv[1]))]
 
-import torchvision
 from models import Net
 from support import equal, hooks_on
 
@@ -46,28 +45,34 @@ def step(model, call, x):
     return output.detach(), grads, list(model.buffers())
 
 
-def main() -> None:
+def mobilenet():
+    import torchvision
+
+    return torchvision.models.mobilenet_v3_small()
+
+
+def main(name: str) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    models = {"Net": (Net(), (4, 3, 8, 8)), "mobilenet": (torchvision.models.mobilenet_v3_small(), (4, 3, 32, 32))}
+    make, size = {"Net": (Net, 8), "mobilenet": (mobilenet, 32)}[name]
+    original = make()
     with joined(world(), 120) as group:
         group.connect("gloo", torch.device("cpu"))
-        for name, (original, shape) in models.items():
-            x = torch.randn(shape) + world().rank
-            for way, parallel in WAYS.items():
-                plain = copy.deepcopy(original)
-                expected = step(plain, parallel(plain), x)
-                for seen, probes in PROBES.items():
-                    model = copy.deepcopy(original)
-                    call = parallel(model)
-                    before = hooks_on(model)
-                    with hookcli.watch(model, probes()) as watched:
-                        found = step(model, call, x)
-                        rows = sum(len(report.rows) for report in watched.reports())
-                    assert rows > 5, (name, way, seen)
-                    assert equal(found, expected), (name, way, seen)
-                    assert hooks_on(model) == before, (name, way, seen)
+        x = torch.randn(4, 3, size, size) + world().rank
+        for way, parallel in WAYS.items():
+            plain = copy.deepcopy(original)
+            expected = step(plain, parallel(plain), x)
+            for seen, probes in PROBES.items():
+                model = copy.deepcopy(original)
+                call = parallel(model)
+                before = hooks_on(model)
+                with hookcli.watch(model, probes()) as watched:
+                    found = step(model, call, x)
+                    rows = sum(len(report.rows) for report in watched.reports())
+                assert rows > 5, (way, seen)
+                assert equal(found, expected), (way, seen)
+                assert hooks_on(model) == before, (way, seen)
     sys.stdout.write("same\n")  # in one piece: print writes the line and its end apart, and two ranks share the pipe
 
 
-main()
+main(sys.argv[2])

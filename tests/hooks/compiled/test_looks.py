@@ -120,7 +120,7 @@ def way(model: nn.Module, how: str, backend: Any) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("how", ["wrapped", "a part", swept("in place"), swept("its forward")])
+@pytest.mark.parametrize("how", ["wrapped", swept("a part"), swept("in place"), swept("its forward")])
 def test_one_more_program_is_compiled_and_the_callers_own_runs_again(how: str) -> None:
     counter = CompileCounterWithBackend("aot_eager")
     model, twin = Net(), Net()
@@ -186,7 +186,7 @@ class Halves(nn.Module):
         return x + 1
 
 
-@pytest.mark.parametrize("probes", PROBES)
+@pytest.mark.parametrize("probes", ["gradients", swept("activations")])
 def test_a_graph_that_breaks_breaks_no_more_often_and_all_of_it_is_seen(probes: str) -> None:
     model = Breaking()
     eager = hookcli.capture(model, X, probes=PROBES[probes]())

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import forks
@@ -138,19 +139,17 @@ def test_a_cache_that_cannot_be_written(source: Callable[[str], Path]) -> None:
         build._library(None)
 
 
-@pytest.mark.parametrize("what", ["folder", "built", "library"])
-@pytest.mark.parametrize("mode", [0o020, 0o002])
-def test_what_others_may_write_is_not_loaded(source: Callable[[str], Path], what: str, mode: int) -> None:
+def test_what_others_may_write_is_not_loaded(source: Callable[[str], Path]) -> None:
     source(TRIVIAL)
     library = build._library(None)
     folder = build.cache_folder()
-    path = {"folder": folder, "built": folder / "built", "library": Path(library)}[what]
-    path.chmod(path.stat().st_mode | mode)
-    with pytest.raises(UsageError, match=re.escape(f"others may write {path}: ")) as caught:
-        build._library(None)
-    assert "\n" not in str(caught.value)
-    path.chmod(path.stat().st_mode & ~mode)
-    assert build._library(None) == library
+    for path, mode in product((folder, folder / "built", Path(library)), (0o020, 0o002)):
+        path.chmod(path.stat().st_mode | mode)
+        with pytest.raises(UsageError, match=re.escape(f"others may write {path}: ")) as caught:
+            build._library(None)
+        assert "\n" not in str(caught.value)
+        path.chmod(path.stat().st_mode & ~mode)
+        assert build._library(None) == library
 
 
 def test_what_another_user_has_put_there_is_not_loaded(
@@ -173,17 +172,17 @@ def test_what_root_has_put_there_is_loaded(source: Callable[[str], Path], monkey
     assert build._library(None) == library
 
 
-@pytest.mark.parametrize("name", ["../other.so", "/tmp/other.so", "", "gone.so", "link.so", "x\n" * 5000, "a/../built"])
-def test_a_stamp_that_names_another_file_is_refused(source: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+def test_a_stamp_that_names_another_file_is_refused(source: Callable[[str], Path]) -> None:
     source(TRIVIAL)
     library = Path(build._library(None))
     folder = build.cache_folder()
     (folder.parent / "other.so").write_bytes(library.read_bytes())
     (folder / "link.so").symlink_to(folder.parent / "other.so")
-    (folder / "built").write_text(name)
-    with pytest.raises(UsageError, match=r"is not a file in this folder|can't be used") as caught:
-        build._library(None)
-    assert len(str(caught.value)) < 600
+    for name in ("../other.so", "/tmp/other.so", "", "gone.so", "link.so", "x\n" * 5000, "a/../built"):
+        (folder / "built").write_text(name)
+        with pytest.raises(UsageError, match=r"is not a file in this folder|can't be used") as caught:
+            build._library(None)
+        assert len(str(caught.value)) < 600
 
 
 def test_what_is_built_is_this_users_alone(source: Callable[[str], Path]) -> None:
