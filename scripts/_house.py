@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,23 +88,23 @@ def measured() -> House:
 
 def _add_file(house: House, path: Path) -> None:
     source = path.read_text()
-    tree = ast.parse(source)
+    nodes = [*ast.walk(ast.parse(source))]
     room = _room(path)
     own = room.partition("/")[2]
     house.lines[room] += source.count("\n")
-    for target in sorted(_imported(tree)):
+    for target in sorted(_imported(nodes)):
         parts = target.split(".")
         if parts[1] == "capabilities" and parts[2:3] != [own] and parts[2:] and parts[2] in house.capabilities:
             arrows = house.imports_between if own else house.imports_from_outside
             arrows.append(f"{path.relative_to(ROOT)} -> {parts[2]}")
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name):
             house.uses[node.id] += 1
         elif isinstance(node, ast.Attribute):
             house.uses[node.attr] += 1
         elif isinstance(node, Function):
             _add_function(house, node, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
-    _add_names(house, tree, source.splitlines(), path, own)
+    _add_names(house, nodes, source.splitlines(), path, own)
 
 
 def _add_function(house: House, node: Function, place: str) -> None:
@@ -122,14 +122,14 @@ def _add_function(house: House, node: Function, place: str) -> None:
         house.private_functions[place] = node.name
 
 
-def _add_names(house: House, tree: ast.AST, lines: list[str], path: Path, own: str) -> None:
+def _add_names(house: House, nodes: Sequence[ast.AST], lines: list[str], path: Path, own: str) -> None:
     """Add the strings that name another capability than the file's `own`.
 
     Docstrings are left out, and what a manifest comes `after`, which need not be there.
     """
     others = set(house.capabilities) - {own}
-    after = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "after"}
-    for node in _strings(tree):
+    after = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg == "after"}
+    for node in _strings(nodes):
         if id(node) in after and own and path.name == "__init__.py":
             continue
         words = {node.value, *re.findall(r"\bhookcli (\w+)", node.value)} & others
@@ -139,17 +139,17 @@ def _add_names(house: House, tree: ast.AST, lines: list[str], path: Path, own: s
             house.names_outside += [f"{path.relative_to(ROOT)}:{node.lineno} {word!r}" for word in sorted(words)]
 
 
-def _strings(tree: ast.AST) -> Iterator[ast.Constant]:
-    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+def _strings(nodes: Sequence[ast.AST]) -> Iterator[ast.Constant]:
+    documentation = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield node
 
 
-def _imported(tree: ast.AST) -> set[str]:
+def _imported(nodes: Iterable[ast.AST]) -> set[str]:
     """Modules of hookcli that a file imports, at any depth, and as texts such as "hookcli.x.y:name"."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

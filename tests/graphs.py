@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torchvision
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor, nn
 
 from hookcli.hooks.native.timeline import GradRecord, NodeRecord, Timeline
@@ -71,6 +71,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "vision transformer": vision_transformer,
     "custom function": custom,
 }
+EACH = [swept(name) if name == "resnet18" else name for name in MODELS]  # as parameters of a test
 
 
 def loss_of(name: str) -> tuple[nn.Module, Tensor]:

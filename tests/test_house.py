@@ -53,7 +53,7 @@ def test_imports_are_seen_at_any_depth_and_as_text() -> None:
             from hookcli.table import Row
             return "hookcli.commands.app:build_app", "hookcli shapes"
     """
-    imported = house._imported(ast.parse(dedent(source)))
+    imported = house._imported(ast.walk(ast.parse(dedent(source))))
     assert imported == {"hookcli.errors", "hookcli.table", "hookcli.table.Row", "hookcli.commands.app"}
 
 
@@ -61,5 +61,5 @@ def test_what_a_manifest_comes_after_is_no_name_from_outside_and_its_other_strin
     tree = ast.parse('CAPABILITY = Capability(name="other", after="one", summary="As `hookcli one`.", page="one")')
     for own, file, names in (("other", "__init__.py", 2), ("other", "probe.py", 3), ("", "__init__.py", 4)):
         found = house.House(["one", "other"])
-        house._add_names(found, tree, [""], house.PACKAGE / file, own)
+        house._add_names(found, [*ast.walk(tree)], [""], house.PACKAGE / file, own)
         assert len(found.names_outside) == names

@@ -117,10 +117,10 @@ commands/report_file.py: webbrowser.open(address)
 
 def loads(source: str) -> Iterator[str]:
     """The calls of loaders in a source, and the places where one is handed on without being called."""
-    tree = ast.parse(source)
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    ours = {alias.asname or alias.name for node in ast.walk(tree) for alias in _imported_from_hookcli(node)}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(source))]
+    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    ours = {alias.asname or alias.name for node in nodes for alias in _imported_from_hookcli(node)}
+    for node in nodes:
         call = called.get(id(node), node)
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name) if module in MODULES and name.islower():

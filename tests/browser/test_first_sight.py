@@ -192,6 +192,7 @@ class Dead(nn.Module):
         return self.second(self.act(self.first(x)))
 
 
+@pytest.mark.sweep
 def test_a_phone_shows_what_is_all_zero_below_a_whole_heading(visit: Visit) -> None:
     reports = hookcli.report(nn.Sequential(*(Dead() for _ in range(3))), torch.randn(4, 8)).reports
     page = visit(HtmlReporter().render(reports, View()), width=390)

@@ -152,6 +152,7 @@ def test_a_notebook_shows_the_page_in_a_frame_that_cannot_reach_it(
     assert "head" in page.locator("#other .hookcli-plain").inner_text()
 
 
+@pytest.mark.sweep
 def test_a_notebook_shows_a_list_of_reports_as_one_page(visit: Callable[..., Any]) -> None:
     model = Net()
     nn.init.constant_(model.fc.bias, -100.0)
@@ -184,6 +185,7 @@ def test_a_list_of_reports_opens_where_a_nan_begins(visit: Callable[..., Any], p
     assert chosen != "(model)" and verdict.startswith(chosen), (chosen, verdict)
 
 
+@pytest.mark.sweep
 def test_a_notebook_shows_a_record_as_a_page(visit: Callable[..., Any], tmp_path: Path) -> None:
     model = Net()
     with hookcli.watch(model, every=1, output=tmp_path / "a.run.jsonl") as recording:

@@ -137,7 +137,7 @@ def _set(y: Tensor) -> Tensor:
     return y
 
 
-@pytest.mark.parametrize("ops", [None, "functions"])
+@pytest.mark.parametrize("ops", [swept(None), "functions"])
 @pytest.mark.parametrize(
     ("how", "meant"),
     [

@@ -113,7 +113,7 @@ def register(model: nn.Module, place: str, what: str, function: Callable[[Tensor
 def compare_with_hooks(name: str, edits: list[tuple[str, str, str]]) -> None:
     torch.manual_seed(0)
     model = small(name).double().eval()
-    twin, x = copy.deepcopy(model), torch.randn(2, 3, 64, 64, dtype=torch.float64)
+    twin, x = copy.deepcopy(model), torch.randn(2, 3, 32, 32, dtype=torch.float64)
     plain = grads_of(copy.deepcopy(model), x)
     found = grads_of(model, x, [f"{place}:{what}={op}" for place, what, op in edits])
     assert sum(hooks_on(model).values()) == 0

@@ -158,6 +158,7 @@ def test_nothing_stays_exchanged() -> None:
     assert state() == before and not torch._C._len_torch_function_stack()
 
 
+@pytest.mark.sweep
 def test_shapes_on_meta_and_torchvision_do_without_torch_compile_and_it_works_when_it_is_needed() -> None:
     code = """
 import sys, torch

@@ -22,7 +22,7 @@ Cli = Callable[..., Any]
 
 MODELS: dict[str, tuple[int, ...]] = {
     "swin_t": (2, 3, 64, 64),
-    "quantized_resnet18": (2, 3, 64, 64),
+    "quantized_resnet18": (2, 3, 32, 32),
     "vit_b_32": (1, 3, 64, 64),
     "swin3d_t": (1, 3, 4, 64, 64),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from questions.asking import Asker, settled
 
-WIDTHS = ("80", "120", "200")
+WIDTHS = ("80", "200")
 
 
 @pytest.fixture

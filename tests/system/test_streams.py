@@ -57,7 +57,7 @@ def steady(text: str) -> Any:
     return json.loads(re.sub(r'"(\w*seconds|us|\w*_us|began|loss_value)": [-\d.e]+', r'"\1": 0', text))
 
 
-LIKE_OTHERS = ("inputs", "activations", "graph", "trace", "diff", "hooks", "package")
+LIKE_OTHERS = ("inputs", "activations", "grads", "graph", "trace", "check", "diff", "hooks", "package")
 PAIRS = [
     *(pytest.param(n, [*EACH, *(SAME if n == "shapes" else ())], id=n) for n in COMMANDS if n not in LIKE_OTHERS),
     *(pytest.param(name, ALL, id=f"{name}, all", marks=pytest.mark.sweep) for name in COMMANDS),

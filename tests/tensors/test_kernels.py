@@ -56,7 +56,8 @@ def test_kernels_find_what_the_cpu_finds(how: str) -> None:
         assert found == pytest.approx(wanted, rel=1e-5, abs=scale, nan_ok=True), name
 
 
-@SIZES
+@pytest.mark.sweep
+@pytest.mark.parametrize("how", ["brief", "sweep"])
 def test_kernels_compile_for_gpus_that_are_not_there(how: str, tmp_path: Path) -> None:
     """To one load for several elements where a pointer is aligned, and without registers that spill into memory."""
     kernels = told("compiled.py", how, TRITON_CACHE_DIR=str(tmp_path))

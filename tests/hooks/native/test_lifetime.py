@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import MODELS, Cube, Fails, by_name, hooks_below, loss_of
+from graphs import EACH, Cube, Fails, by_name, hooks_below, loss_of
 from support import equal
 from torch import Tensor
 
 from hookcli.hooks.native.timeline import Timeline
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 def test_gradients_stay_bit_for_bit(name: str) -> None:
     model, loss = loss_of(name)
     loss.backward()
@@ -69,7 +69,7 @@ def test_a_backward_that_raises() -> None:
     assert timeline.finished_ns is None and timeline._timeline.passes()[0] == 0 and hooks_below(y) == 0
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 def test_hooks_run_without_pythons_lock(name: str) -> None:
     _, loss = loss_of(name)
     with Timeline([loss]) as timeline:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import MODELS, by_name, exact, loss_of, walk
-from support import Hand, assert_stats, float64_stats, swept
+from graphs import EACH, by_name, exact, loss_of, walk
+from support import Hand, assert_stats, float64_stats
 from torch import Tensor
 
 from hookcli.errors import UsageError
@@ -17,7 +17,7 @@ from hookcli.hooks.native.timeline import Timeline
 from hookcli.table import TensorStats
 
 
-@pytest.fixture(params=[swept(name) if name == "resnet18" else name for name in MODELS])
+@pytest.fixture(params=EACH)
 def loss(request: pytest.FixtureRequest) -> Tensor:
     return loss_of(request.param)[1]
 
