@@ -182,11 +182,11 @@ def test_show_of_a_pipe(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     save(tmp_path / "r.run.jsonl", RUN)
     assert cli("models", "resnet18", "-o", "saved.json").code == 0
     whole = {name: cli("show", name, "-f", "json").out for name in ("r.run.jsonl", "saved.json")}
-    for name, expected in whole.items():
-        for command in (f"hookcli show -f json <(cat {name})", f"cat {name} | hookcli show /dev/stdin -f json"):
-            ran = piped(command, tmp_path)
-            assert ran.returncode == 0, (command, ran)
-            assert json.loads(re.sub(r"/dev/\w+(/\d+)?", name, ran.stdout)) == json.loads(expected), (command, ran)
+    commands = ("hookcli show -f json <(cat {})", "cat {} | hookcli show /dev/stdin -f json")
+    for (name, expected), command in zip(whole.items(), commands, strict=True):
+        ran = piped(command.format(name), tmp_path)
+        assert ran.returncode == 0, (command, ran)
+        assert json.loads(re.sub(r"/dev/\w+(/\d+)?", name, ran.stdout)) == json.loads(expected), (command, ran)
     ran = piped("hookcli show --follow <(cat r.run.jsonl)", tmp_path)
     assert ran.returncode == 2 and "is a pipe" in ran.stderr and len(ran.stderr.splitlines()) == 1
     ran = piped("hookcli show <(echo nonsense)", tmp_path)
