@@ -39,7 +39,7 @@ PUBLISHED = list(
 
 
 # In kinds of layers and in how they're called.
-LIKE_OTHERS = ("raft", "3d", "mvit", "fcn", "deeplab", "lraspp", "shufflenet", "mnasnet", "mobilenet_v2", "regnet")
+LIKE_OTHERS = ("raft", "3d", "mvit", "fcn", "deeplab", "shufflenet", "mnasnet", "mobilenet_v2", "regnet")
 LIKE_OTHERS += ("quantized_googlenet", "quantized_inception", "quantized_mobilenet", "quantized_shufflenet", "r2plus1d")
 
 
