@@ -262,8 +262,9 @@ class GradientNotFinite(_NotFinite):
         begins = next(filter(is_lost, outputs), None)
         if not begins:
             return
-        made_from = (begins.fqn, begins["call"])
-        users = {row.fqn for row in inventory if row["kind"] == "made" and made_from in row["made_from"]}
+        calls = begins.fqn, begins.get("call")  # a recorded step has one row for all calls
+        taken = ((row.fqn, one) for row in inventory if row["kind"] == "made" for one in row["made_from"])
+        users = {user for user, (fqn, call) in taken if calls in ((fqn, call), (fqn, None))}
         users &= {row.fqn for row in outputs if is_operator(row.fqn) and not is_lost(row)}
         after = f", and in {counted(lost, 'parameter')} after it"
         if len(users) == 1:
