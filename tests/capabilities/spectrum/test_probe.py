@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from small_models import small
+from support import Later
 from torch import Tensor, nn
 
 import hookcli
@@ -27,6 +27,7 @@ from hookcli.table.grouping import group_rows
 from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.statistics import spectrum
 
+transformers = Later("transformers")
 Cli = Callable[..., Any]
 Net = tuple[nn.Module, list[Tensor]]
 
