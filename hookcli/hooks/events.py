@@ -22,6 +22,7 @@ class HookEvent:
     Every kind fills these:
     `fqn`: the module or operator, or for kinds of parameters the parameter.
     `call`: the number of the module's call, from 0.
+    `module`: the module, or the one that has the parameter.
     `index`: the order in which calls began; for gradients, in which they arrived.
     `edited`: the edits that changed what the event shows.
     `watched`: the event belongs to a watched module. (Tensors saved for backward are reported for all modules.)

@@ -232,5 +232,4 @@ def _shape(x: Tensor) -> Shape:
     sizes = tuple(x.shape)
     if x.layout is torch.strided or x.device.type == "meta" or not x.numel():
         return Shape(sizes, x.dtype)
-    stored = stored_values(x) if x.layout is torch.sparse_coo else x.values()
-    return Shape(sizes, x.dtype, stored.numel() / x.numel())
+    return Shape(sizes, x.dtype, stored_values(x).numel() / x.numel())

@@ -104,12 +104,12 @@ class GradsProbe(StatsProbe):
         if self.session.processes > 1:  # over processes, which is not done yet
             self._awaited.append(replace(event, grad=None))
         else:
-            self._take(event, event.fqn.rpartition(".")[0])
+            self._take(event)
 
     def _reduced(self) -> None:
         """Take in the gradients once those of all processes are summed up."""
         for event in self._awaited:
-            self._take(replace(event, grad=self.session.parameters[event.fqn].grad), event.fqn.rpartition(".")[0])
+            self._take(replace(event, grad=self.session.parameters[event.fqn].grad))
         self._awaited.clear()
 
     def rows(self) -> list[Row]:
@@ -121,7 +121,7 @@ class GradsProbe(StatsProbe):
     def _arrive(self, event: HookEvent) -> None:
         if not event.inner:
             self._arrived.add((event.fqn, event.call, event.path))
-            self._take(event, event.fqn)
+            self._take(event)
 
     def _arrive_together(self, event: HookEvent) -> None:
         """A full backward hook gets the gradients of all tensors of a call at once."""
@@ -134,13 +134,13 @@ class GradsProbe(StatsProbe):
             if grad is not None and (did or not any(needed)):
                 self._arrive(replace(event, path=path, grad=grad))
 
-    def _take(self, event: HookEvent, module: str) -> None:
+    def _take(self, event: HookEvent) -> None:
         assert event.grad is not None
         key = (event.fqn, event.call, event.path, self.session.pass_number)
         values = {
             "fqn": event.fqn,
             "kind": "output" if event.operator else self.of.removesuffix("s"),
-            "type": None if event.operator else tree.type_text(self.session.model.get_submodule(module)),
+            "type": None if event.module is None else tree.type_text(event.module),
             "call": event.call,
             "pass": self.session.pass_number,
             "index": event.index,

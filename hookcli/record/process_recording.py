@@ -16,7 +16,7 @@ from traceback import format_exception_only
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hookcli.errors import shortened
+from hookcli.errors import in_brief, shortened
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.record_lines import End, Header, PartLine, RecordedStep
@@ -78,7 +78,7 @@ class ProcessRecording:
             try:
                 self.begin(list(before.optimizer_steps), child=True)
             except Exception as error:  # it must not become the program's
-                say_aside(f"warning: hookcli failed in a child process ({type(error).__name__}: {error})")
+                say_aside(f"warning: hookcli failed in a child process ({in_brief(error)})")
 
     @ignored()
     def end(self) -> None:
@@ -224,7 +224,7 @@ class ProcessSink(RecordSink):
             aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"
-            say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
+            say_aside(f"warning: no summary ({in_brief(error)}); see {see}")
 
 
 def say_aside(text: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from hookcli.errors import in_brief
 from hookcli.record.file.record_lines import (
     NOT_RECORDED,
     UNSEARCHED,
@@ -157,8 +158,7 @@ class RecordSink:
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""
-        line = str(error).partition("\n")[0]
-        what = f"hookcli failed ({type(error).__name__}: {line}), which is a bug in hookcli"
+        what = f"hookcli failed ({in_brief(error)}), which is a bug in hookcli"
         if isinstance(error, OSError):
             what = f"can't write {self.path}: {error.strerror}"
         self._failed = True
@@ -200,6 +200,7 @@ class RecordSink:
         else:
             self.kept = self.kept or not self._writer.remove()
             if self.kept and not self._writer.in_place:
+                self.kept = False
                 self.left_out()
                 note = f"{self.path} was deleted or replaced while the program ran; {NOT_RECORDED[1]}"
                 end = replace(end, notes=(note, *end.notes))

@@ -126,11 +126,11 @@ class Wiring:
             modules = [fqn for fqn, module in begun.module.named_modules() if acts_in_training(module)]
             since = f"since step {self.eval_at:,}"
             return Untrained(begun.model, step, EVAL, [""], len(modules), since) if modules else None
-        norms = [fqn for fqn in seen.in_eval or () if fqn]
-        untouched = [fqn for fqn in norms if is_untouched(begun.module.get_submodule(fqn))]
+        present = dict(begun.module.named_modules())  # without those that the program has removed by now
+        untouched = [fqn for fqn in seen.in_eval or () if fqn and fqn in present and is_untouched(present[fqn])]
         if not untouched:
             return None
-        kind = type(begun.module.get_submodule(untouched[0])).__name__
+        kind = type(present[untouched[0]]).__name__
         return Untrained(begun.model, step, EVAL, [begun.name(untouched[0])], len(untouched), kind)
 
     def unreached(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:

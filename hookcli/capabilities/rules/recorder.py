@@ -161,6 +161,6 @@ def _plain(value: object) -> float | None:
 
 def _norm(grads: Sequence[Tensor]) -> Tensor:
     """The L2 norm of gradients, of sharded ones that of this process's parts; not in 16 bits, which it may leave."""
-    held = [stored_values(grad) if grad.is_sparse else grad for grad in map(tree.local, grads)]
+    held = [stored_values(tree.local(grad)) for grad in grads]
     narrow = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in held if grad.element_size() < _WIDE]
     return torch.nn.utils.get_total_norm([*(grad for grad in held if grad.element_size() >= _WIDE), *narrow])

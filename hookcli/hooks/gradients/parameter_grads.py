@@ -29,12 +29,15 @@ class ParameterHooks(HookGroup):
         self.watched: dict[str, nn.Parameter] = {}
         self.hooked: set[str] = set()
         self.edited: dict[str, str] = {}
+        self._modules: dict[str, nn.Module] = {}  # the program may remove one before its gradients arrive
         self._grouped = False
 
     def release(self) -> None:
         self.watched.clear()
+        self._modules.clear()
 
     def start(self, kind: HookKind) -> None:
+        self._modules = self._modules or dict(self.core.model.named_modules())
         for fqn, parameter in () if self.watched else self.core.model.named_parameters():
             if selects_parameter(self.core.select, self.core.model, fqn):
                 self.watched[fqn] = parameter
@@ -75,7 +78,7 @@ class ParameterHooks(HookGroup):
         self._grouped = True
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
         groups = {"": whole} if self.core.select is None else {}
-        for fqn, module in self.core.model.named_modules():
+        for fqn, module in self._modules.items():
             group = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
             groups |= {fqn: group} if group else {}
         with self._nodes.ours():  # registering creates nodes
@@ -90,9 +93,9 @@ class ParameterHooks(HookGroup):
 
     def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
         index = self.core.next_arrival()
-        module = self.core.model.get_submodule(fqn)
-        self.core.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
+        self.core.emit(HookEvent(HookKind.MULTI_GRAD, fqn, self._modules[fqn], index=index, grad_inputs=tuple(grads)))
 
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
-        self.core.emit(HookEvent(kind, fqn, index=self.core.next_arrival(), grad=grad, edited=edited))
+        module = self._modules.get(fqn.rpartition(".")[0])
+        self.core.emit(HookEvent(kind, fqn, module, index=self.core.next_arrival(), grad=grad, edited=edited))

@@ -199,8 +199,15 @@ OPERATORS: tuple[type, ...] = (
 # Memory.
 
 _COALESCED = "sparse tensors are coalesced to read their values, which takes time"
-stored_values: Callable[[Tensor], Tensor] = caller(Tensor, "_values", lambda x: x.coalesce().values(), _COALESCED)
-"""The values that a sparse COO tensor stores, without coalescing it."""
+_uncoalesced: Callable[[Tensor], Tensor] = caller(Tensor, "_values", lambda x: x.coalesce().values(), _COALESCED)
+
+
+def stored_values(x: Tensor) -> Tensor:
+    """Return the values that a tensor of any layout stores, without coalescing a sparse COO tensor."""
+    if x.layout is torch.strided:
+        return x
+    return _uncoalesced(x) if x.layout is torch.sparse_coo else x.values()
+
 
 _SLOWER = "telling saved tensors apart takes longer"
 storage_key: Callable[[torch.UntypedStorage], int] = getter(

@@ -46,7 +46,8 @@ def find(target: str, arguments: Sequence[str], module: bool) -> Program:
         if path.suffix not in (".py", ".pyc") and os.access(path, os.X_OK):
             return _command(target if os.sep in target else f".{os.sep}{target}", arguments)
         _check_file(target)
-        return Program([*_python(), target, *arguments], path.name, path.stem)
+        script = f".{os.sep}{target}" if target.startswith("-") else target  # which Python takes for an option
+        return Program([*_python(), script, *arguments], path.name, path.stem)
     importer = get_importer(target) if exists(path) else None
     if importer is not None and importer.find_spec("__main__") is not None:
         stem = path.resolve().stem

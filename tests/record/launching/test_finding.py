@@ -69,6 +69,11 @@ def test_what_can_is_named_and_not_run(target: str, module: bool, name: str, ste
     assert (script.name, script.stem) == (name, stem)
 
 
+def test_python_takes_no_script_for_an_option(folder: Path) -> None:
+    (folder / "-c train.py").touch()
+    assert find("-c train.py", [], False).argv[-1] == "./-c train.py"
+
+
 def test_a_script_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(path: str) -> None:
         raise PermissionError(13, "Permission denied")

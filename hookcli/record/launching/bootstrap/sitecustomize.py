@@ -106,7 +106,7 @@ def _end() -> None:
             from hookcli.record.process_recording import end_without_torch
 
             end_without_torch(run)
-        except Exception:  # all that is lost is a remark
+        except BaseException:  # all that is lost is a remark; a `json.py` of the program may raise SystemExit
             return
 
 

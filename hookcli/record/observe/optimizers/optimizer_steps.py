@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
@@ -167,15 +168,20 @@ class Change(NamedTuple):
 
 def rate_by_hand(changes: Iterable[Change]) -> float | None:
     """The rate at which gradients were taken from the weights; None if not so, or unknown. Waits for an accelerator."""
-    pairs = [(c.before - c.now, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
-    alike = [p for p in pairs if p[1].is_floating_point() and p[0].layout == p[1].layout and p[0].device == p[1].device]
-    pairs = [(taken.float(), grad.float()) for taken, grad in alike]
+    changed = [(c, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
+    alike = [
+        (c, grad)
+        for c, grad in changed
+        if grad.is_floating_point() and c.now.device == grad.device and c.now.layout == grad.layout in _SUBTRACTED
+    ]
+    pairs = [((c.before - c.now).float(), grad.float()) for c, grad in alike]
     along = sum(float((taken * grad).sum()) for taken, grad in pairs)
     rate = along / (sum(float(grad.square().sum()) for _, grad in pairs) or math.inf)
     off = sum(float((taken - rate * grad).square().sum()) for taken, grad in pairs)
     return float(f"{rate:.4g}") if off < _ROUNDED * rate * along else None
 
 
+_SUBTRACTED = (torch.strided, torch.sparse_coo)  # PyTorch does not subtract every compressed layout
 _ROUNDED = 1e-6  # of the square of the update: weights are rounded
 
 

@@ -134,6 +134,5 @@ def _state(grad: Tensor | None) -> tuple[int, int] | None:
 def gradients_of(parameters: Iterable[Tensor]) -> Gradients:
     """The gradients that these parameters hold now. Waits for nothing."""
     grads = [p.grad for p in parameters if p.grad is not None]
-    shards = [tree.local(grad) for grad in sorted(grads, key=Tensor.numel)[:_READ]]
-    stored = [stored_values(x) if x.is_sparse else x for x in shards]
+    stored = [stored_values(tree.local(grad)) for grad in sorted(grads, key=Tensor.numel)[:_READ]]
     return Gradients(len(grads), [x.any() for x in stored if x.device.type != "meta"])

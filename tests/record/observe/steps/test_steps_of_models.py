@@ -69,6 +69,43 @@ def test_tensors_that_are_no_module_s() -> None:
         assert rows(recorded, "grads", "parameter")["0"].stats.l2 == z * 4  # type: ignore[union-attr]
 
 
+def test_parts_that_the_program_removes_before_their_gradients_arrive() -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3).eval(), nn.Linear(3, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            loss = model(torch.ones(2, 4)).sum()
+            del model[1:]
+            loss.backward()
+            optimizer.step()
+        return model
+
+    first, second = observed(program).recorded
+    assert rows(first, "grads", "output").keys() == {"", "0", "1", "2"}
+    assert rows(second, "grads", "output").keys() == {"", "0"}
+
+
+def test_a_loss_whose_gradients_are_sparse_is_known() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(2).to_sparse_csr())
+            self.table = nn.Embedding.from_pretrained(torch.ones(3, 2), freeze=False, sparse=True)
+
+        def forward(self) -> Tensor:
+            return torch.sparse.mm(self.weight, self.table(torch.tensor([0, 0])).T)
+
+    def program() -> list[float]:
+        model, losses = Net(), []
+        for factor in (1, 2):
+            loss = factor * model().sum()
+            loss.backward()
+            losses.append(loss.item())
+        return losses
+
+    assert [recorded.loss for recorded in observed(program).recorded] == program() == [4, 8]
+
+
 def test_a_step_of_two_optimizers_is_one() -> None:
     def program() -> nn.Module:
         model = net()
