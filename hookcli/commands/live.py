@@ -18,7 +18,7 @@ from pathlib import Path
 from hookcli import registry
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output
-from hookcli.commands.report_serve import LivePage, PageServer
+from hookcli.commands.report_serve import LivePage, PageServer, serves_page
 from hookcli.commands.show_follow import export
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.ranks.parts import RecordFiles
@@ -63,7 +63,7 @@ def live_export(text: str, files: RecordFiles) -> tuple[str, Callable[[], None]]
 
 def live_page(port: int, files: RecordFiles) -> tuple[str, Callable[[], None]]:
     """A remark, and a function that starts serving the page of this record. Raises UsageError if the port is taken."""
-    server = PageServer(port, "--serve")
+    server = page_server(port)
 
     def serve(over: Callable[[], bool]) -> None:
         if path := _awaited(files, over):
@@ -74,6 +74,21 @@ def live_page(port: int, files: RecordFiles) -> tuple[str, Callable[[], None]]:
             time.sleep(_LAST_LOOK)
 
     return f"the page of this run is at {server.address} while it goes on", lambda: _start(serve, keep=server.fileno())
+
+
+def page_server(port: int) -> PageServer:
+    """Make the server of a page. A run that has just ended keeps the port for its last look, which is waited for.
+
+    Raises UsageError if the port is taken.
+    """
+    patience = time.monotonic() + 2 * _LAST_LOOK
+    while True:
+        try:
+            return PageServer(port, "--serve")
+        except UsageError:
+            if time.monotonic() > patience or not serves_page(port):
+                raise
+            time.sleep(_PAUSE)
 
 
 def _start(work: Callable[[Callable[[], bool]], None], keep: int = STDERR) -> None:

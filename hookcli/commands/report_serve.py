@@ -9,6 +9,7 @@ import re
 import sys
 from contextlib import closing
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
@@ -144,6 +145,16 @@ class PageServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+def serves_page(port: int) -> bool:
+    """Return whether hookcli answers at this port of this machine."""
+    try:
+        with closing(HTTPConnection(_HOST, port, timeout=_SECONDS)) as connection:
+            connection.request("HEAD", "/")
+            return connection.getresponse().getheader("Server") == _Handler.server_version
+    except (OSError, HTTPException):
+        return False
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET for the page and for its news, to a browser that asks for this machine by its own name.
 
@@ -152,6 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: PageServer
     timeout = _PATIENCE
+    server_version = "hookcli"
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")}:
@@ -188,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        return "hookcli"
+        return self.server_version
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing on stderr."""

@@ -28,7 +28,7 @@ from hookcli.registry.capability import search_option
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
 from hookcli.system.interrupts import ignored
-from hookcli.system.streams import aside, is_terminal, say, terminal_size
+from hookcli.system.streams import aside, encodable, is_terminal, say, terminal_size
 from hookcli.system.torchrun import World, joined_world
 from hookcli.table.losses import jumps
 
@@ -221,7 +221,7 @@ class ProcessSink(RecordSink):
             written = open_record(record) if self.kept and asks else None
             checked = self._run.plan["check"]
             text = summary(*seen, path, width, color, self._courses, checked, height, written)
-            aside(text, sys.__stderr__)
+            aside(encodable(text, sys.__stderr__), sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"
             say_aside(f"warning: no summary ({in_brief(error)}); see {see}")

@@ -209,6 +209,9 @@ def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: 
     page = RecordPage(read_record(folder / "train.run.jsonl"))
     page.take()
     assert page.payload()["steps"]["said"] == found["steps"]["said"]
+    (folder / "next.py").touch()
+    ran = run(folder, "run", "--serve", str(port), "next.py")  # until the last look the port is the first run's
+    assert ran.returncode == 0 and f"http://127.0.0.1:{port}/ while it goes on" in ran.stderr, ran.stderr
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:  # a last look later, nothing listens any more
         try:
