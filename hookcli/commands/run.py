@@ -153,7 +153,7 @@ def run(
     witness, process, code = "", 0, 0
     if files and (own.check or judging(plan)):
         witness = made_witness()
-        process, code = attended(witness)
+        process, code = attended(witness, files.release)
     if not process:
         for start in starts:
             start()
@@ -162,28 +162,33 @@ def run(
 
 
 def _exit_code(code: int, files: RecordFiles | None, process: int, own: RunOptions, lost: bool) -> int:
-    """The exit code: the program's own, else 1 for a fault in the record, else 2 if a part of it was `lost`."""
-    reason = _failure(files, process, own.check) if files and not code else ""
-    failed = code or (1 if reason else 2 * lost)
-    if lost and not reason:
-        reason = "not all could be recorded, and the rest was not judged (a warning above says why)"
-    if reason and not (code or own.quiet):
+    """The exit code: the program's own, else 1 for a fault in the record, else 2 if a part was not judged or `lost`."""
+    failed, reason = _failure(files, process, own.check, lost) if files and not code else (code, "")
+    if reason and not own.quiet:
         say(f"exit code {failed}: {reason}")  # the summary may be that of another rank
     return failed
 
 
-def _failure(files: RecordFiles, process: int, checked: bool) -> str:
-    """The fault of a recorded run, with the record's name if it is not the first; "" if there is none, or no record.
+def _failure(files: RecordFiles, process: int, checked: bool, lost: bool) -> tuple[int, str]:
+    """The exit code and its reason of a run that ended with 0: a fault, with the record's name if it is not the first.
 
     In brief if the summary, which is of the only process, began with it.
     """
     from hookcli.record.file.latest import records_of_run
     from hookcli.record.file.views.summary import fault
 
-    records = records_of_run(files, process)
+    records = list(records_of_run(files, process))
     faults = ((path, fault(record, checked, said=path == files.record and path.is_file())) for path, record in records)
     path, found = next(((path, found) for path, found in faults if found), (files.record, ""))
-    return found if path == files.record else f"{path.name}: {found}"
+    if found:
+        return 1, found if path == files.record else f"{path.name}: {found}"
+    if lost:
+        return 2, "not all could be recorded, and the rest was not judged (a warning above says why)"
+    # A child may be ended by its parent, which has no need of it any more.
+    unended = [path for path, record in records if not (record.end or path.name.startswith("child-"))]
+    if unended and checked:
+        return 2, f"{unended[0].name} has no end, as after os._exit: not all was judged"
+    return 0, ""
 
 
 def _reserved(own: RunOptions, plan: RecordingPlan, program: Program) -> RecordFiles | None:

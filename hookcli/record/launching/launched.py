@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -118,10 +118,11 @@ def is_lost(witness: str) -> bool:
     return True
 
 
-def attended(witness: str = "") -> tuple[int, int]:
+def attended(witness: str, end: Callable[[], object]) -> tuple[int, int]:
     """Fork. Returns zeros in the child, which becomes the program; in this process its id and exit code, at its end.
 
-    Signals reach the program as if this process were not there, and end this process as they end the program.
+    Signals reach the program as if this process were not there, and end this process as they end the program. Before
+    that, `end` is called: a program that was killed has deleted nothing.
     """
     waited = {getattr(signal, name) for name in _WAITED}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
@@ -134,6 +135,7 @@ def attended(witness: str = "") -> tuple[int, int]:
             os.kill(child, number)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     code = os.waitstatus_to_exitcode(ended[1])
+    end()
     if code < 0:
         is_lost(witness)
         with suppress(OSError):  # SIGKILL needs none

@@ -128,6 +128,8 @@ ENDINGS = {  # what the script does after its third step and at its end: the exi
     ("pathlib.Path('r.jsonl').rename('other.jsonl')", ""): 2,
     ("pathlib.Path('r.jsonl').unlink()", "sys.exit(3)"): 3,
     ("pathlib.Path('other.txt').touch()", ""): 0,
+    ("", "os._exit(0)"): 2,
+    ("os._exit(4)", ""): 4,
 }
 
 
@@ -137,19 +139,24 @@ def test_a_record_that_is_gone_does_not_pass_and_a_fault_in_it_counts_more(
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")  # tables of the summary are drawn with other characters
     then, last = case
-    script = HEALTHY.replace("    optimizer.step()", f"    optimizer.step()\n    if step == 2:\n        {then}")
-    ran = run(tmp_path, resource.RLIM_INFINITY, "--check", script=f"import pathlib, sys\n{script}{last}\n")
+    stepped = "    optimizer.step()"
+    script = HEALTHY.replace(stepped, f"{stepped}\n    if step == 2:\n        {then or 'pass'}")
+    ran = run(tmp_path, resource.RLIM_INFINITY, "--check", script=f"import os, pathlib, sys\n{script}{last}\n")
     assert ran.returncode == ENDINGS[case], ran.stderr
     for said in ("was deleted or replaced while the program ran", "no record was kept"):
         assert (said in ran.stderr) == ("r.jsonl" in then), ran.stderr
+    assert ("r.jsonl has no end, as after os._exit" in ran.stderr) == ("os._exit" in last)
     assert "no summary" not in ran.stderr and "\\u" not in ran.stderr
     assert ("checks passed" in ran.stderr) == (ran.returncode == 0)
 
 
-def test_no_witness_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_witness_and_no_empty_record_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     script = f"import os, signal\n{HEALTHY}os.kill(os.getpid(), signal.SIGKILL)\n"
     assert run(tmp_path, resource.RLIM_INFINITY, "--check", script=script).returncode == -9
+    killed = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    assert run(tmp_path, resource.RLIM_INFINITY, "--check", script=killed).returncode == -9
+    assert not (tmp_path / "r.jsonl").exists()  # of a program that has recorded nothing
     assert run(tmp_path, resource.RLIM_INFINITY, "--check", script=HEALTHY).returncode == 0
     assert not list((tmp_path / "tmp").glob("hookcli-*"))
