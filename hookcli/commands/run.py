@@ -187,7 +187,8 @@ def _failure(files: RecordFiles, process: int, checked: bool, lost: bool) -> tup
     # A child may be ended by its parent, which has no need of it any more.
     unended = [path for path, record in records if not (record.end or path.name.startswith("child-"))]
     if unended and checked:
-        return 2, f"{unended[0].name} has no end, as after os._exit: not all was judged"
+        name = unended[0].name if unended[0].is_file() else files.folder.name
+        return 2, f"{name} has no end, as after os._exit: not all was judged"
     return 0, ""
 
 
