@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum, auto
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.errors import HookcliError, PluginError, in_brief
@@ -149,14 +150,17 @@ class SessionCore:
             self.call_back(callback, event)
 
     def call_back(self, callback: Callback, event: HookEvent) -> None:
-        """Call a callback. Its errors become PluginErrors: the model did not raise them."""
+        """Call a callback. Its errors become PluginErrors: the model did not raise them.
+
+        After an exception grad mode is as before: a signal handler's may break into the lines of PyTorch's `no_grad`.
+        """
+        before = torch.is_grad_enabled()
         try:
             self.clock.enter()
             callback(event)
-        except HookcliError:
-            raise
-        except Exception as error:
-            if raised_by_signal_handler(error):
+        except BaseException as error:
+            torch.set_grad_enabled(before)
+            if isinstance(error, HookcliError) or not isinstance(error, Exception) or raised_by_signal_handler(error):
                 raise
             owner = type(getattr(callback, "__self__", callback)).__name__
             raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error

@@ -295,18 +295,24 @@ class ErrorBoundary:
 
     A class rather than a @contextmanager, since every call of a model passes through several. The lock that lets one
     thread in at a time goes around it: Python enters a lock's exit without checking for signals, but a Ctrl-C may keep
-    this one's from beginning. The program's clock stands still meanwhile.
+    this one's from beginning. The program's clock stands still meanwhile. After an exception grad mode is as before:
+    PyTorch's `no_grad` does not put it back where a signal handler's exception breaks into its own lines.
     """
 
     def __init__(self, failed: Callable[[Exception], None], clock: ProgramClock) -> None:
         self._failed = failed
         self._clock = clock
+        self._grad_modes: list[bool] = []
 
     def __enter__(self) -> None:
+        self._grad_modes.append(torch.is_grad_enabled())
         self._clock.enter()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._clock.leave()
+        before = self._grad_modes.pop()
+        if error is not None:
+            torch.set_grad_enabled(before)
         if not isinstance(error, Exception) or raised_by_signal_handler(error):
             return False
         self._failed(error)
