@@ -85,6 +85,14 @@ def test_the_first_rank_with_a_non_finite_value(cli: Cli, folder: Path) -> None:
     assert "rank 2: X (exit code 1); last recorded step 100" in found.err
 
 
+def test_the_earliest_failure_leads(cli: Cli, folder: Path) -> None:
+    for rank, seconds, error in ((0, 9.0, "connection closed by peer"), (1, 8.0, "ValueError: odd"), (2, 9.5, None)):
+        ended = end(exit_code=bool(error) + 0, error=error, seconds=seconds)
+        save(folder / f"rank{rank}.jsonl", part(rank, recorded_step(0), ended))
+    first = cli("show", "train.run").err.partition("\n")[0]
+    assert "rank 1: ValueError: odd (exit code 1)" in first and "closed" not in first
+
+
 def test_missing_and_damaged_parts_are_said(cli: Cli, folder: Path) -> None:
     (folder / "rank0.jsonl").unlink()
     (folder / "rank1.jsonl").write_text("nonsense\n")

@@ -235,10 +235,10 @@ def _steps(parts: Mapping[int, Record]) -> dict[_StepKey, dict[int, StepEntry]]:
 
 
 def merged_end(record: RankedRecord) -> End:
-    """The end of all ranks: the first failure among them, and counts of models as the rank that made most has them."""
+    """The end of all ranks: the earliest failure, which others follow from, and the largest counts of models."""
     ends = {rank: part.end for rank, part in record.parts.items() if part.end}
     failed = (rank for rank, end in ends.items() if end.exit_code or end.error)
-    rank = next(failed, next(iter(ends)))
+    rank = min(failed, key=lambda rank: ends[rank].seconds, default=next(iter(ends)))
     end = ends[rank]
     models: dict[str, dict[str, Any]] = {}
     for other in ends.values():
