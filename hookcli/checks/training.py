@@ -19,6 +19,7 @@ CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step
 _SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
 _RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
 _UNDO = "look for what writes to them after the optimizer's step: a clamp, a copy, or load_state_dict"
+_IN_PLACE = "look at the optimizer's step(): it must change parameters in place"
 _STEP = "call the optimizer's step() after backward()"
 
 
@@ -69,14 +70,15 @@ class StillWeights(Check):
     are 0.0078 apart. `hookcli run --check` judges parameters whose optimizer stepped in at least five recorded steps,
     over nine steps or more, with a gradient that was more than rounding, at half of the highest learning rate or above;
     not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
-    all of these steps is reported, too; as a warning, one that fell to 0 and stayed there for nine steps or more, and
-    for more than a tenth of all, of one optimizer or all. One of 0 for some parameters of an optimizer is taken for a
-    way to freeze them. Also reported are gradients that the program cleared, in all of these steps, between backward
-    and the optimizer's step, and an optimizer that has made no step when the program ends, after five backward passes
-    or more. Where another optimizer of the program steps, that is a warning: this one may be meant to begin later. A
-    GradScaler that has skipped each of nine recorded steps or more is reported, too: as a warning if the model was
-    trained before. So are, as a warning, parameters of more than one number that an optimizer moved in each of these
-    steps, and that were where they had been as the next recorded step began: the program undid the update.
+    all of these steps is reported, too; as a warning, one that fell to 0, or below a ten-thousandth of the highest, and
+    stayed there for nine steps or more, and for more than a tenth of all, while nothing moved, of one optimizer or all.
+    One of 0 for some parameters of an optimizer is taken for a way to freeze them. Also reported are gradients that the
+    program cleared, in all of these steps, between backward and the optimizer's step, and an optimizer that has made no
+    step when the program ends, after five backward passes or more. Where another optimizer of the program steps, that
+    is a warning: this one may be meant to begin later. A GradScaler that has skipped each of nine recorded steps or
+    more is reported, too: as a warning if the model was trained before. So are, as a warning, parameters of more than
+    one number that an optimizer moved in each of these steps, and that were where they had been as the next recorded
+    step began: the program undid the update.
     """
 
     id = "HK054"
@@ -110,7 +112,7 @@ class StillWeights(Check):
             owner, listed = _place(one.names) if optimizer else ("", "")
             of, its = (f" of {optimizer}, which has {listed},", " of its") if optimizer else ("", "")
             nothing = f"the last {one.fallen:,}{its} recorded steps trained nothing"
-            message = f"the learning rate{of} is 0 since step {one.fell_at:,}: {nothing}"
+            message = f"the learning rate{of} is {setting(one.rate)} since step {one.fell_at:,}: {nothing}"
             yield self._warned(owner, message, one.fallen, _RATE)
         for optimizer, names in course.waiting().items():
             owner, listed = _place(names)
@@ -128,7 +130,8 @@ class StillWeights(Check):
             owner, listed = _place(names)
             first = still[names[0]]
             steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}"
-            yield self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
+            found = self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
+            yield found if first.rounds_away else replace(found, remedy=_IN_PLACE, hint=_IN_PLACE)
 
     def _warned(self, place: str, message: str, value: int, remedy: str) -> Finding:
         return replace(self.finding(place, message, value), severity=WARNING, remedy=remedy, hint=remedy)

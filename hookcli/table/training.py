@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hookcli.table.formatting import counted
 from hookcli.table.names import around, owner_of
+from hookcli.table.rates import RateCourse
 from hookcli.table.row import Row
 from hookcli.table.stats import TensorStats
 
@@ -132,32 +133,6 @@ class ParameterCourse:
         if bits is None or not 0 < self.rms < math.inf:
             return 0.0
         return 2.0 ** (math.floor(math.log2(self.rms)) - bits)
-
-
-@dataclass(slots=True)
-class RateCourse:
-    """The learning rates of an optimizer over the recorded steps that it made.
-
-    `fallen` is the number of the last steps in which all were 0, though gradients arrived, `fell_at` the first of
-    these; 0 if they always were. `names` are the parameters of the last step.
-    """
-
-    stepped: int = 0
-    resting: int = 0
-    fallen: int = 0
-    fell_at: int = 0
-    names: Sequence[str] = ()
-
-    def add(self, step: int, rates: Mapping[str, float | None], *, trains: bool) -> None:
-        """Take a step in which each parameter had one of these rates. `trains`: some moved, or none got a gradient."""
-        self.stepped += 1
-        rests = all(rate == 0 for rate in rates.values())
-        self.resting += rests
-        fallen = rests and self.resting < self.stepped and not trains
-        if fallen and not self.fallen:
-            self.fell_at = step
-        self.fallen = self.fallen + 1 if fallen else 0
-        self.names = list(rates)
 
 
 @dataclass(slots=True)
@@ -366,7 +341,7 @@ class TrainingCourse:
         return any(course.moved for course in self.parameters.values())
 
     def fallen(self) -> dict[str, RateCourse]:
-        """The optimizers whose learning rate has fallen to 0 and stayed there, for more than the end of a schedule.
+        """The optimizers whose learning rate has fallen to next to nothing and stayed there, not just at the end.
 
         "" alone if that holds for all together.
         """

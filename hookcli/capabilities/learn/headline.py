@@ -24,11 +24,11 @@ from hookcli.capabilities.learn.lines import (
     UNREGISTERED,
     UNSTEPPED,
     UNUSED,
+    VALUES,
     Learning,
     Untrained,
 )
 from hookcli.capabilities.learn.loss_checks import (
-    FALLEN,
     LossRises,
     NoBetterThanGuessing,
     OneLabel,
@@ -42,6 +42,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.views.whole_run import whole_run
 from hookcli.table.formatting import counted, number, setting
 from hookcli.table.losses import LossCourse
+from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
 
 _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
@@ -98,9 +99,9 @@ def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
 
     Those that run without gradients on purpose, as the trunk below a linear probe, are not said, unless they are all.
     """
-    for why in (UNREACHED, BLIND, UNUSED):
+    for why in (UNREACHED, BLIND, VALUES, UNUSED):
         line = untrained(lines, why)
-        if line and f"{line.number}" == line.detail:
+        if line and (why == VALUES or (why == BLIND and f"{line.number}" == line.detail)):
             cut = "the loss is computed from values alone (item(), numpy(), argmax) or under no_grad"
             yield f"no gradient reaches any of the {line.number:,} parameters of the optimizer: {cut}"
         elif line and why != BLIND:
@@ -163,7 +164,11 @@ def why_still(lines: Sequence[Learning]) -> str:
     if last is not None and (last < FALLEN * highest or not last):
         return f"the learning rate {'has fallen to' if highest else 'is'} {setting(last)}"
     rate = f" (learning rate {setting(last)})" if last is not None else ""
-    return f"its updates are lost as weights are rounded{rate}" if lines[-1].gradient else ""
+    if not lines[-1].gradient:
+        return ""
+    if lines[-1].rounded:
+        return f"its updates are lost as weights are rounded{rate}"
+    return f"{lines[-1].optimizer}.step() leaves them as they are{rate}; it must change parameters in place"
 
 
 def in_eval_mode(line: Untrained) -> str:

@@ -10,6 +10,7 @@ from hookcli.record.file.record_lines import PartLine
 
 LOADER, ROWS = "loader", "rows"
 FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unheld", "unstepped"
+VALUES = "values"
 BLIND, UNUSED, OUTSIDE, IDLE, UNREGISTERED = "blind", "unused", "outside", "idle", "unregistered"
 
 
@@ -35,15 +36,15 @@ class Learning(PartLine):
 
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
     `in_use`: the bytes that the device had allocated at most in the step, or those of the process on the CPU; 0 if not
-    measured.
-    `alike`: the last recorded steps in a row in which the model's output was the same for every row of the batch.
-    `inputs`: the root mean square of the model's inputs, of which the largest.
-    `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
-    `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
-    between which none moved. `rate`: the learning rate of the first parameter group. `gradient`: the norm of the
-    gradient that the optimizers took, and `unclipped` that before it was clipped; None if not measured. `decay`:
-    the largest share of the weights that weight decay took in this step. `cleared`: the last recorded steps in a row in
-    which a backward pass left gradients, and the optimizer took none.
+    measured. `alike`: the last recorded steps in a row in which the model's output was the same for every row of the
+    batch. `inputs`: the root mean square of the model's inputs, of which the largest. `reach`: by how much the loss
+    could fall in this step, to first order: |gradient| |update|; None if not measured. `still`: the last recorded steps
+    in a row, from the step `since` on, in which no optimizer changed a weight, and between which none moved; `rounded`:
+    updates are less than the distance from the weights to the next numbers; `optimizer` is the name of the first one.
+    `rate`: the learning rate of the first parameter group. `gradient`: the norm of the gradient that the optimizers
+    took, and `unclipped` that before it was clipped; None if not measured. `decay`: the largest share of the weights
+    that weight decay took in this step. `cleared`: the last recorded steps in a row in which a backward pass left
+    gradients, and the optimizer took none.
     """
 
     kind: ClassVar[str] = "learning"
@@ -74,6 +75,8 @@ class Learning(PartLine):
     inputs: float = 0.0
     still: int = 0
     since: int = 0
+    rounded: bool = False
+    optimizer: str = ""
     reach: float | None = None
     rate: float | None = None
     gradient: float | None = None
@@ -87,10 +90,10 @@ class Untrained(PartLine):
     """Parts of a model that the training leaves as they are; or, with no `places`, that they are trained after all.
 
     `why`: "frozen" between trained modules like them; in "eval" mode; "unreached" by gradients, as all that runs before
-    them; "blind", as they run under no_grad; "unused" by the loss, as far as gradients tell; "unheld" by the optimizer
-    that has the parameters of others in their place; "outside" of all optimizers; "idle", as theirs makes no step while
-    another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know of them.
-    `places` are the first of them, of which there are `number`, and `detail` says more.
+    them; "blind", as they run under no_grad; "unused" by the loss, as far as gradients tell; "values", as the loss has
+    no graph; "unheld" by the optimizer that has the parameters of others in their place; "outside" of all optimizers;
+    "idle", as theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch
+    does not know of them. `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 
     kind: ClassVar[str] = "untrained"

@@ -17,6 +17,7 @@ from hookcli.capabilities.learn.lines import (
     UNHELD,
     UNREACHED,
     UNUSED,
+    VALUES,
     Learning,
     Untrained,
 )
@@ -26,10 +27,9 @@ from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 from hookcli.table.formatting import setting
+from hookcli.table.rates import FALLEN
 
 _LOSSES, _PER_CLASS = 50, 300
-FALLEN = 1e-4
-"""Of the highest learning rate: one below it has fallen to nothing."""
 _ONE_LABEL = 3  # recorded steps
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _NEAR = 0.9  # of the loss of guessing
@@ -104,7 +104,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return not_held(line), _OPTIMIZER
     if line := untrained(of_model, BLIND):
         return not_reached(line), _REACH_THEM
-    if any(untrained(of_model, why) for why in (EVAL, UNREACHED, UNUSED, UNHELD, IDLE)):
+    if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):
         return "", ""
     if words := too_small(lines, number, guessed):
         return words, _CLIP if clipped(lines) else _RATE
@@ -202,7 +202,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
     reaches = [line.reach for line in lines if line.reach is not None]
     rates = [line.rate for line in lines if line.rate is not None]
     reach = number * fmean(reaches) if reaches else math.inf
-    if reach >= _REACH * guessed or not rates:
+    if not 0 < reach < _REACH * guessed or not rates:  # 0 is that of weights that do not move at all
         return ""
     if median(rates) < FALLEN * max(rates):  # in half of the recorded steps
         return f"the learning rate has fallen to {setting(rates[-1])}, from {setting(max(rates))}"

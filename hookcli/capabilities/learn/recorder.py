@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -176,6 +176,7 @@ class StepOfLearning(StepPart):
         self._held = HeldGradients(self._looked_at).held
         self._names = [type(one).__name__ for one in optimizers]
         self._parts.hold(optimizers)
+        self._parts.graph = self._parts.graph or any(root.grad_fn is not None for root in roots)
         self._losses.add(roots)
         self._recorder.pass_begins(roots)
         for root in roots:
@@ -211,6 +212,7 @@ class StepOfLearning(StepPart):
         alike = self._alike.judge()
         course.alike = course.alike if alike is None else course.alike + 1 if alike else 0
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
+        reached = reach(step)
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -225,11 +227,16 @@ class StepOfLearning(StepPart):
             **course.note_labels(self._losses.one_class()),
             **course.batches.fields(),
             **course.graphs.fields(),
-            **course.still.fields(step, self._values),
-            **reach(step),
+            **course.still.fields(step, self._values, self.gradient(reached)),
+            **reached,
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
+
+    def gradient(self, reached: Mapping[str, float]) -> float | None:
+        """The root mean square of the gradient that the optimizers took; None if not measured."""
+        numel = sum(p.numel() for p in self._begun.module.parameters())
+        return reached["gradient"] / math.sqrt(numel) if numel and "gradient" in reached else None
 
     def took_none(self, step: RecordedStep) -> bool:
         """True if backward passes left gradients, and the optimizer found none, or zeros."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +43,11 @@ class Still:
     since: int = 0
     _before: Sequence[Tensor] = field(default_factory=tuple)
 
-    def fields(self, step: RecordedStep, values: Sequence[Tensor]) -> dict[str, int]:
-        """The fields of a line, with this step, before which some parameters had these values."""
+    def fields(self, step: RecordedStep, values: Sequence[Tensor], gradient: float | None) -> dict[str, Any]:
+        """The fields of a line, with this step, before which some parameters had these values.
+
+        `gradient`: the root mean square of the gradient that the optimizer took. May wait for an accelerator.
+        """
         moved = len(values) != len(self._before) or not all(map(torch.equal, values, self._before))
         self._before = values
         groups = step.rows("optimizer")
@@ -51,4 +57,14 @@ class Still:
             return {}
         self.steps = 1 if moved else self.steps + 1
         self.since = step.step if self.steps == 1 else self.since
-        return {"still": self.steps, "since": self.since}
+        rates = [row.get("lr") or 0.0 for row in groups]
+        rounded = gradient is not None and rounds_away(values, max(rates) * min(1.0, gradient))
+        return {"still": self.steps, "since": self.since, "rounded": rounded, "optimizer": groups[0]["optimizer"]}
+
+
+def rounds_away(values: Sequence[Tensor], update: float) -> bool:
+    """True if an update of this size is less than the distance to the next number, for half of these tensors."""
+    known = (x for x in values if x.is_floating_point() and x.numel())
+    sizes = [(float(x.float().square().mean().sqrt()), torch.finfo(x.dtype).eps) for x in known]
+    spacings = [2.0 ** math.floor(math.log2(rms)) * eps for rms, eps in sizes if 0 < rms < math.inf]
+    return bool(spacings) and 0 < update < median(spacings)

@@ -21,6 +21,7 @@ from hookcli.capabilities.learn.lines import (
     UNREACHED,
     UNREGISTERED,
     UNUSED,
+    VALUES,
     Untrained,
 )
 from hookcli.capabilities.learn.still import first_values
@@ -61,6 +62,8 @@ class Wiring:
     evals: int = 0
     """The recorded steps since then, all in eval mode."""
     eval_at: int = 0
+    graph: bool = False
+    """True if a loss had a graph."""
     said: dict[str, Untrained] = field(default_factory=dict)
     trained: list[bool] = field(default_factory=list)
     """For each parameter whether it was trained when `between`, the frozen modules between trained ones, was found."""
@@ -71,6 +74,7 @@ class Wiring:
         self.steps += 1
         self.reached |= seen.reached
         self.took |= seen.took
+        self.graph |= seen.graph
         self.note_runs(begun, seen)
         self.note_mode(step, seen)
         found = {
@@ -80,7 +84,7 @@ class Wiring:
             OUTSIDE: self.outside(begun, step, seen),
             IDLE: self.idle(begun, step, seen),
             UNREGISTERED: self.unregistered(begun, step, seen),
-            **dict.fromkeys((UNREACHED, BLIND, UNUSED)),
+            **dict.fromkeys((UNREACHED, BLIND, VALUES, UNUSED)),
         }
         if line := self.unreached(begun, step, seen):
             found[line.why] = line
@@ -140,7 +144,7 @@ class Wiring:
         idle = {fqn: p for fqn, p in held.items() if fqn not in self.reached and owner_of(fqn) in ran}
         silent = self.still(UNREACHED, good_part(idle, held))
         why, left = self.reason(silent, held)
-        if not left or self.steps < (_MANY if why == UNUSED else _STEPS):
+        if not left or self.steps < (_MANY if why in (UNUSED, VALUES) else _STEPS):
             return None
         return Untrained(begun.model, step, why, top_modules(map(begun.name, left)), len(left), f"{len(held)}")
 
@@ -152,7 +156,7 @@ class Wiring:
             if of := good_part({fqn: p for fqn, p in silent.items() if owner_of(fqn) in places}, held):
                 return why, of
         if not self.reached:
-            return UNUSED, silent
+            return UNUSED if self.graph else VALUES, silent
         self.asked = {*silent}
         return UNUSED, good_part({fqn: p for fqn, p in silent.items() if fqn in self.cut}, held)
 
@@ -207,6 +211,7 @@ class SeenParts:
 
     unregistered: Callable[[], Sequence[Unregistered]] = list
     training: bool = False
+    graph: bool = False
     ran: dict[str, None] = field(default_factory=dict)
     blind: dict[str, None] = field(default_factory=dict)
     """The modules that ran without gradients."""

@@ -228,6 +228,19 @@ def test_a_loss_of_values_alone(value: Callable[[Tensor], Tensor]) -> None:
     assert said[0].startswith(ALL) and not any("rounded" in one for one in said)
 
 
+def test_a_generator_whose_output_is_detached_before_the_other_model() -> None:
+    """The loss has a graph, of the other model."""
+
+    def program() -> nn.Module:
+        judge = net()
+        return train(net(), lambda o, y: F.cross_entropy(judge(torch.cat([o, o], 1).detach()), y))
+
+    assert all_faults(program)[0] == (
+        "no gradient reaches 0, 2 (4 of the 4 parameters of the optimizer): "
+        "the loss does not use what they return, or something detaches it"
+    )
+
+
 def test_an_optimizer_that_makes_no_step_while_another_does() -> None:
     def program(begins: int) -> nn.Module:
         model = net()

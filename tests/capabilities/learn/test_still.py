@@ -76,6 +76,38 @@ def test_the_reason_is_said(program: Callable[[], Any], said: str) -> None:
     assert first_fault(program) == said
 
 
+class Rebinds(torch.optim.Optimizer):
+    """Computes new values, and gives them to no parameter."""
+
+    def __init__(self, model: nn.Module, lr: float) -> None:
+        super().__init__(model.parameters(), {"lr": lr})
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            p = p - self.param_groups[0]["lr"] * p.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_the_reason_only_where_updates_are_that_small(dtype: torch.dtype) -> None:
+    """By hand: bfloat16 numbers between 1 and 2 are 2**-7 apart, float32 numbers 2**-23."""
+
+    def program() -> nn.Module:
+        model = nn.Linear(6, 1, bias=False, dtype=dtype)
+        nn.init.constant_(model.weight, 1.5)
+        narrow = dtype == torch.bfloat16
+        optimizer = torch.optim.SGD(model.parameters(), 1e-4) if narrow else Rebinds(model, 1e-4)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.ones(4, 6, dtype=dtype)).mean().backward()
+            optimizer.step()
+        return model
+
+    rounded = "its updates are lost as weights are rounded (learning rate 0.0001)"
+    rebound = "Rebinds.step() leaves them as they are (learning rate 0.0001); it must change parameters in place"
+    said = rounded if dtype == torch.bfloat16 else rebound
+    assert first_fault(program) == f"the optimizer has changed no weight in {STEPS} recorded steps: {said}"
+
+
 def lbfgs() -> nn.Module:
     """A quadratic, whose minimum LBFGS has found after a few steps: from then on it makes none."""
     model = nn.Linear(4, 1, bias=False)

@@ -74,6 +74,12 @@ def test_a_rate_that_falls_to_zero_and_stays_there_is_a_warning(
     assert finding.message == said and "scheduler" in str(finding.remedy)
 
 
+def test_a_rate_that_falls_to_next_to_nothing_is_one_if_no_weight_moves() -> None:
+    (finding,) = found(follow(lambda step: 1.0 if step < 6 else 1e-20))
+    assert finding.message == "the learning rate is 1e-21 since step 6: the last 14 recorded steps trained nothing"
+    assert not found(follow(lambda step: 1.0 if step < 6 else 5e-5), kind=torch.optim.Adam)  # which still moves them
+
+
 def test_steps_that_are_not_recorded_are_not_spoken_of() -> None:
     (finding,) = found(follow(lambda step: float(step < 10)), 60, every=10)
     assert "the last 5 recorded steps" in finding.message
