@@ -16,6 +16,7 @@ CAPABILITY = Capability(
         "HK061": f"{_CHECKS}:OutputAlike",
         "HK062": f"{_OF_LOSSES}:LossRises",
         "HK063": f"{_OF_LOSSES}:OneLabel",
+        "HK066": f"{_OF_LOSSES}:MisusedLoss",
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
     lines="hookcli.capabilities.learn.lines:LINES",

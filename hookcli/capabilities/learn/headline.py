@@ -32,15 +32,15 @@ from hookcli.capabilities.learn.loss_checks import (
     LossRises,
     NoBetterThanGuessing,
     OneLabel,
-    maximized,
     not_reached,
+    of_losses,
 )
 from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.whole_run import whole_run
-from hookcli.table.formatting import counted, number, setting
+from hookcli.table.formatting import counted, setting
 from hookcli.table.losses import LossCourse
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
@@ -50,8 +50,6 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _NOTHING = 1e-3  # of the first loss
-_LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
-_BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 
 
 def headline(record: Record) -> str:
@@ -87,7 +85,8 @@ def faults(measured: Measurements) -> Iterator[str]:
         yield from still(lines)
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
-    yield from of_losses(measured, lines)
+    yield from dict.fromkeys(line.doubled for line in lines if line.doubled)
+    yield from (text for text, _ in of_losses(measured.every_loss, lines))
     for checks in (_CAUSES, _SEEN):
         for finding in judge([check() for check in checks], measured).findings:
             if finding.fails(WARNING):
@@ -106,27 +105,6 @@ def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
             yield f"no gradient reaches any of the {line.number:,} parameters of the optimizer: {cut}"
         elif line and why != BLIND:
             yield not_reached(line)
-
-
-def of_losses(measured: Measurements, lines: Sequence[Learning]) -> Iterator[str]:
-    """The texts on losses that are not what they should be."""
-    if words := next((line.misused for line in lines if line.misused), ""):
-        yield words
-    yield from too_large(measured.every_loss, lines)
-    yield from maximized(measured.every_loss, lines)
-    last = lines[-1] if lines else None
-    if last and last.labelled >= _BATCHES and not last.one_label and last.one_each >= _MOSTLY * last.labelled:
-        of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
-        yield f"all labels of a batch are one class, {of}: the data are sorted by class, and not shuffled"
-
-
-def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[str]:
-    """The text on inputs that are so large that the loss ran away in the first steps."""
-    every = [loss for _, loss in sorted(losses.items())]
-    size = lines[0].inputs if lines else 0.0
-    ran_away = any(not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
-    if size >= _LARGE and ran_away and not abs(every[-1]) <= abs(every[0]):
-        yield f"the inputs are large (root mean square {number(size)}), and the loss ran away: normalize them"
 
 
 def more_than(line: Untrained) -> str:
@@ -166,7 +144,7 @@ def why_still(lines: Sequence[Learning]) -> str:
     rate = f" (learning rate {setting(last)})" if last is not None else ""
     if not lines[-1].gradient:
         return ""
-    if lines[-1].rounded:
+    if lines[-1].rounded or not lines[-1].optimizer:  # which earlier records lack
         return f"its updates are lost as weights are rounded{rate}"
     return f"{lines[-1].optimizer}.step() leaves them as they are{rate}; it must change parameters in place"
 

@@ -25,8 +25,9 @@ class Learning(PartLine):
     targets were broadcast, each along a dimension of the other: "64x64".
 
     If it is a mean binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones. `maximized`: the
-    name of the loss whose negative it is. Both are left out where the model has several optimizers. `misused`: words on
-    a softmax that goes into a loss which has one in it. `alone`: all backward passes went through the same models.
+    name of the loss whose negative it is. Both are left out where the model has several optimizers. `doubled`: words on
+    a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it expects.
+    `alone`: all backward passes went through the same models.
 
     `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0. In `one_each` of
     `labelled` recorded steps all labels were one, and not the same in all of these; else it is 0.
@@ -59,6 +60,7 @@ class Learning(PartLine):
     targets: int = 0
     maximized: str = ""
     misused: str = ""
+    doubled: str = ""
     alone: bool = True
     one_label: int = 0
     one_each: int = 0

@@ -1,4 +1,4 @@
-"""HK057, HK062 and HK063: a loss no better than that of guessing, one that rises, and labels that are all one class."""
+"""HK057, HK062, HK063 and HK066: a loss like that of guessing, one that rises, one label, a loss that is not meant."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from hookcli.table.rates import FALLEN
 
 _LOSSES, _PER_CLASS = 50, 300
 _ONE_LABEL = 3  # recorded steps
+_LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
+_BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _NEAR = 0.9  # of the loss of guessing
 _NEAR_VARIANCE, _SQUARES = 0.95, 100
@@ -42,7 +44,7 @@ _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "
 _CLIP = "clip gradients at a larger norm"
 _CLIPPED = 0.01  # of what they were
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
-_CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008")
+_CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
 
 class NoBetterThanGuessing(LinesCheck):
@@ -72,7 +74,7 @@ class NoBetterThanGuessing(LinesCheck):
     name = "no-better-than-guessing"
     means = "a learning rate that is too low or too high, or labels that do not belong to the inputs"
     advice = "overfit one batch: if that works, check labels, else learning rate"
-    follows = _CAUSES
+    follows = (*_CAUSES, "HK066")
     reads = (Learning.kind,)
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
@@ -220,8 +222,8 @@ def clipped(lines: Sequence[Learning]) -> str:
     return f"gradients are clipped from a norm of {before} to {after}"
 
 
-def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[str]:
-    """The text on a loss that falls further and further below zero, as the negative of one that should fall."""
+def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
+    """The text on a loss that falls further and further below zero, as the negative of another; else ""."""
     losses = [loss for _, loss in sorted(by_step.items()) if math.isfinite(loss)]
     names = {line.maximized for line in lines}
     quarter = len(losses) // 4
@@ -232,11 +234,56 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> Iterat
         or len(names) != 1
         or not (name := names.pop())
     ):
-        return
+        return ""
     before, after = fmean(losses[:quarter]), fmean(losses[-quarter:])
-    if before < 0 and after < _FURTHER * before:
-        what = f"the loss is the negative of {name}, which grows from {text_of(-before)} to {text_of(-after)}"
-        yield f"{what}: it is maximized"
+    what = f"the loss is the negative of {name}, which grows from {text_of(-before)} to {text_of(-after)}"
+    return f"{what}: it is maximized" if before < 0 and after < _FURTHER * before else ""
+
+
+class MisusedLoss(LinesCheck):
+    """A loss that gets something else than it expects, or is not the one that is meant.
+
+    A log_softmax is taken over the rows of the batch. N outputs and N other values are broadcast to N x N, so that each
+    is compared with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further
+    below zero. Inputs above 1,000 have made the loss run away in the first steps. The labels of most batches are one
+    class, and not the same in all: the data are sorted by class.
+    """
+
+    id = "HK066"
+    name = "misused-loss"
+    means = "a wrong sign or dimension, shapes that differ, or data that are sorted or not normalized"
+    advice = "look at the shapes and the sign of what the loss is given"
+    reads = (Learning.kind,)
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        for text, remedy in of_losses(measured.every_loss, learned(measured.lines)):
+            finding = self.finding("", text)
+            yield replace(finding, remedy=remedy, hint=remedy) if remedy else finding
+
+
+def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:
+    """The texts on losses that are not what they should be, each with what to do, "" where the text says that."""
+    if words := next((line.misused for line in lines if line.misused), ""):
+        yield words, ""
+    if words := too_large(losses, lines):
+        yield words, "normalize the inputs"
+    if words := maximized(losses, lines):
+        yield words, "take the minus sign away"
+    last = lines[-1] if lines else None
+    if last and last.labelled >= _BATCHES and not last.one_label and last.one_each >= _MOSTLY * last.labelled:
+        of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
+        text = f"all labels of a batch are one class, {of}: the data are sorted by class, and not shuffled"
+        yield text, "shuffle the data"
+
+
+def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> str:
+    """The text on inputs that are so large that the loss ran away in the first steps; else ""."""
+    every = [loss for _, loss in sorted(losses.items())]
+    size = lines[0].inputs if lines else 0.0
+    ran_away = any(not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
+    if size < _LARGE or not ran_away or abs(every[-1]) <= abs(every[0]):
+        return ""
+    return f"the inputs are large (root mean square {figure(size)}), and the loss ran away: normalize them"
 
 
 class LossRises(LinesCheck):

@@ -34,6 +34,7 @@ class LossFacts:
     labelled: int = 0
     maximized: str = ""
     misused: str = ""
+    doubled: str = ""
     broadcast: str = ""
     _labels: list[Tensor] = field(default_factory=list)
     """The least and the largest label of each pass."""
@@ -44,6 +45,7 @@ class LossFacts:
     def add(self, roots: Sequence[Tensor]) -> None:
         """Take in the losses of a backward pass. Waits for nothing."""
         self.misused = self.misused or misused(roots)
+        self.doubled = self.doubled or twice(roots)
         alone = len(roots) == 1
         self.choices.append(choices_of(roots[0]) if alone else (0, 0))
         self.note_targets(roots[0] if alone and len(self.choices) == 1 else None)
@@ -78,7 +80,7 @@ class LossFacts:
         `targets_of_models`: others run beside the model, whose outputs may be its targets, or which it may attack.
         `several`: the model has several optimizers, which may work against each other.
         """
-        fields: dict[str, Any] = {"misused": self.misused, "broadcast": self.broadcast}
+        fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.broadcast}
         fields["maximized"] = "" if several or targets_of_models else self.maximized
         if self._spread is not None and not targets_of_models and math.isfinite(spread := float(self._spread)):
             fields["spread"] = spread
@@ -94,6 +96,11 @@ def misused(roots: Sequence[Tensor]) -> str:
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = ("x".join(map(str, shape)) for shape in pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"
+    return ""
+
+
+def twice(roots: Sequence[Tensor]) -> str:
+    """Words on a softmax or sigmoid that goes into a loss which has one in it; "" if none does (HK034)."""
     nodes = nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)
     return next((f"the output of a {one.name} goes into {one.goes_into}" for one in doubled(nodes)), "")
 

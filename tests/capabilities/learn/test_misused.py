@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.headline import faults
 from hookcli.capabilities.learn.lines import Learning
-from hookcli.capabilities.learn.loss_checks import NoBetterThanGuessing
+from hookcli.capabilities.learn.loss_checks import MisusedLoss, NoBetterThanGuessing
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
@@ -94,6 +94,24 @@ TWICE = "the output of a softmax goes into cross_entropy"
 def test_losses(loss_of: Loss, expected: str) -> None:
     said = all_faults(lambda: train(net(), loss_of, lr=0.5))
     assert said[0].startswith(expected) if expected else not said
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "remedy"),
+    [
+        (
+            lambda o, y: ((o[:, :1] - y.float()) ** 2).mean(),
+            "look at the shapes and the sign of what the loss is given",
+        ),
+        (lambda o, y: -F.cross_entropy(o, y), "take the minus sign away"),
+        (lambda o, y: F.cross_entropy(o.softmax(1), y), None),  # HK034
+    ],
+)
+def test_what_is_wrong_with_a_loss_is_a_finding_as_well(loss_of: Loss, remedy: str | None) -> None:
+    seen = measured(observed(lambda: train(net(), loss_of, lr=0.5)))
+    found = [*MisusedLoss().judge(seen)]  # type: ignore[arg-type]
+    assert [one.message for one in found] == [*faults(seen)][: len(found)]
+    assert [one.remedy for one in found] == ([remedy] if remedy else [])
 
 
 @pytest.mark.parametrize("frozen", [swept(True), False])
