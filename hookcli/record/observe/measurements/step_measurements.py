@@ -176,8 +176,9 @@ class StepMeasurements:
         for session in self.sessions if not counts_alone else ():
             session.backward_begins(roots)
             session.modules.attach()
+        optimizers = self._model.trained_by()
         for part, of_step in self._step_parts.items():
-            self._guarded(part, partial(of_step.backward_begins, roots, self._model.optimizers()))
+            self._guarded(part, partial(of_step.backward_begins, roots, optimizers))
 
     def watch_loss(self) -> None:
         """Watch the operators of the loss function, which runs next in this thread, if operators are watched at all."""

@@ -105,6 +105,7 @@ class ObservedModel:
         self._optimizer_steps = optimizer_steps
         self._version = -1
         self._optimizers: list[weakref.ref[Optimizer]] = []  # which drops a reference as its optimizer dies
+        self._names: list[str] = []
         self._shared = shared
         self._forwards = counts.forwards + counts.no_grad_forwards if shared else 0
         self._since_training = 0
@@ -128,17 +129,25 @@ class ObservedModel:
     def optimizers(self) -> list[Optimizer]:
         return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
 
+    def trained_by(self) -> list[Optimizer]:
+        """Its optimizers as a backward pass begins. Their names are known even after a `main()` that made them."""
+        optimizers = self.optimizers()
+        if not self.counts.steps:
+            self._names = [type(optimizer).__name__ for optimizer in optimizers]
+        return optimizers
+
     def waiting_optimizers(self) -> list[Optimizer]:
         """Its optimizers that have made no step yet."""
         return [optimizer for optimizer in self.optimizers() if not self._optimizer_steps.count(optimizer)]
 
     def unused_optimizers(self) -> list[str]:
-        """The names of its optimizers, if none has made a step, and the program has not failed."""
+        """The names of its optimizers as the last backward pass began, if none has made a step.
+
+        None where the program has failed, or has put the model into eval mode.
+        """
         failed = getattr(sys, "last_value", None) is not None
         module = self.module
-        if failed or self.counts.steps or module is None or not module.training:
-            return []
-        return [type(optimizer).__name__ for optimizer in self.optimizers()]
+        return [] if failed or self.counts.steps or (module and not module.training) else self._names
 
     def with_masks(self, rows: Sequence[Row], *, looked: bool) -> Sequence[Row]:
         """The rows of outputs; without gradients, no node tells whether -inf is meant.

@@ -186,10 +186,11 @@ def test_gradients_that_are_cleared_before_every_step_are_said(kind: Callable[..
 def test_an_optimizer_that_never_steps_is_said(kind: Callable[..., torch.optim.Optimizer], clears: bool) -> None:
     def program() -> nn.Module:
         model = net()
-        model.optimizer = kind(model.parameters(), 0.1)
+        optimizer = kind(model.parameters(), 0.1)
         for _ in range(12):
             if clears:
-                model.optimizer.zero_grad()
+                model.optimizer = optimizer  # else it ends with the function, as in a script's main()
+                optimizer.zero_grad()
             model(torch.randn(32, 8)).square().mean().backward()
         return model
 
