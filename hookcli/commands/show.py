@@ -193,9 +193,9 @@ def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
     if not reports or reports[0].probe != "run":
         return reports
     lost = faults(courses := record.courses())
-    wrong = [*wrong_lines(record), lost or jumps(courses), *_first_bad(record, lost)]
+    wrong = wrong_lines(record, lost or jumps(courses), *_first_bad(record, lost))
     ran = ran_line(record.header, record.end, record.path) if record.header else ""
-    verdict = "; ".join(filter(None, wrong)) or ran
+    verdict = "; ".join(wrong) or ran
     return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
 
 
@@ -237,7 +237,7 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
     lost = faults(courses := record.courses())
-    lines = [*wrong_lines(record), *filter(None, [lost or jumps(courses)])]
+    lines = wrong_lines(record, lost or jumps(courses))
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:

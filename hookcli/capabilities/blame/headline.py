@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median_low
 from typing import NamedTuple
 
-from hookcli.capabilities.blame.lines import APART, Blame
+from hookcli.capabilities.blame.lines import APART, GROWTH, Blame, gradient_norm
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import StepEntry
+from hookcli.record.file.views.headlines import Aside
 from hookcli.table.formatting import counted, number
 from hookcli.table.losses import LossCourse
 
 _NAMED = 3  # rows
 _SOON = 10  # steps
+_NEXT = 3  # recorded steps, which tell if a gradient falls back
 
 
 def headline(record: Record) -> str:
@@ -25,15 +28,42 @@ def headline(record: Record) -> str:
     after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line,
     and so it does at any time after an update that ruined it.
     """
-    moments = sorted({_Moment.of(one) for one in record.of(Blame) if one.passes})
+    parts = record.parts if isinstance(record, RankedRecord) else {0: record}
+    moments = moments_of(parts)
     jumped = [moment for moment in moments if moment.finite]
     bad = next((moment for moment in moments if not moment.finite), None)
     first = next((moment for moment in jumped if not bad or bad.follows(moment.step)), bad)
     if not first or any(map(first.is_of, record.courses().values())):
         return ""
-    ranks = first.by_rank(record)
+    ranks = first.by_rank(parts)
     blames = {rank: blame for rank, blame in ranks.items() if blame}
     return first.said(blames, len(ranks), len(jumped) - 1)
+
+
+def moments_of(parts: Mapping[int, Record]) -> list[_Moment]:
+    """The moments of which some rank's part tells, without gradients that may have grown since the step before."""
+    blames = [(one, part) for part in parts.values() for one in part.of(Blame) if one.passes]
+    return sorted({_Moment.of(one) for one, part in blames if not may_have_grown(one, part)})
+
+
+def may_have_grown(blame: Blame, record: Record) -> bool:
+    """True if a large gradient may have grown over steps that were not recorded, as healthy ones do in a GAN.
+
+    It jumped if the step before was recorded, if it falls back in the recorded steps after it, or if the loss jumped.
+    """
+    steps = [entry for entry in record.entries if entry.key == (blame.model, "train") and entry.complete]
+    before = max((entry.step for entry in steps if entry.step < blame.step), default=blame.step)
+    jump = record.courses().get(blame.model, LossCourse()).first_jump
+    if blame.norm is None or before >= blame.step - 1 or (jump is not None and before < jump <= blame.step):
+        return False
+    norms = norms_of(record, [entry for entry in steps if entry.step > blame.step][:_NEXT])
+    return not norms or blame.norm < GROWTH * median_low(norms)
+
+
+def norms_of(record: Record, entries: Iterable[StepEntry]) -> list[float]:
+    """The norms of the gradients of these steps."""
+    steps = record.steps(entries, lambda row: "optimizer" in row or row.get("kind") == "parameter")
+    return [norm for norm in map(gradient_norm, steps) if norm is not None]
 
 
 class _Moment(NamedTuple):
@@ -56,9 +86,8 @@ class _Moment(NamedTuple):
         jump = course.first_jump
         return self.follows(jump) or (course.blow_up() is not None and jump is not None and jump < self.step)
 
-    def by_rank(self, record: Record) -> dict[int, Blame | None]:
+    def by_rank(self, parts: Mapping[int, Record]) -> dict[int, Blame | None]:
         """The blames of the ranks that recorded it; None of one that has none."""
-        parts = record.parts if isinstance(record, RankedRecord) else {0: record}
         key = self.model, "train", self.step
         return {
             rank: next((one for one in part.of(Blame) if one.passes and _Moment.of(one) == self), None)
@@ -74,7 +103,8 @@ class _Moment(NamedTuple):
         norm, usual = max((one.norm or 0.0, one.usual or math.inf) for one in blames.values())
         more = f"; so it did in {counted(others, 'more recorded step')}" if others else ""
         jumped = f"the gradient's norm jumped to {number(norm)} at step {self.step:,}"
-        return f"{self.model}: {jumped}, {norm / usual:,.0f} times the median before: {where}{more}"
+        line = f"{self.model}: {jumped}, {norm / usual:,.0f} times the median before: {where}{more}"
+        return Aside(line) if isinstance(where, Aside) else line
 
 
 def _where(same: Mapping[int, Blame], ranks: int) -> str:
@@ -85,7 +115,7 @@ def _where(same: Mapping[int, Blame], ranks: int) -> str:
     finite = math.isfinite(largest)
     stands_out = largest > APART * median_low(sums.values()) if finite else any(map(math.isfinite, sums.values()))
     if not (stands_out or blame.rows or len(same) < ranks):
-        return _rows(blame, finite) if alone or not finite else "no micro-batch, rank or row stands out"
+        return Aside(_rows(blame, finite) if alone or not finite else "no micro-batch, rank or row stands out")
     micro = f"micro-batch {at} of {len(blame.passes)}" if blame.passes[1:] else ""
     where = " on ".join(filter(None, (micro, f"rank {rank}" if ranks > 1 else "")))
     share = (

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hookcli.record.file.record_lines import PartLine
+from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.table.stats import norm
 
 APART = 10
 """A sum of squares (of a row, micro-batch or rank) or a step's norm stands out above this many times the median."""
+GROWTH = 3
+"""Times the norm of the step before: gradients that are small at first, as of LoRA, grow without a jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,13 @@ class Blame(PartLine):
     def place(self) -> str:
         """The module where most of the gradient is."""
         return self.fqn
+
+
+def gradient_norm(step: RecordedStep) -> float | None:
+    """The norm of a step's gradient, before clipping; None without one."""
+    grads = [row["l2"] for row in step.parameter_grads() if row["numel"]]
+    groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
+    return norm(grads if None in groups or not groups else groups) if grads else None
 
 
 LINES = (Blame,)

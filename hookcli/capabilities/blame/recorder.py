@@ -6,17 +6,15 @@ import math
 from collections import defaultdict, deque
 from statistics import median
 
-from hookcli.capabilities.blame.lines import APART, Blame
+from hookcli.capabilities.blame.lines import APART, GROWTH, Blame, gradient_norm
 from hookcli.capabilities.blame.row_norms import RowNorms
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.table.losses import KNOWN
-from hookcli.table.stats import norm
 
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
 _ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
-_GROWTH = 3  # times the last of these: gradients that are small at first, as of LoRA, grow without a jump
 
 
 class GradientCourse:
@@ -28,19 +26,17 @@ class GradientCourse:
 
     def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
         """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
-        grads = [row for row in step.parameter_grads() if row["numel"]]
-        if not grads:
+        whole = gradient_norm(step)
+        if whole is None:
             return None
         norms = self._norms[step.model]
         usual = median(norms) if len(norms) >= KNOWN else None
-        if any(row["nan"] + row["inf"] for row in grads):
+        if any(row["nan"] + row["inf"] for row in step.parameter_grads()):
             if scaled or step.model in self._bad:
                 return None
             self._bad.add(step.model)
             return rows.blame(step.model, step.step, None, usual)
-        groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
-        whole = norm([row["l2"] for row in grads] if None in groups or not groups else groups)
-        limit = max(APART * usual, _ABOVE * max(norms), _GROWTH * norms[-1]) if usual else math.inf
+        limit = max(APART * usual, _ABOVE * max(norms), GROWTH * norms[-1]) if usual else math.inf
         norms.append(min(whole, limit))  # so that the next jump is seen, too
         return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
 

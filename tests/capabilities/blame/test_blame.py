@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from records import HEADER, end, recorded_step, save
 from hookcli.capabilities.blame.headline import headline
 from hookcli.capabilities.blame.lines import Blame
 from hookcli.record.file.ranks.ranked_record import read_ranks
+from hookcli.record.file.reading import Record, read_record
+from hookcli.record.file.record_lines import StepLosses
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.ranks_view import rank_remarks
+from hookcli.table.losses import jumps
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
 
@@ -64,3 +68,21 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
     assert spread == f"Net: the gradient was not finite at step 25: {where}"
     unknown = lines_of(tmp_path, [replace(jump, passes=[1e9], size=0)], [replace(jump, passes=[1.0])])
     assert "rank 0 (100% of the rows' squared gradients), there its rows are unknown" in unknown
+
+
+def test_a_gradient_that_may_have_grown_over_steps_that_were_not_recorded_did_not_jump(tmp_path: Path) -> None:
+    """The recorded steps have gradients of norm 13; one of 30 is no three times as much, one of 50 falls back."""
+
+    def record_with(norm: float, *, steps: Collection[int], losses: Sequence[float] = ()) -> Record:
+        blame = Blame("Net", 20, norm, 1.0, [3.0], [], 8, 0.0, "head")
+        told = [StepLosses("Net", 0, losses)] if losses else []
+        save(tmp_path / "record.jsonl", (HEADER, *map(recorded_step, steps), blame, *told, end()))
+        return read_record(tmp_path / "record.jsonl")
+
+    gap, every = [*range(17), 20, 30, 40, 50], range(31)
+    assert headline(record_with(30, steps=gap)) == "" != headline(record_with(30, steps=every))
+    assert headline(record_with(50, steps=gap)) != "" == headline(record_with(50, steps=gap[:18]))
+    jumped = record_with(30, steps=gap, losses=[1.0] * 20 + [50.0] * 11)
+    loss = jumps(jumped.courses())
+    assert wrong_lines(jumped, loss) == [loss, headline(jumped)]  # which names no row, and so comes last
+    assert "no row of 8 stands out" in headline(jumped) and loss

@@ -6,11 +6,18 @@ from hookcli.record.file.reading import Record
 from hookcli.registry.capability import capabilities, load_text
 
 
-def wrong_lines(record: Record) -> list[str]:
-    """The lines of capabilities."""
+class Aside(str):
+    """A line of a capability that names no cause: all that do come before it."""
+
+    __slots__ = ()
+
+
+def wrong_lines(record: Record, *others: str) -> list[str]:
+    """The lines of capabilities, then `others` that are not empty; asides come last."""
     with_lines = sorted((one for one in capabilities() if one.headline), key=lambda one: one.headline_place)
     said = (load_text(one.headline)(record) for one in with_lines)
-    return [line for lines in said for line in ([lines] if isinstance(lines, str) else lines) if line]
+    lines = [line for lines in said for line in ([lines] if isinstance(lines, str) else lines)]
+    return sorted(filter(None, (*lines, *others)), key=lambda line: isinstance(line, Aside))
 
 
 def part_fault(record: Record, said: bool = False) -> str:

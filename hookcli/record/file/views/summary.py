@@ -16,7 +16,7 @@ from hookcli.checks.judgement import fails, with_advice
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
-from hookcli.record.file.views.headlines import part_fault, wrong_lines
+from hookcli.record.file.views.headlines import Aside, part_fault, wrong_lines
 from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.registry import load
@@ -123,11 +123,12 @@ class _Summary:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
         goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
         wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self._whole_courses)
-        found = wrong_lines(self.record) if self.record else []
-        lines = self._told(f"hookcli: {text}" for text in (*found, wrong) if text)
+        found = wrong_lines(self.record, wrong) if self.record else [wrong] * bool(wrong)
+        asides = [f"hookcli: {text}" for text in found if isinstance(text, Aside)]
+        lines = self._told(f"hookcli: {text}" for text in found if not isinstance(text, Aside))
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
         run = [f"hookcli: {ran_line(header, end, self.path)}", *compiled_lines(end, places=not self.checked)]
-        return lines + self._told(run)
+        return lines + self._told([*run, *asides])
 
     @cached_property
     def _shown(self) -> list[RecordedStep]:
