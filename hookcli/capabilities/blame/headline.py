@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import median_low
 from typing import NamedTuple
 
-from hookcli.capabilities.blame.lines import APART, GROWTH, Blame, gradient_norm
+from hookcli.capabilities.blame.lines import APART, Blame, gradient_norm
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import StepEntry
 from hookcli.record.file.views.headlines import Aside
 from hookcli.table.formatting import counted, number
 from hookcli.table.losses import LossCourse
 
 _NAMED = 3  # rows
 _SOON = 10  # steps
-_NEXT = 3  # recorded steps, which tell if a gradient falls back
 
 
 def headline(record: Record) -> str:
@@ -49,21 +47,18 @@ def moments_of(parts: Mapping[int, Record]) -> list[_Moment]:
 def may_have_grown(blame: Blame, record: Record) -> bool:
     """True if a large gradient may have grown over steps that were not recorded, as healthy ones do in a GAN.
 
-    It jumped if the step before was recorded, if it falls back in the recorded steps after it, or if the loss jumped.
+    It jumped if the step right before was recorded, if the loss jumped, too, or if it stands out from the recorded
+    steps before and after it.
     """
     steps = [entry for entry in record.entries if entry.key == (blame.model, "train") and entry.complete]
-    before = max((entry.step for entry in steps if entry.step < blame.step), default=blame.step)
+    before = [entry for entry in steps if entry.step < blame.step][-1:]
+    since = before[0].step if before else blame.step
     jump = record.courses().get(blame.model, LossCourse()).first_jump
-    if blame.norm is None or before >= blame.step - 1 or (jump is not None and before < jump <= blame.step):
+    if blame.norm is None or since >= blame.step - 1 or (jump is not None and since < jump <= blame.step):
         return False
-    norms = norms_of(record, [entry for entry in steps if entry.step > blame.step][:_NEXT])
-    return not norms or blame.norm < GROWTH * median_low(norms)
-
-
-def norms_of(record: Record, entries: Iterable[StepEntry]) -> list[float]:
-    """The norms of the gradients of these steps."""
-    steps = record.steps(entries, lambda row: "optimizer" in row or row.get("kind") == "parameter")
-    return [norm for norm in map(gradient_norm, steps) if norm is not None]
+    after = [entry for entry in steps if entry.step > blame.step][:1]
+    beside = record.steps([*before, *after], lambda row: "optimizer" in row or row.get("kind") == "parameter")
+    return not after or blame.norm <= APART * max(map(gradient_norm, beside), default=math.inf)
 
 
 class _Moment(NamedTuple):

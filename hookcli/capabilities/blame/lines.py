@@ -11,8 +11,6 @@ from hookcli.table.stats import norm
 
 APART = 10
 """A sum of squares (of a row, micro-batch or rank) or a step's norm stands out above this many times the median."""
-GROWTH = 3
-"""Times the norm of the step before: gradients that are small at first, as of LoRA, grow without a jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,11 @@ class Blame(PartLine):
         return self.fqn
 
 
-def gradient_norm(step: RecordedStep) -> float | None:
-    """The norm of a step's gradient, before clipping; None without one."""
+def gradient_norm(step: RecordedStep) -> float:
+    """The norm of a step's gradient, before clipping; 0 without one."""
     grads = [row["l2"] for row in step.parameter_grads() if row["numel"]]
     groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
-    return norm(grads if None in groups or not groups else groups) if grads else None
+    return norm(grads if None in groups or not groups else groups)
 
 
 LINES = (Blame,)

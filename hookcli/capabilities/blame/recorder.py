@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from statistics import median
 
-from hookcli.capabilities.blame.lines import APART, GROWTH, Blame, gradient_norm
+from hookcli.capabilities.blame.lines import APART, Blame, gradient_norm
 from hookcli.capabilities.blame.row_norms import RowNorms
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
@@ -15,6 +15,7 @@ from hookcli.table.losses import KNOWN
 
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
 _ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
+_GROWTH = 3  # times the last of these: gradients that are small at first, as of LoRA, grow without a jump
 
 
 class GradientCourse:
@@ -26,17 +27,18 @@ class GradientCourse:
 
     def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
         """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
-        whole = gradient_norm(step)
-        if whole is None:
+        grads = [row for row in step.parameter_grads() if row["numel"]]
+        if not grads:
             return None
         norms = self._norms[step.model]
         usual = median(norms) if len(norms) >= KNOWN else None
-        if any(row["nan"] + row["inf"] for row in step.parameter_grads()):
+        if any(row["nan"] + row["inf"] for row in grads):
             if scaled or step.model in self._bad:
                 return None
             self._bad.add(step.model)
             return rows.blame(step.model, step.step, None, usual)
-        limit = max(APART * usual, _ABOVE * max(norms), GROWTH * norms[-1]) if usual else math.inf
+        whole = gradient_norm(step)
+        limit = max(APART * usual, _ABOVE * max(norms), _GROWTH * norms[-1]) if usual else math.inf
         norms.append(min(whole, limit))  # so that the next jump is seen, too
         return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
 

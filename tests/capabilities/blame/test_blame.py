@@ -17,6 +17,7 @@ from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record_lines import StepLosses
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.ranks_view import rank_remarks
+from hookcli.record.file.views.summary import summary
 from hookcli.table.losses import jumps
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
@@ -71,7 +72,7 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
 
 
 def test_a_gradient_that_may_have_grown_over_steps_that_were_not_recorded_did_not_jump(tmp_path: Path) -> None:
-    """The recorded steps have gradients of norm 13; one of 30 is no three times as much, one of 50 falls back."""
+    """The recorded steps have gradients of norm 13: a norm of 140 stands out from those beside it, 120 does not."""
 
     def record_with(norm: float, *, steps: Collection[int], losses: Sequence[float] = ()) -> Record:
         blame = Blame("Net", 20, norm, 1.0, [3.0], [], 8, 0.0, "head")
@@ -80,9 +81,12 @@ def test_a_gradient_that_may_have_grown_over_steps_that_were_not_recorded_did_no
         return read_record(tmp_path / "record.jsonl")
 
     gap, every = [*range(17), 20, 30, 40, 50], range(31)
-    assert headline(record_with(30, steps=gap)) == "" != headline(record_with(30, steps=every))
-    assert headline(record_with(50, steps=gap)) != "" == headline(record_with(50, steps=gap[:18]))
-    jumped = record_with(30, steps=gap, losses=[1.0] * 20 + [50.0] * 11)
+    assert headline(record_with(120, steps=gap)) == "" != headline(record_with(120, steps=every))
+    assert headline(record_with(140, steps=gap)) != "" == headline(record_with(140, steps=gap[:18]))
+    jumped = record_with(120, steps=gap, losses=[1.0] * 20 + [50.0] * 11)
     loss = jumps(jumped.courses())
     assert wrong_lines(jumped, loss) == [loss, headline(jumped)]  # which names no row, and so comes last
     assert "no row of 8 stands out" in headline(jumped) and loss
+    lines = summary(HEADER, end(), {}, [], jumped.path, None, False, jumped.courses(), record=jumped).splitlines()
+    assert [lines[0], lines[2]] == [f"hookcli: {loss}", f"hookcli: {headline(jumped)}"]
+    assert "recorded steps in" in lines[1]
