@@ -18,7 +18,10 @@ _SOME = 0.1  # share of channels from which on a remark names them
 
 
 class _Units(Check):
-    """A limit on the fraction of channels in a state that they have for every input."""
+    """A limit on the fraction of channels in a state that they have for every input.
+
+    Of a module that is called on batches of many sizes, those that are large enough are judged.
+    """
 
     needs = ("inventory",)
     counted: ClassVar[str]  # the key of the number of such channels in a row
@@ -26,12 +29,14 @@ class _Units(Check):
 
     def judge(self, measured: ReadsUnits) -> Iterator[Finding | Skipped]:
         assert self.limit is not None
-        for row in self._rows(measured):
-            if not self._enough(row):
+        rows = self._rows(measured)
+        with_enough = {row.fqn for row in rows if self._enough(row)}
+        batch = "--batch-size" if measured.step is None else "batch"  # the program's own, in a recorded step
+        for row in rows:
+            if row.fqn not in with_enough:
                 enough = f"< {_LEAST}" if row["positions"] < _LEAST else f"from {row.get('items')} inputs"
-                few = f"{self.name}: too few values per channel ({enough}); use a larger --batch-size"
-                yield Skipped(row.fqn, few)
-            elif row[self.counted] and self._share(row) >= self.limit:
+                yield Skipped(row.fqn, f"{self.name}: too few values per channel ({enough}); use a larger {batch}")
+            elif self._enough(row) and row[self.counted] and self._share(row) >= self.limit:
                 yield self.finding(row.fqn, self._counts(row) + self._received(measured, row), self._share(row))
 
     def near(self, measured: ReadsUnits) -> str:

@@ -223,6 +223,19 @@ def test_few_values_per_channel_are_said_and_not_judged() -> None:
     assert report.findings == [] and "too few values per channel (< 8)" in report.skipped[0].reason
 
 
+def test_a_module_is_judged_by_those_of_its_calls_that_have_enough_values() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = biased(nn.ReLU(), 7)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x[:1]).sum() + self.net(x).sum()
+
+    report = check(Twice(), torch.randn(64, 4), select="HK010")
+    assert [one.value for one in report.findings] == [7 / 8] and report.skipped == []
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_dead_channels_are_found_where_the_features_are(last: bool) -> None:
     """An activation called as a function, after a convolution and after a Linear on a sequence."""

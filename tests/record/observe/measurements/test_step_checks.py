@@ -43,6 +43,16 @@ def test_a_layer_that_kills_all_channels_is_named_in_a_recorded_step(tmp_path: P
     assert said.startswith("4 of 4 channels zero for every input; its input, from 0, is at most -4")
 
 
+def test_values_too_few_to_judge_are_those_of_the_programs_batch(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    with hookcli.watch(model, every=1, output=tmp_path / "a.jsonl", check=True):
+        model(torch.ones(2, 2)).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    (step,) = read_record(tmp_path / "a.jsonl").steps(read_record(tmp_path / "a.jsonl").entries)
+    reasons = [one.reason for report in step.reports for one in report.skipped if one.fqn == "1"]
+    assert reasons == ["dead-units: too few values per channel (< 8); use a larger batch"]
+
+
 def test_a_loss_in_the_program_that_takes_probabilities_for_logits(tmp_path: Path) -> None:
     """Together with a plain tensor, whose uses are watched in forwards alone."""
 
