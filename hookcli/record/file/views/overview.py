@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +32,7 @@ from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")
 _MATERIAL = 1e-3  # of the other gradients of a module; a smaller one may be rounding
+_NOTHING = 1e-6  # of the weights; a healthy update is a thousandth, and float32 tells apart a ten-millionth
 _RECORDED = (*JOINED, "inputs", "optimizer", "time", "check")
 
 
@@ -40,7 +41,7 @@ class _Module:
     """The rows of a module or operator in a step's reports: outputs and their gradients by path, and its parameters'.
 
     `source`: the line that called an operator. `summed`: ranks hold summands of some of its parameters' gradients,
-    whose norms are unknown.
+    whose norms are unknown. `tied` and `still` are words on parameters that are, or that an update left as they were.
     """
 
     type: str | None = None
@@ -49,6 +50,7 @@ class _Module:
     grads: dict[str, Row] = field(default_factory=dict)
     parameters: list[Row] = field(default_factory=list)
     tied: list[str] = field(default_factory=list)
+    still: list[str] = field(default_factory=list)
     summed: bool = False
 
 
@@ -59,7 +61,7 @@ def overview(step: RecordedStep) -> Report:
     also has the L2 norms of its own parameters, without those of its parts: `param_grad` of their gradients, `weight`,
     `update`, and `ratio` of the last two; grouping merges them exactly. `grad_nan` and `grad_inf` count over all its
     gradients. The columns of times are those that were measured, over all calls of the module. `note` says to
-    what a tied parameter of the module is tied.
+    what a tied parameter of the module is tied, and which ones an update left as they were.
     """
     modules = _modules(step)
     joined = [report for report in step.reports if report.probe in JOINED]
@@ -70,6 +72,9 @@ def overview(step: RecordedStep) -> Report:
             modules[owner].tied.append(f"{name} {item.reason}")
         if item.kind == Reason.SUMMED and owner in modules:
             modules[owner].summed = True
+    if not moves_barely(step, modules.values()):
+        for module in modules.values():
+            module.still = _still(module)
     rows = [
         _row(fqn, module, path, first=not number)
         for fqn, module in modules.items()
@@ -265,6 +270,16 @@ def _still(module: _Module) -> list[str]:
     return [f"{', '.join(names)} did not move"] if names else []
 
 
+def moves_barely(step: RecordedStep, modules: Iterable[_Module]) -> bool:
+    """True if a step moved the weights, all together, by next to nothing, as at the end of a learning rate's schedule.
+
+    Then rounding leaves some as they were. In 16 bits that is a fault of its own.
+    """
+    moved = gathered(row for module in modules for row in module.parameters)["ratio"]
+    coarse = any(row.get("dtype") in ("bfloat16", "float16") for row in step.rows("updates"))
+    return moved is not None and moved < _NOTHING and not coarse
+
+
 def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     output, grad = module.outputs.get(path), module.grads.get(path)
     tensor = output or grad
@@ -279,7 +294,7 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
         | ({"scores": output["scores"]} if output and output.get("scores") else {})
         | {"output_grad": grad.get("l2") if grad else None}
         | {name: figures[name] for name in ("param_grad", *UPDATE_FIGURES, *names(GRAD_FAULTS))}
-        | ({"note": note} if first and (note := ", ".join([*module.tied, *_still(module)])) else {}),
+        | ({"note": note} if first and (note := ", ".join([*module.tied, *module.still])) else {}),
         output.stats if output else None,
         output.lacking if output else (),
     )

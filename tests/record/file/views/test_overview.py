@@ -59,6 +59,21 @@ def test_a_tied_parameter_says_to_what_it_is_tied() -> None:
     assert [mark(row) for row in report.rows] == ["", "weight tied to embed.weight"] and report.skipped == [tied]
 
 
+@pytest.mark.parametrize(
+    ("weights", "dtype", "note"),
+    [(1.0, "float32", "weight did not move"), (1e6, "float32", ""), (1e6, "bfloat16", "weight did not move")],
+)
+def test_a_parameter_that_did_not_move_is_no_news_where_the_others_moved_by_next_to_nothing(
+    weights: float, dtype: str, note: str
+) -> None:
+    """The bias moves by 0.1, beside weights of 1 or of a million; in 16 bits, updates are lost that way."""
+    changes = [update("norm.weight", "BatchNorm2d", weights, 0.0), update("norm.bias", "BatchNorm2d", 0.1, 0.1)]
+    changes = [replace(row, values={**row.values, "dtype": dtype}) for row in changes]
+    grads = [gradient(f"norm.{name}", "parameter", "BatchNorm2d", 1.0) for name in ("weight", "bias")]
+    report = overview(made([activation("norm", "BatchNorm2d", STATS)], grads, changes))
+    assert mark(rows(report)["norm"]) == note
+
+
 def test_the_whole_model_and_the_run() -> None:
     report = overview(recorded_step(step=3))
     assert report.totals["param_grad"] == 13 and report.totals["ratio"] == pytest.approx(0.001)
