@@ -55,6 +55,7 @@ class Forwards:
             model.hide(str(error))
             step = None
         if grad:
+            self._steps.losses.note_batch(model.name, number, (*args, *(kwargs or {}).values()))
             self._follow_updates_by_hand(model, step, number)
         matters = step is not None or not (grad and model.has_optimizer)  # else the optimizer ends the step
         if matters:

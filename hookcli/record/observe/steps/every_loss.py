@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from torch import Tensor
@@ -21,6 +23,7 @@ from hookcli.tensors.weak import WeakIds
 
 _AT_ONCE = 100
 """Steps whose losses are read together: reading one on an accelerator makes the program wait for all of its work."""
+_RECENT, _ENOUGH = 20, 3  # steps
 _Terms = list[Tensor | float] | None  # of one backward pass; None if it begins from no single numbers
 
 
@@ -127,6 +130,17 @@ class EveryLoss:
         self._backwards: dict[str, dict[int, int]] = {}
         """For each model the number of backward passes of its steps that are read, but not written yet."""
         self._remainders: dict[str, Remainders] = {}
+        self._batches: dict[str, Batches] = {}
+
+    def note_batch(self, model: str, number: int, arguments: Iterable[object]) -> None:
+        """Note with what a forward with gradients is called in the step of this number."""
+        batches = self._batches.get(model) or self._batches.setdefault(model, Batches())
+        for x in arguments:
+            if type(x) is Tensor and x.dim():
+                rows = x.size(0)  # of a nested tensor, too
+                if rows > batches.rows.get(number, 0):
+                    batches.add(number, rows)
+                return
 
     def begin_pass(self, terms: Iterable[Tensor] | None, optimizers: OptimizerSteps) -> None:
         """A backward pass begins in this thread, from the sum of `terms`."""
@@ -247,6 +261,8 @@ class EveryLoss:
             if before is None and not step.whole:  # of optimizers that step in turns the first, each time
                 self.tell_read(step.model, step.number, loss)
                 course.add(step.number, [loss])
+                if loss is not None and (batches := self._batches.get(step.model)):
+                    batches.losses.append((step.number, loss))
                 if course.jumped == step.number:
                     self._jumped(step.number)
 
@@ -257,8 +273,10 @@ class EveryLoss:
         return [number for number in numbers if remainders.add(number, backwards.pop(number, 0))]
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """A note on each model that has made steps of fewer backward passes than usual."""
-        return ((model, note) for model, remainders in self._remainders.items() if (note := remainders.note()))
+        """Notes on each model that has made steps of fewer backward passes than usual, or a last one of fewer rows."""
+        notes = [(model, remainders.note()) for model, remainders in self._remainders.items()]
+        notes += [(model, batches.note()) for model, batches in self._batches.items()]
+        return filter(itemgetter(1), notes)
 
     def _tell(self, step: _Step, loss: float, cause: str) -> None:
         if self._found_by.isdisjoint((cause, UNSEARCHED)):
@@ -296,6 +314,33 @@ class Remainders:
         others = f" and {counted(self.count - 1, 'step')} before it" if self.count > 1 else ""
         took = f"step {step:,}{others} took fewer backward passes ({backwards} instead of {usual})"
         return f"{took}, so the loss is a smaller sum, and is not shown as the last loss"
+
+
+@dataclass(slots=True)
+class Batches:
+    """The rows of a model's batches in the last steps, and the losses of these: a batch of fewer rows may have another
+    loss, as that of contrastive learning, which compares rows.
+    """
+
+    rows: dict[int, int] = field(default_factory=dict)
+    """By step, the rows of the largest batch."""
+    losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def add(self, step: int, rows: int) -> None:
+        """A forward of this step is called with so many rows, more than any before."""
+        self.rows[step] = rows
+        if len(self.rows) > _RECENT:
+            del self.rows[next(iter(self.rows))]
+
+    def note(self) -> str:
+        """Say that the last loss is of fewer rows than is usual, and unlike those before it; "" if it is not so."""
+        *before, (last, loss) = self.losses or [(0, 0.0)]
+        usual, often = Counter(self.rows.get(step, 0) for step, _ in before).most_common(1)[0] if before else (0, 0)
+        like = [other for step, other in before if self.rows.get(step) == usual]
+        rows = self.rows.get(last, 0)
+        if often < _ENOUGH or 2 * often < len(before) or not 0 < rows < usual or min(like) <= loss <= max(like):
+            return ""
+        return f"step {last:,}, whose loss is the last, had a batch of {rows:,} rows instead of {usual:,}"
 
 
 def _not_finite(terms: Iterable[Tensor | float]) -> float | None:

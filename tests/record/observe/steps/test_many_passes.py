@@ -124,3 +124,29 @@ def test_a_step_of_fewer_passes_is_no_last_loss(sizes: list[int], short: list[in
     assert course.last == pytest.approx(losses[last], rel=1e-6)
     notes = [note for note in seen.ran["Sequential"].notes if "fewer backward passes" in note]
     assert [note.startswith(f"step {short[-1]}") for note in notes] == [True] * bool(short)
+
+
+@pytest.mark.parametrize(
+    ("rows", "compares", "said"),
+    [
+        ([8] * 5 + [2], True, True),
+        ([8, 8, 2, 8, 8, 2], True, True),
+        ([8] * 6, True, False),
+        ([5, 7, 8, 6, 4, 2], True, False),  # of any size
+        ([8] * 5 + [2], False, False),  # a loss that does not depend on it
+    ],
+)
+@pytest.mark.parametrize("every", [1, 10**6])
+def test_a_last_loss_of_fewer_rows_is_marked_if_it_differs(
+    rows: list[int], compares: bool, said: bool, every: int
+) -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with observing(every=every) as seen:
+        for size in rows:
+            y = model(torch.ones(size, 4))
+            (y.mean() * 0 + (size if compares else 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    notes = [note for note in seen.ran["Linear"].notes if "rows" in note]
+    assert notes == ["step 5, whose loss is the last, had a batch of 2 rows instead of 8"] * said
