@@ -338,7 +338,9 @@ class Batches:
         usual, often = Counter(self.rows.get(step, 0) for step, _ in before).most_common(1)[0] if before else (0, 0)
         like = [other for step, other in before if self.rows.get(step) == usual]
         rows = self.rows.get(last, 0)
-        if often < _ENOUGH or 2 * often < len(before) or not 0 < rows < usual or min(like) <= loss <= max(like):
+        if often < _ENOUGH or 2 * often < len(before) or not 0 < rows < usual:
+            return ""
+        if min(like) <= loss <= max(like) or not math.isfinite(loss):  # which has lines of its own
             return ""
         return f"step {last:,}, whose loss is the last, had a batch of {rows:,} rows instead of {usual:,}"
 
