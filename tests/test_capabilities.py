@@ -22,6 +22,7 @@ from hookcli.commands.option_fields import in_order, option
 from hookcli.registry.built_in import built_in
 from hookcli.registry.capability import Capability, capabilities, each_after_its_own, placed
 
+pytestmark = pytest.mark.xdist_group("capabilities")  # one installation
 HERE = Path(__file__).parent
 PACKAGE = Path(hookcli.__file__).parent
 DOCS = HERE.parent / "docs"

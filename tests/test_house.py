@@ -10,12 +10,13 @@ from textwrap import dedent
 from unittest.mock import patch
 
 import pytest
+from parsed import OF_SOURCES
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 with patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
     import _house as house
 
-pytestmark = pytest.mark.usefixtures("uncollected")
+pytestmark = OF_SOURCES
 LIMITS = json.loads((SCRIPTS / "house.json").read_text())
 
 

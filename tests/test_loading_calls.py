@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from parsed import OF_SOURCES, nodes
 
 import hookcli
 
-pytestmark = pytest.mark.usefixtures("uncollected")
+pytestmark = OF_SOURCES
 HERE = Path(hookcli.__file__).parent
 NAMES = """
 load load_file safe_open from_pretrained from_config create_model hf_hub_download load_state_dict_from_url
@@ -117,10 +117,9 @@ commands/report_file.py: webbrowser.open(address)
 
 def loads(source: str) -> Iterator[str]:
     """The calls of loaders in a source, and the places where one is handed on without being called."""
-    nodes = [*ast.walk(ast.parse(source))]
-    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
-    ours = {alias.asname or alias.name for node in nodes for alias in _imported_from_hookcli(node)}
-    for node in nodes:
+    called = {id(node.func): node for node in nodes(source) if isinstance(node, ast.Call)}
+    ours = {alias.asname or alias.name for node in nodes(source) for alias in _imported_from_hookcli(node)}
+    for node in nodes(source):
         call = called.get(id(node), node)
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name) if module in MODULES and name.islower():

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import swept
+from parsed import OF_SOURCES, nodes
 from torch_without import Lookup, Without
 
 import hookcli
 
-pytestmark = [
-    pytest.mark.xdist_group("without"),  # one server, and what each part looks up
-    pytest.mark.usefixtures("uncollected"),
-]
+pytestmark = OF_SOURCES
 
 PACKAGE = Path(hookcli.__file__).parent
 ROOMS = {"hooks.torch_private", "tensors.torch_private"}
@@ -55,10 +52,8 @@ def lookups(without: Without) -> dict[str, list[Lookup]]:
     return {part: answer["lookups"] for part, answer in found.items()}
 
 
-FEW = ("hookcli.tensors.torch_private", "hookcli.hooks.torch_private.nodes")  # names, so that a plain run can
-
-
-@pytest.mark.parametrize("room", [room if room in FEW else swept(room) for room in USES])
+@pytest.mark.sweep
+@pytest.mark.parametrize("room", USES)
 def test_each_name_may_be_gone_and_reports_say_what_is_lost(
     room: str, without: Without, lookups: dict[str, list[Lookup]]
 ) -> None:
@@ -85,8 +80,8 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imported(source: str) -> Iterator[str]:
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -100,11 +95,10 @@ def test_no_other_file_imports_or_names_what_is_private_to_pytorch() -> None:
     """Attributes are the business of ruff's SLF001; these are imports, names in text, and names given to getattr."""
     wrong = []
     for place, text in sources():
-        tree = ast.parse(text)
-        private = [name for name in imported(tree) if any(map(is_private, name.split("."))) and name != "_thread"]
+        private = [name for name in imported(text) if any(map(is_private, name.split("."))) and name != "_thread"]
         wrong += [(place, name) for name in private]
         wrong += [(place, match[0]) for match in re.finditer(r"\btorch\._(?!_)\w+", text)]
-        for node in ast.walk(tree):
+        for node in nodes(text):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr")
             given = node.args[1] if called and len(node.args) > 1 else None
             if isinstance(given, ast.Constant) and is_private(str(given.value)) and given.value not in PYTHONS:
@@ -115,12 +109,12 @@ def test_no_other_file_imports_or_names_what_is_private_to_pytorch() -> None:
 def test_no_other_file_has_the_name_of_something_private_as_a_text() -> None:
     """A table of attributes, for example; what the rooms look up is not to be spelled anywhere else."""
     rooms = [path for path in PACKAGE.rglob("*.py") if "torch_private" in str(path.relative_to(PACKAGE))]
-    spelled = {text for path in rooms for text in texts(ast.parse(path.read_text())) if is_private(text)}
+    spelled = {text for path in rooms for text in texts(path.read_text()) if is_private(text)}
     assert {"_version", "_forward_hooks", "_call_impl"} <= spelled
-    assert not [(place, text) for place, source in sources() for text in texts(ast.parse(source)) if text in spelled]
+    assert not [(place, text) for place, source in sources() for text in texts(source) if text in spelled]
 
 
-def texts(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def texts(source: str) -> Iterator[str]:
+    for node in nodes(source):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

@@ -13,6 +13,7 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
+from parsed import nodes
 
 import hookcli
 from hookcli.system import files
@@ -64,8 +65,7 @@ def is_checked(call: ast.Call, bound: set[str]) -> bool:
 
 
 def opened_elsewise(source: str, place: str) -> Iterator[str]:
-    tree = ast.parse(source)
-    items = (item for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items)
+    items = (item for node in nodes(source) if isinstance(node, ast.With) for item in node.items)
     bound = {
         item.optional_vars.id
         for item in items
@@ -73,7 +73,7 @@ def opened_elsewise(source: str, place: str) -> Iterator[str]:
         and isinstance(item.optional_vars, ast.Name)
         and called(item.context_expr).split(".")[-1] in ("opened", "open_unbuffered")
     }
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+    for call in (node for node in nodes(source) if isinstance(node, ast.Call)):
         name = called(call)
         last = name.split(".")[-1]
         on_path = last == "open" and name not in HANDED and all(isinstance(each, ast.Constant) for each in call.args)
@@ -84,6 +84,7 @@ def opened_elsewise(source: str, place: str) -> Iterator[str]:
             yield f"{place}:{call.lineno} {ast.unparse(call)[:70]}"
 
 
+@pytest.mark.xdist_group("sources")
 @pytest.mark.usefixtures("uncollected")
 def test_no_file_is_opened_in_another_way() -> None:
     paths = sorted(PACKAGE.rglob("*.py"))

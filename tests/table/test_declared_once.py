@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
+from parsed import OF_SOURCES, nodes
 
 import hookcli
 from hookcli.commands.app import build_app
 from hookcli.table.columns import DECLARED
 
-pytestmark = pytest.mark.usefixtures("uncollected")
+pytestmark = OF_SOURCES
 ROOT = Path(hookcli.__file__).parent
 APART = (ROOT / "table" / "columns", ROOT / "registry")  # the declarations; attributes of checks, such as `severity`
 FILES = sorted(file for file in ROOT.rglob("*.py") if not {*file.parents}.intersection(APART))
@@ -59,7 +59,7 @@ def test_no_other_file_lists_names_of_columns() -> None:
         f"{file.relative_to(ROOT)}:{line}": sorted(names & named)
         for file in FILES
         if file.name not in ("layout.py", "columns.py") or "capabilities" not in file.parts
-        for line, named in literals(ast.parse(file.read_text()))
+        for line, named in literals(nodes(file.read_text())[0])
         if len(names & named) > MOST
     }
     assert not found
@@ -82,7 +82,7 @@ def test_no_module_is_loaded_by_string_but_plugins_and_the_packages_own_function
         mentioned = set(re.findall(r'import_module\(f?"(hookcli\.[^"]*)"', file.read_text()))
         folder = f"hookcli.{'.'.join(file.relative_to(ROOT).parent.parts)}."
         assert name in BY_NAME or all(module.startswith(folder) for module in mentioned), name
-        modules = {text.partition(":")[0] for node in ast.walk(ast.parse(file.read_text())) for text in texts([node])}  # type: ignore[list-item]
+        modules = {text.partition(":")[0] for node in nodes(file.read_text()) for text in texts([node])}  # type: ignore[list-item]
         known = {
             text
             for text in modules

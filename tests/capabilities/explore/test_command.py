@@ -16,6 +16,7 @@ from textual.app import App
 from hookcli.capabilities.explore import command as explore
 from hookcli.capabilities.explore.app import Explorer
 
+pytestmark = pytest.mark.xdist_group("explore")  # one import of Textual
 Cli = Callable[..., Any]
 NET = """
 from torch import nn

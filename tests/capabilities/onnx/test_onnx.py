@@ -16,10 +16,11 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
-from support import TIMED
+from support import TIMED, swept
 
 from hookcli.capabilities.onnx.graph import operators
 
+pytestmark = pytest.mark.xdist_group("onnx")  # one export
 Cli = Any
 MODEL = """
 import torch
@@ -134,7 +135,7 @@ def test_the_tensors_are_those_of_onnx_runtime(cli: Cli, folder: Path) -> None:
     assert row["rel_l2"] == pytest.approx(((ours - theirs).norm() / ours.norm()).item(), rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["dynamo-dynamic", "script-dynamic", "dynamo-static", "script-static"])
+@pytest.mark.parametrize("name", ["dynamo-dynamic", "script-static", *map(swept, ("script-dynamic", "dynamo-static"))])
 def test_quantized(cli: Cli, folder: Path, name: str) -> None:
     """The errors are those of eight bits, and no value is taken for another module's."""
     code, found = report(cli, f"{name}.onnx", "net.py:Net")
