@@ -61,7 +61,7 @@ def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet(tmp_path
     (tmp_path / "slow.py").write_text(SLOW)
     slow = ("activations", f"{tmp_path}/slow.py:Slow", "--input", "2x3")
     title = "slow.py:Slow · weights"  # of the table
-    assert "Slow" in in_a_terminal(*slow, "--arg", "seconds=2").partition(title)[0]
+    assert "Slow" in in_a_terminal(*slow, "--arg", "seconds=1.6").partition(title)[0]
     assert "Slow" not in in_a_terminal(*slow, "--arg", "seconds=1.2", "--quiet").partition(title)[0]
 
 

@@ -27,7 +27,7 @@ from hookcli.registry import load
 
 pytestmark = [pytest.mark.xdist_group("damaged"), pytest.mark.fuzz]  # one set of files
 
-MUTATIONS = int(os.environ.get("HOOKCLI_TEST_MUTATIONS", "9"))  # of each kind of file
+MUTATIONS = int(os.environ.get("HOOKCLI_TEST_MUTATIONS", "6"))  # of each kind of file
 FORMATS = ("table", "json", "csv", "markdown")
 COMMANDS = {
     "models": "models resnet*",

@@ -6,12 +6,13 @@ import copy
 import errno
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 from diff.baselines import Net, changes, kept, run, through_a_file
-from support import damaged
+from support import damaged, swept
 
 from hookcli.diff.baseline import read_baselines, text_of, write_baselines
 from hookcli.errors import UsageError
@@ -68,11 +69,12 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str) -> None:
         write_baselines(str(tmp_path / "no" / "b.json"), [])
 
 
-def test_a_damaged_value_is_told_where_it_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [5, swept(1)])
+def test_a_damaged_value_is_told_where_it_is_read(tmp_path: Path, every: int) -> None:
     """What could be read, can be compared."""
     reports, file, refused = run(Net()), tmp_path / "b.json", {}
     reports = [replace(report, rows=report.rows[:1]) for report in reports]
-    for place, wrong, text in damaged(json.loads(text_of([kept(reports)]))):
+    for place, wrong, text in islice(damaged(json.loads(text_of([kept(reports)]))), 0, None, every):
         file.write_text(json.dumps(text))
         try:
             baseline = read_baselines(str(file)).of("Net")

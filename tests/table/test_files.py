@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import islice
 from pathlib import Path
 
 import pytest
-from support import damaged
+from support import damaged, swept
 
 from hookcli.diff.rows import diff
 from hookcli.errors import UsageError
@@ -86,11 +87,12 @@ MEASURED = Report(
 )
 
 
-def test_a_damaged_value_is_told_where_it_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [5, swept(1)])
+def test_a_damaged_value_is_told_where_it_is_read(tmp_path: Path, every: int) -> None:
     """What could be read, can be compared and shown."""
     file = tmp_path / "a.json"
     refused = {}
-    for place, wrong, text in damaged(document([MEASURED])):
+    for place, wrong, text in islice(damaged(document([MEASURED])), 0, None, every):
         file.write_text(json.dumps(text))
         try:
             [found] = read_reports(str(file))

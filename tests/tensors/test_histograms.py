@@ -130,7 +130,7 @@ def test_the_elements_outside_of_a_format_are_those_that_pytorch_converts_to_not
 
 def test_parts_merge_exactly() -> None:
     x = wild(torch.float32, CHUNK + 5000)
-    assert of(x).hist == TensorStats.merge(map(of, x.split(3000))).hist
+    assert of(x).hist == TensorStats.merge(map(of, x.split(30_000))).hist
     assert bins(of(x).hist) == counted(x)
     assert TensorStats.merge([of(x), stats(x)]).hist is None
     older = replace(of(x), hist=of(x).hist.with_linear())

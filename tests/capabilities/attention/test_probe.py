@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.attention.nets import GPT, HEADS, SIZE, TOKENS, figures, plant
+from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -51,8 +52,10 @@ def test_a_gpt_by_pytorchs_kernel_and_by_hand(kernel: str, block: int, monkeypat
     )
 
 
-@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.xdist_group("timm and Transformers")
+@pytest.mark.parametrize(
+    ("kernel", "padded"), [("sdpa", False), ("eager", True), swept("sdpa", True), swept("eager", False)]
+)
 def test_a_llama_whose_heads_share_keys(kernel: str, padded: bool) -> None:
     """Against the weights that transformers itself returns: in float64, unless the batch is padded on the left, where
     these are NaN."""
@@ -153,6 +156,7 @@ def test_masks_of_cross_attention_and_a_scale(bias: float | None) -> None:
     assert report.rows[0].get("distance") is None
 
 
+@pytest.mark.sweep
 def test_flex_attention_with_its_changes_of_scores_and_its_mask() -> None:
     from torch.nn.attention.flex_attention import create_block_mask
 

@@ -80,7 +80,7 @@ def test_dropped_tokens(x: Tensor) -> None:
 def test_routers_as_built_are_not_accused(x: Tensor) -> None:
     """Of 64 experts many get no token, since tokens are alike."""
     alike = x + 3 * torch.randn(WIDTH)
-    for layer in (Listed(), Dense(), Inline(), Capacity(2, 200), Listed(4, 64), Dense(2, 32)):
+    for layer in (Listed(), Inline(), Capacity(2, 200), Dense(2, 32)):
         for tokens in (x, alike):
             assert not judged(part(layer), tokens)
     assert "got no token: layer 1:" in hookcli.capture(part(Listed(4, 64)), alike, ["experts"])[0].totals["verdict"]

@@ -130,6 +130,7 @@ def close(rows: list[Row], key: str, expected: Tensor) -> None:
         assert row[key] is None if math.isnan(value) else row[key] == pytest.approx(value, rel=1e-3, abs=1e-6), key
 
 
+@pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.parametrize(
     ("make", "gate", "router", "k"),
     [

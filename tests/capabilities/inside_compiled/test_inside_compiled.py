@@ -26,6 +26,8 @@ from hookcli.errors import UsageError
 from hookcli.hooks.torch_private import looked_programs
 from hookcli.record.observe.recording_plan import RecordingPlan
 
+pytestmark = pytest.mark.xdist_group("torch.compile")
+
 
 class Block(nn.Module):
     def __init__(self) -> None:
@@ -169,7 +171,6 @@ def fresh() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("how", "checkpointed"),
     [
-        ("outer", True),
         ("parts", False),
         *(swept(how, flag) for how in ("outer", "in place", "forward", "parts") for flag in (False, True)),
     ],
@@ -195,16 +196,22 @@ def test_modules_inside_have_the_figures_of_eager_mode_and_training_is_the_same(
 
 
 @pytest.mark.parametrize(
-    ("how", "every"), [("in place", 2), *(swept(how, 1) for how in ("outer", "in place", "forward", "parts"))]
+    ("how", "every", "sizes"),
+    [
+        ("in place", 1, (4, 6)),
+        swept("in place", 2, SIZES),
+        *(swept(how, 1, SIZES) for how in ("outer", "forward", "parts")),
+    ],
 )
-def test_the_programs_own_code_is_compiled_as_without_hookcli(how: str, every: int) -> None:
+def test_the_programs_own_code_is_compiled_as_without_hookcli(how: str, every: int, sizes: tuple[int, ...]) -> None:
     """For batches of several sizes, in training and evaluation; `observed` compares what was compiled, and when."""
-    seen = observed(partial(program, how, evaluates=True), inside_compiled=True, every=every)
-    assert len(seen.of()) == len(SIZES) // every and len(seen.of(phase="no_grad")) > 0
+    seen = observed(partial(program, how, sizes=sizes, evaluates=True), inside_compiled=True, every=every)
+    assert len(seen.of()) == len(sizes) // every and len(seen.of(phase="no_grad")) > 0
     for recorded in seen.recorded:
         assert PARTS - {"blocks"} <= rows(recorded, "activations").keys()
 
 
+@pytest.mark.sweep
 def test_hookcli_s_programs_leave_room_for_the_program_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Static shapes reach torch.compile's limit; the program then runs uncompiled, as ever."""
     monkeypatch.setattr(config, "recompile_limit", 2)
@@ -214,6 +221,7 @@ def test_hookcli_s_programs_leave_room_for_the_program_s_own(monkeypatch: pytest
     assert {"head", "blocks.0.lin"} <= rows(seen.of()[-1], "activations").keys()
 
 
+@pytest.mark.sweep
 def test_what_a_model_counts_itself_is_not_counted_twice() -> None:
     seen = observed(partial(program, sizes=(4, 4), at="counts"), inside_compiled=True)
     assert PARTS - {"blocks"} == rows(seen.of()[-1], "activations").keys()
@@ -249,6 +257,7 @@ class Holding(nn.Module):
         given.append(1)
 
 
+@pytest.mark.sweep
 def test_what_a_model_keeps_in_containers_of_its_own_and_of_its_arguments_is_as_without_hookcli() -> None:
     def runs() -> Any:
         torch._dynamo.reset()
@@ -276,6 +285,7 @@ def test_a_forward_that_fails_leaves_nothing_behind(how: str, at: str) -> None:
     assert PARTS - {"blocks"} == rows(last, "activations").keys() and last.complete
 
 
+@pytest.mark.sweep
 def test_a_program_with_looks_that_can_not_be_compiled_is_left_whole() -> None:
     made: list[Backend] = []
 
@@ -291,6 +301,7 @@ def test_a_program_with_looks_that_can_not_be_compiled_is_left_whole() -> None:
     assert "stem" in skipped(seen.recorded[-1], "activations")
 
 
+@pytest.mark.sweep
 def test_what_looks_move_is_said() -> None:
     with observing(inside_compiled=True) as seen:
         program("outer", partial(Backend, 1.5), SIZES[:1])

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
+pytestmark = pytest.mark.xdist_group("torch.compile")
+
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
@@ -43,6 +45,7 @@ class Prompted(nn.Module):
         return self.lin(x) * self.prompts[0] * self.prompt
 
 
+@pytest.mark.sweep
 def test_a_graph_that_the_model_keeps_is_not_freed() -> None:
     def program() -> list[Any]:
         encoder, model = nn.Linear(4, 4), Prompted()
@@ -59,7 +62,7 @@ def test_a_graph_that_the_model_keeps_is_not_freed() -> None:
     assert "lin" in rows(seen.of()[-1], "activations")
 
 
-@pytest.mark.parametrize("under", ["checkpoint", swept("hooks")])
+@pytest.mark.parametrize("under", [*map(swept, ("checkpoint", "hooks"))])
 def test_the_programs_hooks_on_saved_tensors_see_its_own_forwards_alone(under: str) -> None:
     def forwards(**how: Any) -> tuple[list[int], Any]:
         counts: list[int] = []
@@ -176,6 +179,7 @@ class Printing(nn.Module):
         return self.lin(x)
 
 
+@pytest.mark.sweep
 def test_prints_of_other_threads_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     def program() -> list[Any]:
         model, over = Printing(), Event()

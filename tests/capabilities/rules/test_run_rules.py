@@ -89,6 +89,7 @@ def test_a_spike_is_said_kept_and_told_to_a_command_and_changes_nothing(folder: 
     assert shown.returncode == 0 and shown.stderr.startswith(f"hookcli: rule spike fired 2 times, {said}\n")
 
 
+@pytest.mark.sweep
 def test_a_command_that_fails_is_said(folder: Path) -> None:
     """And is no reason to wait: stderr ends with it, which a reader of the pipe sees."""
     ran = run(folder, "run", "-q", "--rule", "a: loss > 100", "--then", "exec:sh -c 'echo hi; exit 3'", "train.py")
@@ -179,13 +180,15 @@ def test_each_rank_checks_its_own_and_the_record_says_which(tmp_path: Path) -> N
 
 
 def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: Path) -> None:
+    soon = "from hookcli.commands import live; live._LAST_LOOK = 1; from hookcli.__main__ import entry; entry()"
+    hookcli_run = [sys.executable, "-c", soon, "run"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         refused = run(folder, "run", "--serve", str(port), "train.py")
         assert refused.returncode == 2 and f"--serve {port}: is in use by another program" in refused.stderr
     (folder / "train.py").write_text(SCRIPT.replace("try:", "import time; time.sleep(60)\ntry:"))
-    command = [sys.executable, "-m", "hookcli", "run", "--serve", str(port), "--rule", SPIKE, "train.py"]
+    command = [*hookcli_run, "--serve", str(port), "--rule", SPIKE, "train.py"]
     process = forks.Popen(command, cwd=folder, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None and f"http://127.0.0.1:{port}/ while it goes on" in process.stderr.readline()
     assert process.stdout is not None
@@ -210,7 +213,8 @@ def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: 
     page.take()
     assert page.payload()["steps"]["said"] == found["steps"]["said"]
     (folder / "next.py").touch()
-    ran = run(folder, "run", "--serve", str(port), "next.py")  # until the last look the port is the first run's
+    command = [*hookcli_run, "--serve", str(port), "next.py"]
+    ran = forks.run(command, cwd=folder, env=ENV, capture_output=True, text=True)  # waits for the first run's last look
     assert ran.returncode == 0 and f"http://127.0.0.1:{port}/ while it goes on" in ran.stderr, ran.stderr
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:  # a last look later, nothing listens any more

@@ -59,7 +59,8 @@ def test_a_head_of_multihead_attention_is_columns_of_its_weight() -> None:
         swept(model, x, of="heads", operation="mean")
 
 
-@pytest.mark.parametrize("kind", ["bert", "llama", "timm"])
+@pytest.mark.xdist_group("timm and Transformers")
+@pytest.mark.parametrize("kind", [pytest.param("bert", marks=pytest.mark.sweep), "llama", "timm"])
 def test_heads_of_other_libraries_are_found(kind: str) -> None:
     import timm
     from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
