@@ -82,6 +82,7 @@ def along(page: Any) -> Iterator[str]:
         page.keyboard.press("ArrowRight")
 
 
+@pytest.mark.sweep
 def test_keys_read_every_output_in_the_order_in_which_it_was_made(depth: Any, reports: Sequence[Report]) -> None:
     found = rows(reports)
     # Neither body nor the model: they return what their last part does.
@@ -96,6 +97,7 @@ def test_keys_read_every_output_in_the_order_in_which_it_was_made(depth: Any, re
         assert all(f"{name} {figure}" in text for name, figure in figures.items()), text
 
 
+@pytest.mark.sweep
 def test_both_charts_follow_one_cursor_and_enter_selects(depth: Any, reports: Sequence[Report]) -> None:
     depth.locator(FIRST).focus()
     for key in ("End", "ArrowLeft"):
@@ -145,7 +147,7 @@ def drawn_bars(page: Any) -> list[tuple[float, float, int]]:
     return [(float(part[0]), float(part[2]), int(part[3])) for part in parts if part[1] == "to"]
 
 
-@pytest.mark.parametrize("mean", [swept(0.0), 0.7, swept(10.0), -10.0])
+@pytest.mark.parametrize("mean", [*map(swept, (0.0, 0.7, 10.0, -10.0))])
 def test_normal_logits_are_one_hump_over_linear_values(visit: Visit, mean: float) -> None:
     """The bars are those of numpy, of one width, wherever the mean is."""
     torch.manual_seed(0)
@@ -213,6 +215,7 @@ def test_what_is_not_finite_is_marked_and_listed(depth: Any, reports: Sequence[R
     assert figure.evaluate(red) == depth.locator(".hist-bad").first.evaluate(red) != depth.locator("h1").evaluate(red)
 
 
+@pytest.mark.sweep
 def test_lines_hide_and_axes_change_and_the_theme_too(depth: Any) -> None:
     first = depth.locator(".chart").first
     entry = first.get_by_role("button", name="mean")
@@ -228,6 +231,7 @@ def test_lines_hide_and_axes_change_and_the_theme_too(depth: Any) -> None:
     assert first.locator("canvas").count() == 1
 
 
+@pytest.mark.sweep
 def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> None:
     page = visit(registry.load("reporters", "html")().render(reports, View()), width=420)
     page.get_by_role("tab", name="Through depth").click()

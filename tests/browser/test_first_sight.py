@@ -157,6 +157,7 @@ def test_a_laptop_shows_every_figure_and_the_gradients_beside_the_pane(visit: Vi
     )
 
 
+@pytest.mark.sweep
 def test_a_phone_shows_the_offender_and_its_nan_above_a_sheet(visit: Visit, broken: Sequence[Report]) -> None:
     page = visit(HtmlReporter().render(broken, View()), width=390)
     page.set_viewport_size({"width": 390, "height": 844})

@@ -64,6 +64,7 @@ def test_a_page_of_a_run_joins_its_reports(visit: Callable[..., Any], sound: Seq
     assert json.loads(Path(saved.value.path()).read_text()) == document(sound)
 
 
+@pytest.mark.sweep
 def test_the_columns_of_another_probe_are_on_the_page(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
     columns = (
         *columns_named("fqn", "type", "call"),
@@ -129,6 +130,7 @@ def test_several_models_are_shown_one_at_a_time(
     assert modules(page) == ["(model)", "fc", "act", "head"] and "unused" not in page.inner_text("#detail")
 
 
+@pytest.mark.sweep
 def test_a_notebook_shows_the_page_in_a_frame_that_cannot_reach_it(
     visit: Callable[..., Any], sound: Sequence[Report]
 ) -> None:

@@ -90,6 +90,7 @@ def test_boxes_fold_and_keep_their_skip_connections(page: Page) -> None:
     assert lines(page) == 7
 
 
+@pytest.mark.sweep
 def test_very_many_parts_are_shown_in_runs(page: Page) -> None:
     page.click("button[title='Fold all']")
     box(page, "row").locator("[data-fold]").click()
@@ -112,6 +113,7 @@ def test_a_click_selects_the_row_and_a_row_selects_its_box(page: Page) -> None:
     assert "flow-holds" in str(box(page, "blocks.0").get_attribute("class"))
 
 
+@pytest.mark.sweep
 def test_keys_move_unfold_select_and_zoom(page: Page) -> None:
     page.click("button[title='Fold all']")
     canvas = page.locator(".picture-canvas")
@@ -131,6 +133,7 @@ def test_keys_move_unfold_select_and_zoom(page: Page) -> None:
     assert width and wider and wider["width"] > width["width"]
 
 
+@pytest.mark.sweep
 def test_colours_have_a_legend_with_the_figures(page: Page) -> None:
     page.click("button[title='Fold all']")
     page.select_option(".picture-by", "params")

@@ -132,6 +132,7 @@ def test_a_module_s_distribution_over_steps(visit: Callable[..., Page], record: 
         assert float(first if share < 0.5 else last) == pytest.approx(exact, rel=0.2)  # to within a bin
 
 
+@pytest.mark.sweep
 def test_the_settings_of_modules_and_charts_over_time(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
     attributes = {"kernel_size": [3, 3], "eps": 1e-05, "bias": None}
     rows = [Row({"fqn": "head", "type": "Linear", "attributes": attributes, "source": "net.py:12"})]
@@ -154,6 +155,7 @@ def test_the_settings_of_modules_and_charts_over_time(visit: Callable[..., Page]
     assert pick(page, ".step-name").startswith("step 120")
 
 
+@pytest.mark.sweep
 def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
     rows = [
         activation(name, HOSTILE, TensorStats(8, 0.0, 1.0, 0.0, 1.0, 2.0, nan=1)) for name in ("", HOSTILE, "x" * 9_000)
@@ -179,6 +181,7 @@ def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], re
         )
 
 
+@pytest.mark.sweep
 def test_a_record_without_a_whole_step_opens_and_says_so(
     visit: Callable[..., Page], record: Callable[..., Any]
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_record_without_a_whole_step_opens_and_says_so(
     assert pick(page, ".step-name") == "step 0 · 1 of 1"
 
 
+@pytest.mark.sweep
 def test_a_page_of_several_runs(visit: Callable[..., Page], tmp_path: Any, monkeypatch: Any, cli: Any) -> None:
     """One legend hides a run in all charts; means replace the points of figures, and not those of settings."""
     monkeypatch.chdir(tmp_path)

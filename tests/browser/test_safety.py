@@ -33,7 +33,7 @@ def hostile() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "policy"), [("reports", False), ("model", True), swept("diff", False), swept("model", False)]
+    ("kind", "policy"), [("reports", False), swept("model", True), swept("diff", False), swept("model", False)]
 )
 def test_no_name_runs_loads_or_is_markup(visit: Visit, hostile: dict[str, str], kind: str, policy: bool) -> None:
     """By escaping alone; and with its policy, which would tell of what escaping let through."""

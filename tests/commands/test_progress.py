@@ -90,6 +90,7 @@ def test_it_says_time_stage_module_and_count(server: ForkServer, folder: Path) -
     assert left(ran.err) == "" and all(len(line) < 80 for line in lines)
 
 
+@pytest.mark.sweep
 def test_it_changes_no_figure_and_is_nowhere_but_on_a_terminal(server: ForkServer, folder: Path) -> None:
     seen: list[Any] = []
     for err in ("pty", "pipe", "file"):
@@ -109,6 +110,7 @@ def test_several_models_runs_and_backward(server: ForkServer, folder: Path) -> N
     assert left(ran.err) == ""
 
 
+@pytest.mark.sweep
 def test_two_models_in_step_and_a_record(server: ForkServer, folder: Path) -> None:
     ran, lines = run(server, folder, "diff", "net.py:Net", "net.py:Net")
     assert ran.code == 0 and any("in step · blocks." in line for line in lines), lines

@@ -234,7 +234,7 @@ CAPTIONED = {
 }
 
 
-OF_A_KIND = ("activations", "grads", "trace", "graph", "weights", "fits")  # as others are
+OF_A_KIND = ("activations", "grads", "trace", "graph", "weights", "fits", "memory", "diff")  # as others are
 
 
 @pytest.mark.parametrize("name", [swept(name) if name in OF_A_KIND else name for name in CAPTIONED])

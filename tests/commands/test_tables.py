@@ -126,7 +126,9 @@ def reduced(line: str) -> str:
 
 AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
 # Tests of these have smaller models.
-OTHERWISE = re.compile("--(fits|checkpoint|nproc|ops --|amp)|memory .* chart|hookcli (comm|diff|report|package) ")
+OTHERWISE = re.compile(
+    "--(fits|checkpoint|nproc|ops --|amp)|memory .* chart|hookcli (comm|diff|report|package) |vit_b|raft|-forward"
+)
 LONG = [line for line in map(reduced, EXAMPLES) if OTHERWISE.search(line)]
 SWEPT = [pytest.param(line, marks=pytest.mark.sweep) for line in (*AS_PRINTED, *LONG)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from questions.asking import Asker, settled
+from support import swept
 
 WIDTHS = ("80", "200")
 
@@ -19,6 +20,7 @@ def ask(tmp_path: Path) -> Asker:
     return settled(tmp_path)
 
 
+@pytest.mark.sweep
 def test_what_are_the_shapes_and_how_big_is_it(ask: Asker) -> None:
     """The GPT: 6 blocks of 4 x 96 x 96 + 8 x 96 x 96 weights, an embedding that the head shares; without an input
     it says what to type.
@@ -37,6 +39,7 @@ def test_what_are_the_shapes_and_how_big_is_it(ask: Asker) -> None:
         assert all(len(line) <= int(width) for line in answer.out.splitlines())
 
 
+@pytest.mark.sweep
 def test_shapes_of_a_unet_whose_sizes_are_odd(ask: Asker) -> None:
     """A pool that is called three times shows three shapes, and the containers that nobody calls are no rows."""
     answer = ask("hookcli shapes unet.py:UNet --input 1x3x67x93")
@@ -45,6 +48,7 @@ def test_shapes_of_a_unet_whose_sizes_are_odd(ask: Asker) -> None:
     assert {"downs.0", "downs.2", "bottleneck", "ups.5", "head"} <= {*names} and not {"downs", "ups"} & {*names}
 
 
+@pytest.mark.sweep
 def test_what_fills_my_memory(ask: Asker) -> None:
     """In the GPT's blocks, the GELU and the layer after it keep the widest tensors, 4 x 96 wide: 2.25 MiB each."""
     first = ask("hookcli shapes gpt.py:GPT --input 2x128:int64")
@@ -59,7 +63,7 @@ def test_what_fills_my_memory(ask: Asker) -> None:
     assert all(f"{widest:.4g} MiB" in answer.row(f"blocks.0-5.mlp.{n}") for n in (1, 2))
 
 
-@pytest.mark.parametrize("environment", [{"COLUMNS": "80"}, {"COLUMNS": "200", "NO_COLOR": "1"}])
+@pytest.mark.parametrize("environment", [{"COLUMNS": "80"}, swept({"COLUMNS": "200", "NO_COLOR": "1"})])
 def test_which_layers_are_dead(ask: Asker, environment: dict[str, str]) -> None:
     answer = ask("hookcli check cnn.py:AllDead --input 16x3x32x32", **environment)
     head = " ".join(" ".join(answer.out.splitlines()[:4]).split())
@@ -81,6 +85,7 @@ def test_a_layer_of_which_a_part_is_dead_is_named_though_all_checks_pass(ask: As
     assert second.out.splitlines()[1] == "HK010  warning  act3: 6 of 20 channels zero for every input"
 
 
+@pytest.mark.sweep
 def test_are_gradients_vanishing_and_where(ask: Asker) -> None:
     """The bias of layers.6 holds its tanh at the bound, so that layers.0 to 6 get no gradient."""
     answer = ask("hookcli check mlp.py:Saturated --input 8x32")
@@ -98,6 +103,7 @@ def test_are_gradients_vanishing_and_where(ask: Asker) -> None:
     assert norms["layers.0.weight"] < 1e-6 * norms["layers.11.weight"]
 
 
+@pytest.mark.sweep
 def test_is_it_safe_for_float16(ask: Asker) -> None:
     big = ask("hookcli check half.py:Big --input 8x16")
     assert re.search(r"^HK016  warning  fc2: its output reaches \S+; .*float16 number is 65504$", big.out, re.MULTILINE)

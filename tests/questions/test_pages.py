@@ -22,6 +22,7 @@ def reports_in(page: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.sweep
 def test_what_is_there_to_know_about_my_model(ask: Asker) -> None:
     """One page of one run: the sizes of the GPT as counted by hand, and what each probe has of its embedding."""
     assert "wrote GPT.html: 8 reports" in ask("hookcli report gpt.py:GPT --input 2x16:int64").err
@@ -35,6 +36,7 @@ def test_what_is_there_to_know_about_my_model(ask: Asker) -> None:
     assert {report["model"] for report in reports} == {"gpt.py:GPT"}
 
 
+@pytest.mark.sweep
 def test_what_did_ci_find(ask: Asker) -> None:
     """The artefact has what check says on stdout, and the figures that the finding was read from."""
     answer = ask("hookcli check gpt.py:GPT --input 2x16:int64 --report check.html --format json")

@@ -41,13 +41,14 @@ def ask(tmp_path: Path) -> Asker:
     return settled(tmp_path)
 
 
+@pytest.mark.sweep
 def test_only_names_changed(ask: Asker) -> None:
     ask.copy("residual.py", "new.py", *RENAMED)
     answer = ask(f"hookcli diff residual.py:Net new.py:Net {INPUT}")
     assert answer.first == "Identical, bit for bit (22 modules renamed)" and "Next:" not in answer.out
 
 
-@pytest.mark.parametrize("planted", [swept(p) if p in ("bias", "pool") else p for p in PLANTED])
+@pytest.mark.parametrize("planted", [swept(p) if p in ("bias", "pool", "eps", "stride") else p for p in PLANTED])
 def test_the_change_is_the_first_line(ask: Asker, planted: str) -> None:
     change, said = PLANTED[planted]
     ask.copy("residual.py", "new.py", *RENAMED, change)
@@ -70,6 +71,7 @@ def test_other_random_numbers_are_told_from_other_code(ask: Asker) -> None:
     assert ask(answer.next).first == "Identical, bit for bit (22 modules renamed)"
 
 
+@pytest.mark.sweep
 def test_a_setting_that_changes_no_figure_is_told(ask: Asker) -> None:
     ask.copy(
         "residual.py",

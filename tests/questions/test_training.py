@@ -23,6 +23,7 @@ def found(ask: Asker, script: str, *, code: int = 1) -> str:
     return said
 
 
+@pytest.mark.sweep
 def test_a_learning_rate_that_is_too_high(ask: Asker) -> None:
     """A plain run names the cause, and a search the first value that is not finite."""
     plain = ask("hookcli run train_lr.py")
@@ -37,6 +38,7 @@ def test_a_learning_rate_that_is_too_high(ask: Asker) -> None:
     )
 
 
+@pytest.mark.sweep
 def test_a_log_of_zero_between_modules(ask: Asker) -> None:
     assert found(ask, "train_log.py") == (
         "first non-finite value: 1 Inf in the input of encoder (Density, step 7); "
@@ -44,6 +46,7 @@ def test_a_log_of_zero_between_modules(ask: Asker) -> None:
     )
 
 
+@pytest.mark.sweep
 def test_a_log_of_zero_in_the_loss(ask: Asker) -> None:
     """The logits of step 9 are so large that a softmax is 0, and 0 times its logarithm NaN."""
     said = found(ask, "train_loss.py")

@@ -58,8 +58,9 @@ def steady(text: str) -> Any:
 
 
 LIKE_OTHERS = ("inputs", "activations", "grads", "graph", "trace", "check", "diff", "hooks", "package")
+LIKE_OTHERS += ("shapes", "models", "explain")
 PAIRS = [
-    *(pytest.param(n, [*EACH, *(SAME if n == "shapes" else ())], id=n) for n in COMMANDS if n not in LIKE_OTHERS),
+    *(pytest.param(n, [*EACH, *(SAME if n == "plugins" else ())], id=n) for n in COMMANDS if n not in LIKE_OTHERS),
     *(pytest.param(name, ALL, id=f"{name}, all", marks=pytest.mark.sweep) for name in COMMANDS),
 ]
 
@@ -115,7 +116,7 @@ def test_an_error_is_told_all_the_same(server: ForkServer, folder: Path, make: s
     assert ran.code == 2 and "hookcli: error: the model (Linear) failed" in ran.err
 
 
-@pytest.mark.parametrize("command", [("models",), ("--help",), ("shapes", "--help"), ("--version",), ()])
+@pytest.mark.parametrize("command", [("models",), *map(swept, [("--help",), ("shapes", "--help"), ("--version",)]), ()])
 def test_a_reader_that_has_gone_and_streams_that_take_nothing(server: ForkServer, folder: Path, command: Any) -> None:
     gone = server.run(*command, folder=folder, out="broken")
     assert (gone.code, gone.err) == (0, "")

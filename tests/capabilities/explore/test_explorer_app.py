@@ -85,6 +85,7 @@ def test_a_tree_opens_and_closes_and_shows_the_figures_of_the_chosen_module() ->
     assert "/ Search" in lines[-1] and "q Quit" in lines[-1] and "Step" not in lines[-1] and "model" not in lines[-1]
 
 
+@pytest.mark.sweep
 def test_a_search_shows_what_it_finds_and_escape_all() -> None:
     keys = ["slash", *"relu", "enter", "escape"]
     *_, typed, entered, ended = used(of_reports([report(2)]), keys, lambda app: (shown(app), screen(app)))
@@ -115,6 +116,7 @@ def test_a_record_goes_from_step_to_step_with_the_figures_over_time(tmp_path: Pa
     assert "Net · no grad" in seen[-1] and "← → Step" not in seen[-1]
 
 
+@pytest.mark.sweep
 def test_a_record_opens_at_the_step_of_the_first_line_of_show_and_n_goes_there(tmp_path: Path) -> None:
     blame = Blame("Net", 23, 754.0, 1.0, [9e9], rows=[5], size=32, share=1.0, fqn="head")
     rule = RuleFired("Net", 21, "spike", ["loss"], [3.0])
@@ -130,6 +132,7 @@ def test_a_record_opens_at_the_step_of_the_first_line_of_show_and_n_goes_there(t
     assert "step 23 of 1,024" in gone[0] and ">head" in gone[1] and "754" in gone[0].partition("head Linear")[2]
 
 
+@pytest.mark.sweep
 def test_hundreds_of_modules_are_made_only_when_they_are_seen() -> None:
     made = used(of_reports([report(200)]), ["end", "space"], lambda app: len(app._made))
     assert made == [201, 201, 203]
@@ -141,6 +144,7 @@ def test_every_size_shows_the_keys_and_the_tree(size: tuple[int, int]) -> None:
     assert "layers.0" in text and "/ Search" in text and max(map(len, text.splitlines())) <= size[0]
 
 
+@pytest.mark.sweep
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     def filters(app: Explorer) -> set[str]:
         return {type(one).__name__ for one in app._filters}
@@ -150,6 +154,7 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NoColor" in used(of_reports([report()]), [], filters)[0]
 
 
+@pytest.mark.sweep
 def test_the_sides_of_a_comparison_and_several_models_take_turns() -> None:
     sides = [replace(report(2), meta={"side": side}) for side in "ab"]
     subjects = of_reports([*sides, report(3, "other")])
