@@ -18,7 +18,7 @@ from hookcli.probes.grads import GradsProbe
 timm, transformers = Later("timm"), Later("transformers")
 pytestmark = pytest.mark.xdist_group("timm and Transformers")
 IMAGES = ("dla46x_c", "cait_xxs24_224", "vit_tiny_patch16_224", "mobilenetv3_small_050", "test_convnext")
-LIKE_OTHERS = (*IMAGES[1:], "bert")  # in kinds of layers; or torchvision's
+LIKE_OTHERS = (*IMAGES, "bert", "t5")  # in kinds of layers; or torchvision's
 
 
 def image_model(name: str) -> tuple[nn.Module, dict[str, Any], Callable[[Any], Tensor]]:

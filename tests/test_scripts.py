@@ -52,7 +52,7 @@ def tensors(saved: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
             yield from tensors(value, f"{path}{key}.")
 
 
-@pytest.mark.parametrize("name", ["gpt", swept("classify"), swept("gan")])
+@pytest.mark.parametrize("name", [*map(swept, ("gpt", "classify", "gan"))])
 def test_a_realistic_script(name: str, tmp_path: Path) -> None:
     alone, seen = python(tmp_path / "alone", *command(name)), python(tmp_path / "seen", *RUN, *command(name))
     assert (alone.code, seen.code) == (0, 0), seen.err.decode()
@@ -75,7 +75,7 @@ NASTY = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", [n if n in ("exit 3", "SIGINT", "recursion", "the end") else swept(n) for n in NASTY])
 def test_a_nasty_script(name: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(dedent(SCRIPTS[name]).lstrip())

@@ -55,7 +55,7 @@ def test_what_is_planted_is_found_at_its_line_and_nothing_else(net: type[nn.Modu
         assert words in message
 
 
-@pytest.mark.parametrize("net", [nets.Prints, swept(nets.LeftOut), *OTHERS], ids=lambda net: net.__name__)
+@pytest.mark.parametrize("net", [*map(swept, (nets.Prints, nets.LeftOut)), *OTHERS], ids=lambda net: net.__name__)
 def test_breaks_and_graphs_are_those_that_pytorch_explains(net: type[nn.Module]) -> None:
     explained = dynamo.explain(net())(nets.example())
     frames = {(Path(one.user_stack[-1].filename).name, one.user_stack[-1].lineno) for one in explained.break_reasons}
@@ -112,7 +112,7 @@ def test_other_sizes_are_a_remark_or_not_judged() -> None:
     assert "a batch of 5 fails" in skipped.reason
 
 
-@pytest.mark.parametrize(("limit", "judged"), [(0, ["HK043"]), (1, [])])
+@pytest.mark.parametrize(("limit", "judged"), [(0, ["HK043"]), swept(1, [])])
 def test_a_budget_of_graph_breaks(limit: int, judged: list[str]) -> None:
     report = compiled(nets.Prints(), thresholds={"max-graph-breaks": limit})
     errors = [one for one in report.findings if one.severity == "error"]
@@ -160,6 +160,7 @@ def few() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.sweep
 def test_more_compilations_than_pytorch_keeps_metrics_of(tmp_path: Path) -> None:
     report = check(many_breaks(4, tmp_path), torch.ones(2, 2), compile="eager", backward=False)
     assert len([one for one in report.findings if one.check == "HK039"]) == 4
@@ -188,6 +189,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.sweep
 def test_a_library_is_named_after_the_users_own_line(
     cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ def test_a_model_that_cannot_be_compiled(cli: Callable[..., Any], net: Path, mon
 
 
 @needs_inductor
+@pytest.mark.sweep
 def test_with_inductor_as_people_type_it(cli: Callable[..., Any]) -> None:
     """Of a product alone, for which nothing is compiled in C++."""
     linear = ("torch.nn:Linear", "--arg", "in_features=4", "--arg", "out_features=4", "--arg", "bias=False")
@@ -248,7 +251,7 @@ def test_with_inductor_as_people_type_it(cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("often", [True, False])
+@pytest.mark.parametrize("often", [True, swept(False)])
 def test_a_log_that_is_read_often_enough_is_complete(often: bool, tmp_path: Path) -> None:
     log = CompilationLog()
     model = torch.compile(many_breaks(4, tmp_path), backend="eager")

@@ -94,6 +94,7 @@ def test_a_side_that_arrives_compiled(cli: Cli, how: str, first: bool) -> None:
     assert "compiled by wrong: outputs bit-identical to those of the compiled model" in ran.out.replace("\n  ", " ")
 
 
+@pytest.mark.sweep
 def test_both_sides_arrive_compiled(cli: Cli) -> None:
     ran = cli("diff", "net.py:wrapped", "net.py:in_place", *INPUT, "--backward")
     assert ran.code == 0 and ran.out.startswith("Identical, bit for bit") and "conv.weight" in ran.out
@@ -104,6 +105,7 @@ def test_names_choose_modules_of_the_model_as_written(cli: Cli) -> None:
     assert ran.code == 0 and ran.out.startswith("Identical, bit for bit") and "1 compared" in ran.out
 
 
+@pytest.mark.sweep
 def test_both_sides_are_seen_inside_at_once(cli: Cli) -> None:
     from torch._dynamo import config
 
@@ -114,6 +116,7 @@ def test_both_sides_are_seen_inside_at_once(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("sides", [(" --compile eager", ""), swept(("", " --compile eager"))])
+@pytest.mark.sweep
 def test_torch_compile_takes_hooks_as_it_did_after_one_side_was_seen_inside(
     sides: tuple[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

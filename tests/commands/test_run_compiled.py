@@ -82,7 +82,7 @@ def line(mark: str) -> str:
     return f"train.py:{number}"
 
 
-@pytest.mark.parametrize(("how", "fresh"), [swept("outer", True), ("in place", False), swept("function", False)])
+@pytest.mark.parametrize(("how", "fresh"), [swept("outer", True), swept("in place", False), swept("function", False)])
 def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Path, how: str, fresh: bool) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     alone = python(tmp_path, "train.py", how, "0", fresh=fresh)
@@ -113,7 +113,8 @@ IN_GROUP = pytest.mark.xdist_group("torch.compile")  # which shares precompiled 
 
 
 @pytest.mark.parametrize(
-    "backend", ["aot_eager", pytest.param("inductor", marks=[needs_inductor, IN_GROUP, pytest.mark.sweep])]
+    "backend",
+    ["eager", swept("aot_eager"), pytest.param("inductor", marks=[needs_inductor, IN_GROUP, pytest.mark.sweep])],
 )
 def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path, backend: str) -> None:
     """In float32, in every step; what is said of the compiler is of the script's own programs."""

@@ -54,6 +54,7 @@ def test_torchrun(tmp_path: Path) -> None:
     assert shown.returncode == 0 and "train.py on 2 ranks: 5 steps" in shown.stderr
 
 
+@pytest.mark.sweep
 def test_a_script_that_starts_the_other_rank_itself(tmp_path: Path) -> None:
     """As Lightning does: the ranks are programs of their own, and belong together all the same."""
     (tmp_path / "train.py").write_text(PAIR)
@@ -80,6 +81,7 @@ SPAWNS = """
     """
 
 
+@pytest.mark.sweep
 def test_a_script_that_starts_ranks_twice(tmp_path: Path) -> None:
     """The second launch has more ranks: its last rank finds no part with its number in the first launch's folder."""
     (tmp_path / "train.py").write_text(dedent(SPAWNS.replace("FOLDER", str(tmp_path))))
@@ -91,6 +93,7 @@ def test_a_script_that_starts_ranks_twice(tmp_path: Path) -> None:
         assert "1 step of 1 model in " in ran.stderr and f"in {name}.run\n" in ran.stderr
 
 
+@pytest.mark.sweep
 def test_a_script_that_executes_itself_again(tmp_path: Path) -> None:
     again = f"import os, sys, torch\nif sys.argv[1:]: os.execv({forks.python()!r}, [sys.executable, sys.argv[0]])\n"
     (tmp_path / "train.py").write_text(again + dedent(TRAIN))
@@ -126,7 +129,7 @@ HOGWILD = """
 @pytest.mark.parametrize(
     ("method", "count", "itself"),
     [
-        ("fork", 2, True),
+        swept("fork", 2, True),
         ("fork", 2, False),
         swept("spawn", 2, True),
     ],
@@ -172,6 +175,7 @@ def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None
     assert "train.py: 4 steps of 1 model" in ran.stderr and "child" not in ran.stderr
 
 
+@pytest.mark.sweep
 def test_a_shell_script_that_trains_twice(tmp_path: Path) -> None:
     """With children, which train first."""
     (tmp_path / "train.py").write_text(dedent(HOGWILD))

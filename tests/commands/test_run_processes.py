@@ -144,7 +144,7 @@ def test_a_script_without_torch(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "False\n") and "torch was never imported" in done.stderr
 
 
-@pytest.mark.parametrize("method", [swept("spawn"), "forkserver"])
+@pytest.mark.parametrize("method", [*map(swept, ("spawn", "forkserver"))])
 def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> None:
     """They find it by what `__main__` says of itself, and none of them is looked at, or leaves a record."""
     text = f"""
@@ -223,6 +223,7 @@ SUITE = """
     """
 
 
+@pytest.mark.sweep
 def test_a_test_suite_that_reads_stderr_passes_quietly(tmp_path: Path) -> None:
     (tmp_path / "test_net.py").write_text(dedent(SUITE))
     command = (*HOOKCLI[:4], "--every", "1", "-q", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_net.py")

@@ -119,6 +119,7 @@ def test_checks_find_in_a_compiled_model_what_they_find_in_the_model_as_written(
             assert (seen["HK003"].fqn, seen["HK003"].message) == (eager["HK003"].fqn, eager["HK003"].message)
 
 
+@pytest.mark.sweep
 def test_a_page_shows_the_inside_of_a_compiled_model() -> None:
     model = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), backend="aot_eager")
     reports = {report.probe: report for report in hookcli.report(model, X).reports}

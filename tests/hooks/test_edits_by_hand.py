@@ -126,6 +126,7 @@ def compare_with_hooks(name: str, edits: list[tuple[str, str, str]]) -> None:
     assert any(not torch.equal(found[key], plain[key]) for key in found)
 
 
+@pytest.mark.sweep
 def test_forward_and_parameter_edits_on_a_resnet_equal_hooks_by_hand() -> None:
     compare_with_hooks(
         "resnet18",

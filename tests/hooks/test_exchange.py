@@ -98,6 +98,7 @@ def test_two_threads_enter_and_leave_in_the_order_of_lockstep() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
+@pytest.mark.sweep
 def test_a_fork_can_end_what_its_parent_began_while_a_thread_is_about_it() -> None:
     owner = Owner(f=lambda x: x)
     stop = threading.Event()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from hooks.unhooked import OF_GRADS, X, made
-from support import assert_stats, float64_stats, untouched
+from support import assert_stats, float64_stats, swept, untouched
 from torch import Tensor, nn
 
 import hookcli
@@ -90,7 +90,7 @@ def compiled() -> Iterator[tuple[nn.Module, list[int]]]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("before", [swept(False), True])
 def test_what_is_compiled_runs_eagerly_for_shapes_and_is_seen_inside_its_program_for_values(
     compiled: Any, before: bool
 ) -> None:

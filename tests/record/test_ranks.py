@@ -47,8 +47,8 @@ def by_place(report: Report) -> dict[tuple[object, ...], Row]:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        *(("ddp", 2), ("fsdp", 2), ("tp", 2), ("tp_dtensor", 2), ("fsdp_tp", 4)),
-        *(swept("ddp", 4), swept("hsdp", 4)),
+        *(("ddp", 2), ("fsdp", 2), ("tp", 2), ("tp_dtensor", 2)),
+        *(swept("fsdp_tp", 4), swept("ddp", 4), swept("hsdp", 4)),
     ],
 )
 def test_merged_ranks_are_one_process_with_the_whole_batch(kind: str, size: int, tmp_path: Path, whole: Record) -> None:

@@ -77,7 +77,7 @@ llava mask2former mixtral resnet roberta sam segformer swin t5 videomae vit wav2
 """
 
 
-@pytest.mark.parametrize("kind", ["bart", *map(swept, OTHERS.split())])
+@pytest.mark.parametrize("kind", [*map(swept, ("bart", *OTHERS.split()))])
 def test_default_configurations_run_on_the_meta_device(kind: str) -> None:
     """These would be too large, or read values of a mask unless it counts as without any."""
     recipe = find_recipe(f"hf:{kind}")
@@ -179,6 +179,7 @@ def test_videos_have_frames_and_an_unknown_kind_of_input_must_be_given() -> None
     assert find_recipe("hf:musicgen").inputs is None  # it has two configurations of texts
 
 
+@pytest.mark.sweep
 def test_a_name_that_other_libraries_have_is_pointed_out() -> None:
     with pytest.raises(UsageError, match=r"unknown model 'gpt2'.*\(of other libraries: hf:gpt2\)"):
         find_recipe("gpt2")

@@ -106,7 +106,7 @@ def test_no_processor_of_pictures_runs_its_own_code(folder: Path, mark: Path, cl
     [
         swept("blip-2", {"text_config": {"model_type": "vit", "auto_map": CLASSES}}),
         swept("llava", {"text_config": {"model_type": "mine", "auto_map": CLASSES}}),
-        ("llava", {"vision_config": {"model_type": "llama", "auto_map": CLASSES}, "text_config": TINY}),
+        swept("llava", {"vision_config": {"model_type": "llama", "auto_map": CLASSES}, "text_config": TINY}),
         ("encoder-decoder", {"encoder": {"model_type": "mine"}, "decoder": {"model_type": "vit", "auto_map": CLASSES}}),
         ("detr", {"backbone_config": {"model_type": "bert", "auto_map": CLASSES}}),
         ("bert", {"attn_implementation": "evil/kernel", **TINY}),

@@ -103,6 +103,7 @@ class _Throwing:
         raise kind(text)
 
 
+@pytest.mark.sweep
 def test_the_example_is_pytorchs_fp16_hook_bit_for_bit() -> None:
     for mine, theirs in run_ranks(2, comm_jobs.two_results, f"{EXAMPLE}:hook", "fp16"):
         assert torch.equal(mine, theirs)

@@ -35,6 +35,7 @@ def test_one_clear_line(cli: Cli, net: Path, argv: tuple[str, ...]) -> None:
     assert MISTAKES[argv] in ran.err and len(ran.err.splitlines()) == 1 and ran.err.startswith("hookcli: error: ")
 
 
+@pytest.mark.sweep
 def test_under_torchrun(net: Path) -> None:
     """Two ranks, whose first alone writes."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

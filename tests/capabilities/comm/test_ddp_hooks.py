@@ -27,6 +27,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.sweep
 def test_what_goes_wrong_in_a_hook_names_the_hook_and_the_bucket() -> None:
     said = run_ranks(2, comm_jobs.run_functions, list(FAILURES), steps=1)
     for own in said:
@@ -74,6 +75,7 @@ def test_gradients_that_overflow_half_precision_show() -> None:
 # What is said of PyTorch, as long as it is true.
 
 
+@pytest.mark.sweep
 def test_batched_powersgd_is_refused_because_it_is_broken_upstream() -> None:
     assert run_ranks(2, comm_jobs.upstream_batched) == ["AssertionError"] * 2
     stop_ranks(2)  # whose backward passes were broken off
@@ -94,6 +96,7 @@ def test_a_quantizing_hook_works_or_is_refused(hook: str) -> None:
             )
 
 
+@pytest.mark.sweep
 def test_hooks_that_wait_in_callbacks_get_one_bucket_because_more_hang_upstream() -> None:
     report = ran("powersgd", "fp16", bucket_cap_mb=0.005)[0][0]
     assert report.meta["said"] == [

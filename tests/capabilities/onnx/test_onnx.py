@@ -223,6 +223,7 @@ def test_hostile_files(cli: Cli, folder: Path) -> None:
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1) and said in ran.err, (file, ran.err)
 
 
+@pytest.mark.sweep
 def test_ctrl_c_ends_a_model_that_loops_without_end(folder: Path) -> None:
     node = helper.make_node
     kept = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("goes", "on")]

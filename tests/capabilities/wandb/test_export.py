@@ -28,6 +28,7 @@ pytestmark = pytest.mark.xdist_group("wandb")  # which is imported once
 Cli = Callable[..., Any]
 
 
+@pytest.mark.sweep
 def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "wandb", "-o", "here")
     assert ran.code == 0 and ran.out == "" and "`wandb sync here/wandb/offline-run-*` uploads them" in ran.err
@@ -81,6 +82,7 @@ def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
 
 
+@pytest.mark.sweep
 def test_a_histogram_with_more_powers_of_two_than_wandb_takes(tmp_path: Path) -> None:
     """As float64 has, and both signs of float32: 513 buckets, each of which then spans two powers."""
     negative, positive = [1, *[0] * 254, 7], [*[0] * 255, 5]

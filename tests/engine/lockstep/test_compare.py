@@ -77,6 +77,7 @@ def test_a_single_weight_is_found_in_its_module() -> None:
     assert not any(fqn.startswith(("layer1", "layer2.0", "conv1", "layer2.1.conv1")) for fqn in beyond)
 
 
+@pytest.mark.sweep
 def test_resnet50_in_bfloat16_names_the_first_module_past_a_hundredth() -> None:
     torch.manual_seed(0)
     a = torchvision.models.resnet50(weights=None).eval()

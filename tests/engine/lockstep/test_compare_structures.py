@@ -212,6 +212,7 @@ def test_edits_of_one_side() -> None:
         compare(Side(a, x()), Side(b, x(), edits=["2:grad_output=scale(2)"]))
 
 
+@pytest.mark.sweep
 def test_compiled_parts_are_seen_inside() -> None:
     a, b = net(), net()
     with untouched(b):

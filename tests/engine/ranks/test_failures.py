@@ -62,6 +62,7 @@ def test_a_rank_that_raises_is_named_and_what_it_saw_is_reported(folder) -> None
     assert [row.fqn for row in report.rows] == ["0"] and report.meta["rank"] == 1 and not report.meta["complete"]
 
 
+@pytest.mark.sweep
 def test_what_all_ranks_fail_alike_is_told_once(folder) -> None:
     ran = hookcli(*only("raise", "(0, 1)"), *TWO, folder=folder)
     assert ran.returncode == 2
@@ -73,6 +74,7 @@ def test_a_rank_that_is_killed_is_named(folder) -> None:
     assert (ran.returncode, ran.stderr) == (2, "hookcli: error: rank 1 died: SIGKILL (often: out of memory)\n")
 
 
+@pytest.mark.sweep
 def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
     ran = torchrun(2, "-m", "hookcli", *only("raise"), folder=folder)
     assert errors(ran.stderr) == ["hookcli: error: rank 1 of 2: 1 (Only) failed on input 2x4: ValueError: no luck"]
@@ -80,6 +82,7 @@ def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
     assert "exitcode  : 2" in ran.stderr
 
 
+@pytest.mark.sweep
 def test_a_rank_that_ends_by_itself_is_named_and_its_exit_code_is_not_taken_over(folder) -> None:
     ran = hookcli(*only("leave"), *TWO, folder=folder)
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -101,6 +104,7 @@ def test_an_interrupt_ends_all_and_is_said_once(folder) -> None:
     wait_for(lambda: not any(lives(int(path.read_text())) for path in hang))
 
 
+@pytest.mark.sweep
 def test_ranks_that_are_only_starting_do_not_outlive_the_launcher_either(folder) -> None:
     command = [*HOOKCLI, *only("hang", "(0, 1)"), *TWO]
     launcher = forks.Popen(command, fresh=True, cwd=folder, start_new_session=True)

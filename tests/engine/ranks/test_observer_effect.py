@@ -9,7 +9,7 @@ from engine.ranks.support import MODELS, torchrun
 from support import swept
 
 
-@pytest.mark.parametrize("name", ["Net", swept("mobilenet")])
+@pytest.mark.parametrize("name", [*map(swept, ("Net", "mobilenet"))])
 def test_a_step_with_hooks_is_bit_identical_to_one_without(tmp_path, name) -> None:
     (tmp_path / "models.py").write_text(MODELS)
     ran = torchrun(2, str(Path(__file__).with_name("observer_job.py")), str(tmp_path), name, folder=tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from engine.ranks.support import MODELS, hookcli, load, reports_of_ranks
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor, nn
 
 from hookcli.cli import main
@@ -173,13 +173,14 @@ def test_what_is_not_as_in_one_process_is_said(folder) -> None:
     assert "each process draws its own random numbers" in ran.stderr
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", swept("fsdp")])
 def test_edits_of_gradients_that_are_averaged_afterwards_are_refused(folder, parallel) -> None:
     edit = ("--edit", "fc.weight:grad=ones", "--parallel", parallel)
     ran = hookcli("grads", "models.py:Values", "--input", "4x4", "--eval", "--nproc", "2", *edit, folder=folder)
     assert ran.returncode == 2 and "before they are averaged" in ran.stderr and "rank" not in ran.stderr
 
 
+@pytest.mark.sweep
 def test_four_processes(folder, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     found = reports_of_ranks({"parameters": SAME["parameters"]}, folder, 4)["parameters"]

@@ -120,7 +120,7 @@ def way(model: nn.Module, how: str, backend: Any) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("how", ["wrapped", swept("a part"), swept("in place"), swept("its forward")])
+@pytest.mark.parametrize("how", [*map(swept, ("wrapped", "a part", "in place", "its forward"))])
 def test_one_more_program_is_compiled_and_the_callers_own_runs_again(how: str) -> None:
     counter = CompileCounterWithBackend("aot_eager")
     model, twin = Net(), Net()
@@ -201,6 +201,7 @@ def test_a_graph_that_breaks_breaks_no_more_often_and_all_of_it_is_seen(probes: 
     assert counter.frame_count == 2 * frames and sum(counters["graph_break"].values()) == 2 * breaks
 
 
+@pytest.mark.sweep
 def test_batches_of_two_sizes_make_shapes_dynamic_as_they_do_without_looks() -> None:
     counter = CompileCounterWithBackend("aot_eager")
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -219,6 +220,7 @@ def test_a_compiled_part_runs_eagerly_for_what_no_program_shows() -> None:
     assert hookcli.capture(compiled, X, probes="shapes").meta["compiled"] == "run without torch.compile"
 
 
+@pytest.mark.sweep
 def test_sessions_share_the_program_with_looks_so_that_no_limit_is_reached() -> None:
     """torch.compile compiles a function eight times at most, and keeps what it has compiled."""
     x, counter = torch.randn(2, 4), CompileCounterWithBackend("aot_eager")
@@ -260,6 +262,7 @@ class Passing(nn.Module):
         return doubled + held["deep"][0] + self.takes(held["deep"][1], dtype=torch.float32)
 
 
+@pytest.mark.sweep
 def test_an_object_that_is_not_looked_into_is_listed_and_what_stands_beside_it_is_seen() -> None:
     model = Passing()
     eager = hookcli.capture(model, X, probes=["activations", "inputs"])

@@ -80,7 +80,7 @@ def test_rows_of_a_training_step_are_those_of_eager_mode(make: Callable[[], Any]
 
 
 @needs_inductor
-@pytest.mark.parametrize("emulates", [swept(False), True])
+@pytest.mark.parametrize("emulates", [swept(False), swept(True)])
 def test_in_bfloat16_looks_move_what_inductor_fuses_unless_it_rounds_there_too(emulates: bool) -> None:
     model, x = perceptron()
     model, x = model.to(torch.bfloat16), x.to(torch.bfloat16)
@@ -94,6 +94,7 @@ def test_in_bfloat16_looks_move_what_inductor_fuses_unless_it_rounds_there_too(e
     assert same == emulates and ("looks move outputs by " in report.meta["compiled"]) != emulates
 
 
+@pytest.mark.sweep
 def test_the_fused_path_that_looks_leave_is_said() -> None:
     model, x = encoder()
     compiled = torch.compile(model.eval(), backend="aot_eager")

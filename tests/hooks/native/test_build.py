@@ -76,6 +76,7 @@ print(build._library(lambda text: print("built")))
 """
 
 
+@pytest.mark.sweep
 def test_two_processes_build_once(source: Callable[[str], Path], tmp_path: Path) -> None:
     cache = source(TRIVIAL)
     command = [sys.executable, "-c", _IN_PROCESS, str(tmp_path / "trivial.cpp"), str(cache)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor
 
 from hookcli.hooks.native import build
@@ -105,7 +105,7 @@ def test_magnitudes_that_overflow_their_own_precision(on_device: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [swept(1), 3])
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_float64(name: str, threads: int) -> None:
     torch.manual_seed(0)

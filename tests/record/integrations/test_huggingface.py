@@ -60,7 +60,7 @@ def accumulated(model: nn.Module, rows: list[Any], of: int, bfloat16: bool) -> T
         return model(input_ids=ids, labels=ids, num_items_in_batch=torch.tensor(of * ids.numel())).loss
 
 
-@pytest.mark.parametrize(("of", "bfloat16"), [(1, False), swept(2, False), (2, True)])
+@pytest.mark.parametrize(("of", "bfloat16"), [(1, False), swept(2, False), swept(2, True)])
 def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, bfloat16: bool, capfd: Any) -> None:
     model, plain, own = small(), small(), small()
     callback = huggingface.HookcliCallback(every=2, output=tmp_path / "run.jsonl")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from documentation.pages import executed
 from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
-from support import Later, equal
+from support import Later, equal, swept
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -56,9 +56,9 @@ def bfloat16_loss(model: nn.Module, batch: Any) -> Tensor:
     ("kind", "accumulated", "loss", "settings"),
     [
         ("Net", 1, plain_loss, {}),
-        ("Net", 2, accumulated_loss, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05}),
+        swept("Net", 2, accumulated_loss, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05}),
         ("Manual", 1, plain_loss, {}),
-        ("Net", 1, bfloat16_loss, {"precision": "bf16-mixed"}),
+        swept("Net", 1, bfloat16_loss, {"precision": "bf16-mixed"}),
     ],
     ids=["automatic", "accumulating", "manual", "bfloat16"],
 )
@@ -135,6 +135,7 @@ def test_an_exception_ends_the_record(watching: Any, error: BaseException) -> No
     assert [ran["steps"] for ran in end.models] == [2]
 
 
+@pytest.mark.sweep
 def test_each_rank_records_its_part(watching: Any, tmp_path: Path) -> None:
     if torch.get_num_threads() > 1:
         pytest.skip("the ranks are forks, and OpenMP's threads, which have begun by now, are not in them")

@@ -15,8 +15,7 @@ from record.launching.small import SCRIPTS
 from record.launching.support import ENV, OURS, ROOT, under_both
 from support import swept
 
-TYPICAL = {"names", "deep recursion", "excepthook", "no stderr", "exit text", "os._exit", "SIGINT", "SIGTERM", "abort"}
-TYPICAL |= {"the end", "fork", "deletes its folder"}
+TYPICAL = {"names", "excepthook", "os._exit", "SIGINT"}
 """Scripts that differ in what they see of hookcli's frames, or in how they end."""
 
 
@@ -50,7 +49,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("method", "module"),
     [
-        ("fork", False), ("spawn", True), swept("spawn", False), swept("fork", True),
+        ("fork", False), swept("spawn", True), swept("spawn", False), swept("fork", True),
         swept("forkserver", False), swept("forkserver", True),
     ],
 )  # fmt: skip
@@ -94,7 +93,7 @@ SHOW = SHOW.replace("__loader__)", "type(__loader__))")
 @pytest.mark.parametrize(
     ("target", "safe"),
     [
-        ("link.py", False), ("../real", True), ("code.pyc", False), ("app.zip", False),
+        swept("link.py", False), ("../real", True), swept("code.pyc", False), ("app.zip", False),
         swept("link.py", True), swept("../real", False), swept("./link.py", False), swept("{work}/link.py", False),
     ],
 )  # fmt: skip
@@ -124,7 +123,7 @@ def test_a_pipe_as_a_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "safe"),
     [
-        ("pkg.train", False), ("pkg", True), ("pkg.fails", False), ("pkg.broken", False),
+        ("pkg.train", False), ("pkg", True), swept("pkg.fails", False), swept("pkg.broken", False),
         swept("pkg.train", True), swept("pkg", False), swept("pkg.sub.exits", False), swept("this", False),
     ],
 )  # fmt: skip
@@ -144,6 +143,7 @@ def test_modules(name: str, safe: bool, tmp_path: Path) -> None:
     assert ours == plain and b"No module" not in plain[2]
 
 
+@pytest.mark.sweep
 def test_a_module_whose_package_fails(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__init__.py").write_text("import json\njson.loads('{')")

@@ -26,7 +26,7 @@ SEEN = """
     """
 
 
-@pytest.mark.parametrize("path", ["", swept(str(ROOT)), f"lib{os.pathsep}{ROOT}"])
+@pytest.mark.parametrize("path", [swept(""), swept(str(ROOT)), f"lib{os.pathsep}{ROOT}"])
 def test_a_program_sees_two_environment_variables(path: str, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "train.py").write_text(dedent(SEEN))
@@ -54,7 +54,7 @@ SITES = {
 }
 
 
-@pytest.mark.parametrize("name", [n if n != "imports what is missing" else swept(n) for n in SITES])
+@pytest.mark.parametrize("name", [n if n == "own" else swept(n) for n in SITES])
 def test_the_users_own_sitecustomize(name: str, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITES[name])
@@ -116,7 +116,7 @@ IMPORTS = """
     """
 
 
-@pytest.mark.parametrize("name", TORCHES)
+@pytest.mark.parametrize("name", [n if n == "fails" else swept(n) for n in TORCHES])
 def test_the_import_of_torch(name: str, tmp_path: Path) -> None:
     """A torch that can't be imported raises as ever, without a frame of hookcli's; `hookcli` records what it can."""
     folder = tmp_path / "lib"

@@ -83,6 +83,7 @@ def test_a_script_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
         find("train.py", [], module=False)
 
 
+@pytest.mark.sweep
 def test_a_package_that_changes_where_its_modules_are(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "far.py").write_text("print(__name__, __file__)")

@@ -208,6 +208,7 @@ def test_a_forward_that_fails_leaves_the_modes_of_the_program(tmp_path: Path, er
     assert torch._C._len_torch_function_stack() == 0
 
 
+@pytest.mark.sweep
 def test_compiled_parts_are_not_compiled_again_for_operators(tmp_path: Path) -> None:
     """A part by `torch.compile`, one in place, and the whole model."""
     wrapped, in_place, whole = Net(), Net(), Net()
