@@ -161,9 +161,9 @@ def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:
     [
         ("options=(RecorderOption(name='every', help='Ours.'),)", "run watch", "`hookcli run`"),
         swept("options=(RecorderOption(name='above', typed='script', help='Ours.'),)", "run", "`hookcli run`"),
-        ("options=(RecorderOption(name='signs_above', help='Ours.'),)", "run watch", "capability 'signs'"),
-        ("flag='Ours.', options=(RecorderOption(name='twin', help='Ours.'),)", "run", "capability 'twin'"),
-        ("options=(RecorderOption(name='every_one', help='Ours.'),)", "", ""),
+        swept("options=(RecorderOption(name='signs_above', help='Ours.'),)", "run watch", "capability 'signs'"),
+        swept("flag='Ours.', options=(RecorderOption(name='twin', help='Ours.'),)", "run", "capability 'twin'"),
+        swept("options=(RecorderOption(name='every_one', help='Ours.'),)", "", ""),
     ],
 )
 def test_an_option_of_two_is_an_error_that_names_both(

@@ -83,6 +83,7 @@ def test_before_a_script_begins(tmp_path: Path, at: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "hookcli: interrupted\n")
 
 
+@pytest.mark.sweep
 def test_the_script_s_own_interrupt_stays_python_s(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import colorsys\n")
     ran = interrupted(tmp_path, "colorsys", *MODULE, "run", "-q", "train.py")
@@ -102,7 +103,7 @@ sys.exit(entry())
 """
 
 
-@pytest.mark.parametrize("at", ["typer", swept("torch")])
+@pytest.mark.parametrize("at", [*map(swept, ("typer", "torch"))])
 def test_ranks_leave_it_to_their_launcher(tmp_path: Path, at: str) -> None:
     command = ("comm", "net.py:Net", "--input", "2x4", "--nproc", "2")
     ran = interrupted(tmp_path, at, sys.executable, "-c", LAUNCHER, *command, fork=True, RANKS="1")

@@ -27,6 +27,7 @@ def test_a_process_that_a_failed_test_has_left_is_ended(fresh: bool) -> None:
         os.kill(process.pid, 0)
 
 
+@pytest.mark.sweep
 def test_ranks_are_started_anew_after_one_has_died() -> None:
     before = run_ranks(2, process_id)
     assert run_ranks(2, process_id) == before

@@ -10,7 +10,7 @@ from random import Random
 
 import forks
 import pytest
-from support import TIMED
+from support import TIMED, swept
 
 NET = """
 import torch
@@ -87,7 +87,10 @@ def interrupted(files: Path, folder: Path, after: float, name: str, fresh: bool 
     return ran.returncode
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+FEW = ("shapes", "grads", "check", "diff", "dump", "package", "weights", "show", "report", "run")  # ways to write
+
+
+@pytest.mark.parametrize("name", [name if name in FEW else swept(name) for name in COMMANDS])
 @pytest.mark.parametrize("moments", [1, pytest.param(30, marks=pytest.mark.sweep)])
 def test_at_any_moment(files: Path, tmp_path: Path, name: str, moments: int) -> None:
     folders = [tmp_path / str(number) for number in range(moments)]

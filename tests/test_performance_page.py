@@ -61,6 +61,7 @@ def test_a_figure_without_a_name_is_refused_before_it_is_measured(bench: ModuleT
     assert not ran
 
 
+@pytest.mark.sweep
 def test_every_section_measures_the_tables_that_have_names(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sections run, on a model that is small and without processes or rounds: all tables, row by row."""
     import _bench_compiled

@@ -134,6 +134,7 @@ def test_several(hookcli):
 """
 
 
+@pytest.mark.sweep
 def test_each_test_and_each_call_has_a_baseline_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "test_model.py").write_text(SEVERAL)
     assert "6 passed" in run(tmp_path, "-q", "--hookcli-update")

@@ -62,6 +62,7 @@ def run(code: str, folder: Path) -> list[object]:
     return [json.loads(codes), imported]
 
 
+@pytest.mark.sweep
 def test_torchvision_is_imported_only_for_its_models(tmp_path: Path) -> None:
     assert run("", tmp_path) == [[0] * 6, "False"]
     assert run("sys.modules['torchvision'] = None", tmp_path) == [[0] * 6, "True"]  # the entry that forbids the import

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from records import RUN, save
+from support import swept
 
 from hookcli.record.file.record_lines import End, Header
 from hookcli.record.file.views.summary import summary
@@ -41,7 +42,9 @@ def test_a_shell_reads_the_word_that_was_meant(text: str, shell: str) -> None:
     assert ran.stdout == os.fsencode(text)
 
 
-@pytest.mark.parametrize("name", ["-x.run.jsonl", "--step", "a\n\x1bb.run.jsonl", os.fsdecode(b"\xff.run.jsonl")])
+@pytest.mark.parametrize(
+    "name", ["a\n\x1bb.run.jsonl", *map(swept, ("-x.run.jsonl", "--step", os.fsdecode(b"\xff.run.jsonl")))]
+)
 def test_the_command_that_a_summary_ends_with_shows_the_record(tmp_path: Path, name: str) -> None:
     try:
         path = save(tmp_path / name, RUN)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import untouched
+from support import swept, untouched
 from torch import Tensor, nn
 
 from hookcli import check
@@ -130,7 +130,7 @@ def findings(
 
 @pytest.mark.parametrize(("net", "how"), [("Net", "without gradients"), ("Gradients", "with gradients")])
 @pytest.mark.parametrize(("data", "number"), [("late", 5), ("first", 1)])
-@pytest.mark.parametrize("options", [(), ("--ops",)])
+@pytest.mark.parametrize("options", [swept(()), ("--ops",)])
 def test_the_batch_is_named(findings: Any, net: str, how: str, data: str, number: int, options: Any) -> None:
     [message], _ = findings(net, data, *options)
     assert message.startswith(f"in eval mode {how}: ") and f"(first in batch {number})" in message
@@ -169,7 +169,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("net", FAULTS)
-@pytest.mark.parametrize(("data", "number"), [("third", 3), ("noughts", 1), ("none", None)])
+@pytest.mark.parametrize(("data", "number"), [("third", 3), swept("noughts", 1), ("none", None)])
 def test_the_first_batch_with_each_fault_is_named(findings: Any, net: str, data: str, number: int | None) -> None:
     check_id, message = FAULTS[net]
     found, _ = findings(net, data, of=(check_id,))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import untouched
+from support import swept, untouched
 from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
@@ -51,7 +51,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("ops", [None, "functions"])
+@pytest.mark.parametrize("ops", [swept(None), "functions"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_not_finite_in_an_object_is_found(case: str, training: bool, ops: Any) -> None:

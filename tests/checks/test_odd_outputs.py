@@ -163,7 +163,7 @@ flow; graph; trace; check; weights; diff; diff --backward
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested", "ignore:Sparse")
-@pytest.mark.parametrize("layout", ["jagged", "csr", swept("strided"), swept("coo")])
+@pytest.mark.parametrize("layout", ["jagged", *map(swept, ("csr", "strided", "coo"))])
 def test_every_command_takes_nested_and_sparse_inputs_outputs_and_parameters(
     layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def shown(cli: Callable[..., Any], *argv: str) -> str:
     return str(ran.out)
 
 
+@pytest.mark.sweep
 def test_every_format_and_view_is_that_of_the_run_but_for_one_word(
     cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,6 +168,7 @@ def test_a_fault_that_inherited_error_hides(cli: Cli) -> None:
     assert "; own error: mid.1 0.003" in verdict and rows["mid.0"]["rel_l2"] > 0.01 and rows["mid.0"]["own"] < 1e-6
 
 
+@pytest.mark.sweep
 def test_isolation_leaves_the_ordinary_figures_alone(cli: Cli) -> None:
     plain, alone = (compared(cli, "net.py:Net --amp", *more)[0] for more in ((), ("--isolate",)))
     for name, row in plain.items():
@@ -191,6 +192,7 @@ def test_what_can_not_be_judged_is_said(cli: Cli) -> None:
         assert "float64" not in verdict and not skipped and "a_error" not in rows["last"]
 
 
+@pytest.mark.sweep
 def test_a_run_that_fails_is_said_and_a_bug_of_ours_is_raised(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(error: BaseException) -> None:
         def judge(self: Precision, a: Rows, b: Rows) -> None:

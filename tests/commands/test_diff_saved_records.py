@@ -78,6 +78,7 @@ def test_versions(cli: Cli, here: Path) -> None:
     assert "hookcli 0.1.0 → 9; torch none → 3" in diffed(cli, "a.jsonl", "b.jsonl")[1][0]["totals"]["settings"]
 
 
+@pytest.mark.sweep
 def test_a_long_run_is_followed_in_part(cli: Cli, here: Path) -> None:
     for name, std in (("a", 1.0), ("b", 2.0)):
         steps = (recorded_step(n, std=std if n > 50 else 1.0) for n in range(150))

@@ -22,6 +22,7 @@ def following(*argv: str) -> subprocess.Popen[str]:
     return forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.sweep
 def test_each_step_is_there_while_others_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record = save(tmp_path / "r.run.jsonl", (HEADER, recorded_step(0)))

@@ -55,6 +55,7 @@ def test_quantiles_alone_in_json_and_read_again(cli: Cli, net: Path) -> None:
     assert not any(key in row.values for row in report.rows for key in HIST_KEYS)  # computed again where rows merge
 
 
+@pytest.mark.sweep
 def test_several_processes_merge_their_histograms(cli: Cli, net: Path) -> None:
     own = ("activations", "net.py:Net", "-i", "4x3x4x4", "--hist", "--match", "conv", "-f", "json")
     one, two = (json.loads(cli(*own, *more).out)["reports"][0]["rows"] for more in ((), ("--nproc", "2")))

@@ -55,7 +55,7 @@ def others_here() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("last", [swept(""), "os.kill(os.getpid(), 9)", "while True: time.sleep(9)"])
+@pytest.mark.parametrize("last", [swept(""), swept("os.kill(os.getpid(), 9)"), "while True: time.sleep(9)"])
 def test_steps_are_exported_by_a_process_that_is_no_child_and_ends_with_the_program(last: str) -> None:
     Path("train.py").write_text(SCRIPT.format(last=last))
     command = [*RUN, "--live", "tensorboard", "train.py"]
@@ -83,6 +83,7 @@ def test_each_run_has_a_folder_of_its_own() -> None:
     until(lambda: not others_here())
 
 
+@pytest.mark.sweep
 def test_a_command_keeps_its_name_while_it_runs() -> None:
     ran = forks.run([*RUN, "--live", "tensorboard", "ls"], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (0, "ls.run.jsonl\n"), ran.stderr
@@ -96,7 +97,7 @@ def test_a_command_keeps_its_name_while_it_runs() -> None:
         (("--live", "tensorbord"), "unknown --live 'tensorbord'; did you mean tensorboard?"),
         (("--live", "parquet"), "unknown --live 'parquet'; choose from: tensorboard, wandb"),
         (("--live", "tensorboard=full"), "--live full: is not empty; name another folder, or delete this one first"),
-        (("--live", "tensorboard=train.py"), "--live train.py: is a file; this format writes a folder"),
+        swept(("--live", "tensorboard=train.py"), "--live train.py: is a file; this format writes a folder"),
         (("--live", "tensorboard", "-o", "/dev/null"), "can't read /dev/null, a pipe or device; name a file"),
     ],
 )

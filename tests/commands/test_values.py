@@ -91,6 +91,7 @@ def test_gradients_of_outputs_and_inputs(cli: Cli, of: str) -> None:
     assert {row["kind"] for row in found} == {of.removesuffix("s")}
 
 
+@pytest.mark.sweep
 def test_natural_inputs(cli: Cli) -> None:
     assert meta(cli("shapes", "inception_v3", "-q", "-f", "json").out)["input"] == "1x3x299x299"
     assert meta(cli("inputs", "raft_small", "-q", "-f", "json").out)["input"] == "1x3x128x128, 1x3x128x128"

@@ -102,7 +102,7 @@ def test_published_weights_that_are_not_on_disk_need_none_for_shapes(cli: Cli) -
     assert totals["params"] == 86859496 and totals["macs"] / 1e9 == pytest.approx(55.484, abs=0.001)
 
 
-@pytest.mark.parametrize("name", ["resnet18", swept("densenet121"), "googlenet", swept("mnasnet0_5")])
+@pytest.mark.parametrize("name", ["resnet18", *map(swept, ("densenet121", "googlenet", "mnasnet0_5"))])
 def test_published_weights_are_read_as_torchvision_reads_them(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -82,6 +82,7 @@ def test_after_edits_the_model_runs_bit_for_bit_as_before() -> None:
     assert equal(before, grads_of(model, x))
 
 
+@pytest.mark.sweep
 def test_an_edit_that_changes_no_bit_leaves_the_run_as_it_is() -> None:
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).train()

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torchvision
-from support import Hand, Nested, Shared, assert_stats, float64_stats, untouched
+from support import Hand, Nested, Shared, assert_stats, float64_stats, swept, untouched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -51,7 +51,7 @@ def test_gradients_of_outputs_and_inputs_by_hand(of: str, expected: list[float])
     assert (row["max"], row["min"], row["kind"]) == (max(expected), min(expected), of.removesuffix("s"))
 
 
-@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("train", [False, swept(True)])
 def test_resnet_activations_agree_with_float64(train: bool) -> None:
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).train(train)
@@ -73,6 +73,7 @@ def test_resnet_activations_agree_with_float64(train: bool) -> None:
         assert_stats(row.stats, float64_stats(kept[row.fqn][row["call"]]))
 
 
+@pytest.mark.sweep
 def test_resnet_parameter_gradients_agree_and_fc_bias_comes_first() -> None:
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).eval()

@@ -163,6 +163,7 @@ def test_the_flag_that_pytorch_sets_is_put_back(flag: bool | None) -> None:
         model.relu.register_backward_hook(lambda m, i, o: None)  # as PyTorch would refuse with the flag on
 
 
+@pytest.mark.sweep
 def test_the_observed_run_is_the_same_bit_for_bit() -> None:
     torch.manual_seed(0)
     model = torchvision.models.get_model("quantized_resnet18", weights=None, quantize=False).train()

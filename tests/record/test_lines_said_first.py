@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import forks
+import pytest
 from record.launching.support import ENV
 
 SINCE = "Sequential: the replicas' weights differ from step"
@@ -22,6 +23,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.sweep
 def test_a_script_under_torchrun(tmp_path: Path) -> None:
     """Both come first in the summary and in show; --check finds the one, which is an error."""
     (tmp_path / "train.py").write_text(dedent(TRAIN))

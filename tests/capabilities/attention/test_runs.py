@@ -61,6 +61,7 @@ class LargestTensor(TorchDispatchMode):
         return made
 
 
+@pytest.mark.sweep
 def test_memory_does_not_grow_with_the_square_of_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_sums, "_CPU_BLOCK", most := 1 << 16)
 

@@ -90,8 +90,8 @@ def batch(training: Training) -> None:
     [
         (weight, "in the weights (4.weight alone)"),
         swept(buffer, "in the weights (1.running_mean alone)"),
-        (state, "in the optimizer's state"),
-        (rate, "in the optimizer's settings"),
+        swept(state, "in the optimizer's state"),
+        swept(rate, "in the optimizer's settings"),
         (lambda _: torch.rand(1), "in PyTorch's random numbers"),
         (batch, "in the batch"),
     ],

@@ -127,7 +127,7 @@ def test_grouping_sums_times_and_merges_statistics_exactly() -> None:
 MODELS = {"resnet18": (2, 3, 64, 64), "googlenet": (2, 3, 64, 64), "swin_t": (2, 3, 64, 64)}
 
 
-@pytest.mark.parametrize("name", ["resnet18", swept("googlenet"), swept("swin_t")])
+@pytest.mark.parametrize("name", [*map(swept, ("resnet18", "googlenet", "swin_t"))])
 def test_a_real_model_has_the_nodes_of_its_graph_and_the_same_gradients(name: str) -> None:
     from torchvision.models import get_model
 

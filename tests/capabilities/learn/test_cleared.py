@@ -256,7 +256,7 @@ def test_gradients_that_the_program_gives_to_copies_of_the_weights_are_not_accus
 
 @pytest.mark.parametrize("every", [1, swept(3)])
 @pytest.mark.parametrize(
-    "program", [gan, sharpness_aware, one_clears_for_two, head_every_third, by_hand, cleared_by_a_hook]
+    "program", [swept(gan), sharpness_aware, one_clears_for_two, head_every_third, by_hand, cleared_by_a_hook]
 )
 def test_correct_trainings_are_not_accused(program: Callable[[], Any], every: int) -> None:
     assert not found(program, every=every)

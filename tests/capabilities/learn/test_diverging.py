@@ -35,7 +35,7 @@ def drifting(at: int, place: int, times: float) -> nn.Module:
 
 @pytest.mark.parametrize(
     ("at", "place", "times", "said"),
-    [(8, 1, 60, "1"), swept(8, 2, 60, "2"), (8, 0, 60, ""), (8, 1, 2, ""), (1, 1, 60, "")],
+    [(8, 1, 60, "1"), swept(8, 2, 60, "2"), (8, 0, 60, ""), swept(8, 1, 2, ""), swept(1, 1, 60, "")],
 )
 def test_the_first_module_that_grew_is_named(at: int, place: int, times: float, said: str) -> None:
     text = first_grown(observed(lambda: drifting(at, place, times)).of())

@@ -66,7 +66,7 @@ TWICE = "the output of a softmax goes into cross_entropy"
     [
         (F.cross_entropy, ""),
         (lambda o, y: F.cross_entropy(o.softmax(1), y), TWICE),
-        (lambda o, y: 0.5 * F.cross_entropy(o.softmax(1), y) + 0.1 * o.square().mean(), TWICE),
+        swept(lambda o, y: 0.5 * F.cross_entropy(o.softmax(1), y) + 0.1 * o.square().mean(), TWICE),
         (lambda o, y: F.cross_entropy(o, o.detach().softmax(1)), ""),
         (lambda o, y: F.nll_loss(o.softmax(1), y), "the output of a softmax goes into nll_loss"),
         swept(lambda o, y: F.nll_loss(o.softmax(1).log(), y), ""),
@@ -78,15 +78,15 @@ TWICE = "the output of a softmax goes into cross_entropy"
         swept(lambda o, y: F.binary_cross_entropy(o[:, 0].sigmoid(), (y == 0).float()), ""),
         (lambda o, y: -F.cross_entropy(o, y), "the loss is the negative of cross_entropy, which grows from"),
         swept(lambda o, y: -F.mse_loss(o[:, 0], y.float()), "the loss is the negative of mse_loss, which grows from"),
-        (likelihood, "the loss is the negative of cross_entropy, which grows from"),
+        swept(likelihood, "the loss is the negative of cross_entropy, which grows from"),
         swept(lambda o, y: -likelihood(o, y), ""),
-        (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None]) * torch.randn(32, 1)).mean(), ""),  # of a policy
+        swept(lambda o, y: -(o.log_softmax(1).gather(1, y[:, None]) * torch.randn(32, 1)).mean(), ""),  # of a policy
         (lambda o, y: ((o[:, :1] - y.float()) ** 2).mean(), SQUARE),
-        (lambda o, y: (y.float() - o[:, :1]).abs().sum(1).mean(), SQUARE),
+        swept(lambda o, y: (y.float() - o[:, :1]).abs().sum(1).mean(), SQUARE),
         (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None])[:, 0] * values(y)).mean(), SQUARE.replace("x1 ", " ")),
         (lambda o, y: ((o[:, :1] - values(y)) ** 2).mean(), ""),
-        (lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
-        (lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
+        swept(lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
+        swept(lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
         (lambda o, y: (torch.eye(32) * o[:, 0].exp()).sum(1).log().mean(), ""),  # a mask of pairs
         (lambda o, y: F.cross_entropy(o, y) - 0.5 * F.cross_entropy(o[:, :2], y % 2), ""),  # an adversary
     ],
@@ -176,7 +176,7 @@ ALL, PART = (
             lambda part, x: torch.tensor(part(x).tolist()),
             f"{PART} of the optimizer): the loss does not use what they return",
         ),
-        (without_gradients, ""),  # perhaps on purpose
+        swept(without_gradients, ""),  # perhaps on purpose
         (moved, ""),
     ],
 )

@@ -163,7 +163,9 @@ def test_a_frozen_block_between_trained_ones_is_found() -> None:
     assert said(FrozenBlock, lambda: train(Blocks([1]), random_batches())) == [("warning", text)]
 
 
-@pytest.mark.parametrize("frozen", [swept([]), swept([0]), [0, 1], [3], [1, 2], swept([0, 1, 2, 3])], ids=str)
+@pytest.mark.parametrize(
+    "frozen", [swept([]), swept([0]), [0, 1], swept([3]), swept([1, 2]), swept([0, 1, 2, 3])], ids=str
+)
 def test_blocks_that_are_frozen_on_purpose_are_not_accused(frozen: list[int]) -> None:
     assert not said(FrozenBlock, lambda: train(Blocks(frozen), random_batches()))
 

@@ -135,6 +135,7 @@ def test_processes_divide_the_batch_and_what_they_share(cli: Cli) -> None:
     assert blocks and max(blocks) >= 2 * 4 * (64 * 64 + 64) and fsdp["meta"]["notes"]
 
 
+@pytest.mark.sweep
 def test_charts_pictures_and_pages_show_the_timeline(cli: Cli, tmp_path: Path) -> None:
     chart = cli("memory", *INPUT, "--format", "chart").out
     assert re.search(r"^ *forward .*backward .*step$", chart, re.M) and chart.startswith("Peak at batch 32, train: ")

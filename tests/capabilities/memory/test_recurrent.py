@@ -46,8 +46,8 @@ def measured(make: Any, x: Tensor) -> int:
     ("layer", "options", "packed", "lowest"),
     [
         swept(nn.RNN, {}, False, 1.0),
-        (nn.GRU, {"num_layers": 2, "bidirectional": True, "batch_first": True}, False, 1.0),
-        (nn.LSTM, {"proj_size": 8}, False, 1.0),
+        swept(nn.GRU, {"num_layers": 2, "bidirectional": True, "batch_first": True}, False, 1.0),
+        swept(nn.LSTM, {"proj_size": 8}, False, 1.0),
         (nn.LSTM, {}, True, 1.0),
         (nn.LSTM, {}, False, 0.7),  # oneDNN's own memory in backward is not included, as the note says
         swept(nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True, "dropout": 0.5}, False, 0.7),

@@ -51,6 +51,7 @@ def test_load_gives_what_shapes_gives(cli: Cli, tmp_path: Path, model: str) -> N
     assert len(loaded["rows"]) > 60 and loaded["model"] == "m.pt2pkg"
 
 
+@pytest.mark.sweep
 def test_load_with_another_input_into_a_file(cli: Cli, tmp_path: Path) -> None:
     file, shapes = str(tmp_path / "m.pt2pkg"), tmp_path / "shapes.json"
     cli("package", "resnet18", "--extern", "**", "-o", file)
@@ -179,6 +180,7 @@ def test_a_full_disk(mine: Path) -> None:
     assert not list(mine.glob("*m.pt2pkg*")) and not list(mine.glob(".m.pt2pkg*"))
 
 
+@pytest.mark.sweep
 def test_the_table_at_80_columns_and_markdown(cli: Cli) -> None:
     ran = cli("package", "resnet18", "--extern", "torchvision.**", "--sort", "-size")
     assert "<model.model.pkl>" in ran.out.splitlines()[3] and "11 extern" in ran.out
@@ -189,6 +191,7 @@ def test_the_table_at_80_columns_and_markdown(cli: Cli) -> None:
     )
 
 
+@pytest.mark.sweep
 def test_main_takes_the_default_model() -> None:
     assert main(["package", "--extern", "**", "--quiet", "--format", "csv"]) == 0
 

@@ -144,6 +144,7 @@ def test_the_time_is_that_of_the_dataset() -> None:
     assert line.parts["data"] >= EACH
 
 
+@pytest.mark.sweep
 def test_batches_that_another_thread_fetches_are_not_waited_for() -> None:
     def fetched() -> Iterator[Tensor]:
         queue = Queue[Tensor | None]()

@@ -89,6 +89,7 @@ def test_a_planted_module_is_in_the_first_line() -> None:
     assert (first.fqn, first["order"], first["bottleneck"]) == ("layers.2.mlp", 1, False)
 
 
+@pytest.mark.sweep
 def test_bottlenecks_are_the_modules_that_no_way_goes_around() -> None:
     report = swept(*Planted.made())
     cuts = {row.fqn for row in report.rows if row["bottleneck"]}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from records import HEADER, activation, end, recorded_step
+from support import swept
 
 from hookcli.record.file.packing import Packer, unpack, unpack_layout
 from hookcli.record.file.reading import Record, read_record
@@ -84,7 +85,7 @@ def any_report(dtype: str) -> Report:
     return Report("grads", "Net", (Column("nan", "NaN"),), rows, {"step": random.randint(0, 9)}, {"l2": any_float()})
 
 
-@pytest.mark.parametrize(("dtype", "digits"), [("float32", 4e-9), ("bfloat16", 4e-9), ("float64", 0.0)])
+@pytest.mark.parametrize(("dtype", "digits"), [("float32", 4e-9), swept("bfloat16", 4e-9), swept("float64", 0.0)])
 def test_whatever_rows_hold_comes_back(dtype: str, digits: float) -> None:
     random.seed(7)
     steps = [[any_report(dtype) for _ in range(3)] for _ in range(40)]

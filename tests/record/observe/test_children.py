@@ -63,6 +63,7 @@ def count_children(number: int) -> None:
     assert note == f"{processes} trained models, which are not in this record" and not observer.models.counts
 
 
+@pytest.mark.sweep
 def test_a_child_of_a_child() -> None:
     forks.alone("record.observe.test_children.count_grandchild()")
 

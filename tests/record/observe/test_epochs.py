@@ -63,8 +63,8 @@ def recorded(run: Callable[[], int]) -> tuple[set[int], int]:
 @pytest.mark.parametrize(
     ("epochs", "each", "fetched"),
     [
-        *((1, 1, iter), (3, 2, iter), (4, 5, ahead), (3, 70, iter)),
-        *(swept(epochs, each, iter) for epochs, each in ((3, 1), (4, 5), (7, 70))),
+        *((3, 2, iter), (4, 5, ahead)),
+        *(swept(epochs, each, iter) for epochs, each in ((1, 1), (3, 1), (4, 5), (3, 70), (7, 70))),
         *(swept(epochs, each, ahead) for epochs, each in ((1, 1), (3, 1), (3, 2), (7, 70))),
     ],
 )
@@ -75,6 +75,7 @@ def test_the_last_step_is_recorded(epochs: int, each: int, fetched: Any, shuffle
     assert steps == epochs * (70 // each) and steps - 1 in chosen and len(chosen) <= 48 + steps // 8 + 2 * epochs
 
 
+@pytest.mark.sweep
 def test_of_many_epochs_the_last_is_recorded_if_their_number_is_round() -> None:
     data = DataLoader(DATA, batch_size=10)
     chosen, steps = recorded(lambda: trained(data, 90))

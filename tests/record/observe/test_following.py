@@ -191,7 +191,7 @@ def figures(seen: Seen) -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize("program", [accumulated, evaluated, epochs, *map(swept, [plain, closures, with_teacher])])
+@pytest.mark.parametrize("program", [accumulated, *map(swept, [evaluated, epochs, plain, closures, with_teacher])])
 def test_what_is_recorded_is_the_same_as_where_every_step_is_followed(program, seen) -> None:
     every, some = seen(program, 1), seen(program, 8)
     assert repr(figures(some)) == repr(figures(every))
@@ -230,7 +230,7 @@ def test_the_steps_after_a_loss_that_jumps_are_recorded(seen) -> None:
     assert {41, 42} <= set(seen(spoiled(37, 1e4), 8).steps())
 
 
-@pytest.mark.parametrize("plan", [{"every": 50}, {"first_bad": "report"}, {"rules": ["loss > 1e9"]}])
+@pytest.mark.parametrize("plan", [{"every": 50}, swept({"first_bad": "report"}), {"rules": ["loss > 1e9"]}])
 def test_every_step_is_followed_where_a_plan_asks_for_it(plan: dict[str, Any], seen) -> None:
     assert None not in seen(lambda: plain(40), 8, **plan).every_loss["Sequential"].values()
 

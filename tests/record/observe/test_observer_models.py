@@ -20,7 +20,7 @@ MODELS = (
     "lraspp_mobilenet_v3_large", "regnet_x_400mf",
 )  # fmt: skip
 LIKE_OTHERS = (
-    "lraspp_mobilenet_v3_large", "mobilenet_v3_small", "regnet_x_400mf", "googlenet",
+    "lraspp_mobilenet_v3_large", "mobilenet_v3_small", "regnet_x_400mf", "googlenet", "resnet18",
 )  # of which others have all kinds of layers  # fmt: skip
 
 

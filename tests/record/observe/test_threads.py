@@ -125,6 +125,7 @@ def test_a_backward_pass_inside_a_forward() -> None:
         assert set(rows(recorded, "grads", "output")) == {"", "first", "last"}
 
 
+@pytest.mark.sweep
 def test_more_threads_than_steps_that_may_be_open() -> None:
     """Windows under way are not closed for others, and each is handed on once."""
     barrier = threading.Barrier(12)

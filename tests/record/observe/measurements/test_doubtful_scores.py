@@ -120,10 +120,10 @@ def _fresh_compiler() -> Iterator[None]:
     ("function", "loss", "severity"),
     [
         (lambda y: y.masked_fill(COLUMNS, -math.inf), spread, "warning"),
-        (lambda y: y + ADDED, spread, "warning"),
+        swept(lambda y: y + ADDED, spread, "warning"),
         (lambda y: y.masked_fill(COLUMNS, -math.inf), hidden_action, "error"),
         (lambda y: y.relu().log(), lambda y: y.mean(), "error"),
-        (lambda y: y, spread, None),
+        swept(lambda y: y, spread, None),
     ],
 )
 def test_what_a_compiled_model_returns_is_judged_by_its_harm(

@@ -88,10 +88,10 @@ def test_steps_that_are_not_recorded_are_not_spoken_of() -> None:
 @pytest.mark.parametrize(
     "schedule",
     [
-        follow(lambda step: float(step >= 6)),
+        swept(follow(lambda step: float(step >= 6))),
         follow(lambda step: float(step < 18)),
         swept(follow(lambda step: max(0.0, 1 - step / 19))),
-        follow(lambda step: float(step < 5 or step > 12)),
+        swept(follow(lambda step: float(step < 5 or step > 12))),
         lambda optimizer: schedules.CosineAnnealingLR(optimizer, 19),
         swept(lambda optimizer: schedules.CosineAnnealingLR(optimizer, 5)),
         swept(lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 4)),
@@ -102,6 +102,7 @@ def test_schedules_that_begin_or_end_at_zero_or_rise_again_are_none(schedule: Sc
     assert not found(schedule)
 
 
+@pytest.mark.sweep
 def test_the_last_tenth_of_a_long_training_may_rest() -> None:
     assert not found(follow(lambda step: float(step < 90)), 100, every=2)
     assert found(follow(lambda step: float(step < 86)), 100, every=2)
@@ -143,7 +144,7 @@ def falls(step: int) -> float:
     [
         ({"0": falls, "2": stays}, False, "0", "SGD"),
         swept({"0": stays, "2": falls}, False, "2", "Adam"),
-        ({"0": stays, "2": falls}, True, "2", "SGD #2"),
+        swept({"0": stays, "2": falls}, True, "2", "SGD #2"),
     ],
 )
 def test_the_optimizer_whose_rate_falls_to_zero_is_named(rates: Any, same: bool, place: str, name: str) -> None:
@@ -158,7 +159,7 @@ def test_a_rate_that_falls_for_all_optimizers_is_said_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [swept(stays), lambda step: 0.0, swept(lambda step: float(step >= 6)), lambda step: 1 - step / 20]
+    "other", [swept(stays), lambda step: 0.0, swept(lambda step: float(step >= 6)), swept(lambda step: 1 - step / 20)]
 )
 def test_several_rates_that_are_meant_are_not_accused(other: Callable[[int], float]) -> None:
     assert of_several({"0": stays, "2": other}) == []
