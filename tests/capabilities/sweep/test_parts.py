@@ -18,6 +18,8 @@ from hookcli.capabilities.sweep.trials import Sweep
 from hookcli.errors import ModelError, UsageError
 from hookcli.table import Report
 
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
+
 
 def test_a_head_is_a_slice_of_what_the_projection_receives() -> None:
     torch.manual_seed(0)
@@ -59,7 +61,6 @@ def test_a_head_of_multihead_attention_is_columns_of_its_weight() -> None:
         swept(model, x, of="heads", operation="mean")
 
 
-@pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.parametrize("kind", [pytest.param("bert", marks=pytest.mark.sweep), "llama", "timm"])
 def test_heads_of_other_libraries_are_found(kind: str) -> None:
     import timm

@@ -24,6 +24,8 @@ from hookcli.table.dump import Dump
 from hookcli.tensors.files.dump_writer import DumpWriter
 from hookcli.tensors.tree import replace
 
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
+
 Change = Callable[[Tensor], Tensor]
 
 

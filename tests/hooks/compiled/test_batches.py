@@ -68,7 +68,7 @@ def test_a_program_for_any_size_is_compared_with_no_program_for_one(
 
 
 @pytest.mark.parametrize(
-    "argv", [("grads", "--of", "outputs"), *map(swept, [("activations",), ("grads",)])], ids=" ".join
+    "argv", [*map(swept, [("grads", "--of", "outputs"), ("activations",), ("grads",)])], ids=" ".join
 )
 def test_rows_of_several_sizes_are_those_of_eager_mode(
     argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
