@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -69,6 +70,7 @@ class Net(nn.Module):
         return out * torch.tensor([1.0] * 9 + [float("nan")])
 
 
+@pytest.mark.sweep
 def test_the_page_and_the_terminal_find_the_same(visit: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     reports = hookcli.report(Net(), torch.randn(2, 3, 8, 8), ops="functions").reports

@@ -113,8 +113,7 @@ IN_GROUP = pytest.mark.xdist_group("torch.compile")  # which shares precompiled 
 
 
 @pytest.mark.parametrize(
-    "backend",
-    ["eager", swept("aot_eager"), pytest.param("inductor", marks=[needs_inductor, IN_GROUP, pytest.mark.sweep])],
+    "backend", [swept("aot_eager"), pytest.param("inductor", marks=[needs_inductor, IN_GROUP, pytest.mark.sweep])]
 )
 def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path, backend: str) -> None:
     """In float32, in every step; what is said of the compiler is of the script's own programs."""
