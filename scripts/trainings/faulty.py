@@ -315,6 +315,16 @@ def clipped() -> None:
     print("loss", loss.item())
 
 
+def viewed() -> None:
+    """The class of each pixel; its scores are viewed as rows of classes, without a permute."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 10, 1))
+
+    def loss_of(scores: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(scores.view(-1, 10), y.repeat_interleave(64))
+
+    train(model, drawn(), loss_of=loss_of)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -349,6 +359,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "weight_decay": (weight_decay, "weight decay takes 20% of the weights in each step"),
     "plain_list": (plain_list, "blocks is a plain list of 4 modules"),
     "clipped": (clipped, "the steps are too small (gradients are clipped"),
+    "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

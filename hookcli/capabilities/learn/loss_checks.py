@@ -243,8 +243,9 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
 class MisusedLoss(LinesCheck):
     """A loss that gets something else than it expects, or is not the one that is meant.
 
-    A log_softmax is taken over the rows of the batch. N outputs and N other values are broadcast to N x N, so that each
-    is compared with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further
+    A log_softmax is taken over the rows of the batch. Scores (N, C, H, W) are viewed as rows of C values, where the
+    classes must be permuted to the end. N outputs and N other values are broadcast to N x N, so that each is compared
+    with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further
     below zero. Inputs above 1,000 have made the loss run away in the first steps. The labels of most batches are one
     class, and not the same in all: the data are sorted by class.
     """

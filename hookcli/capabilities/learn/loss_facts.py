@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hookcli.capabilities.learn.pairs import paired
+from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.torch_private.losses import (
     binary_targets_of,
     choices_of,
@@ -20,6 +21,7 @@ from hookcli.hooks.torch_private.losses import (
     squares_of,
 )
 from hookcli.probes.shared.doubled import doubled, nodes_of_losses
+from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
 _ROWS = 8  # labels of a batch that say whether it has one class alone
@@ -94,8 +96,13 @@ def misused(roots: Sequence[Tensor]) -> str:
     if any(map(is_over_rows, roots)):
         return "log_softmax is taken over the rows of the batch (dim=0), not over the classes"
     if pair := next(filter(None, map(paired, roots)), None):
-        before, after = ("x".join(map(str, shape)) for shape in pair)
+        before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"
+    nodes = nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)
+    if pair := next(filter(None, map(viewed, nodes)), None):
+        before, after = map(shape_text, pair)
+        what = f"the scores of cross_entropy are {before} viewed as {after}"
+        return f"{what}: a column is no class; permute the classes to the end first"
     return ""
 
 

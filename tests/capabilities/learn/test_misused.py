@@ -185,6 +185,49 @@ def test_parts_without_gradients(way: Callable[[nn.Module, Tensor], Tensor], exp
     assert said[0].startswith(expected) if expected else not said
 
 
+def shown(classes: int, arrange: Loss, *size: int) -> list[str]:
+    """The faults of a convolution's scores (4, classes, *size), which `arrange` gives to cross_entropy in rows."""
+
+    def program() -> nn.Module:
+        model = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(size) - 1](2, classes, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(4):
+            x = torch.randn(4, 2, *size)
+            optimizer.zero_grad()
+            F.cross_entropy(rows := arrange(model(x), x), torch.arange(len(rows)) % classes).backward()
+            optimizer.step()
+        return model
+
+    return all_faults(program)
+
+
+@pytest.mark.parametrize(
+    ("classes", "size", "arrange", "shapes"),
+    [
+        (5, (6, 6), lambda o, x: o.view(-1, 5), "4x5x6x6 viewed as 144x5"),
+        swept(3, (6, 6), lambda o, x: o.flatten(2).reshape(-1, 3), "4x3x6x6 viewed as 144x3"),
+        swept(5, (3, 3), lambda o, x: o.relu().reshape(-1, 5), "4x5x3x3 viewed as 36x5"),
+        swept(3, (6, 6), lambda o, x: F.interpolate(o, scale_factor=2).view(-1, 3), "4x3x12x12 viewed as 576x3"),
+        swept(3, (6, 6), lambda o, x: o.to(memory_format=torch.channels_last).reshape(-1, 3), "4x3x6x6 viewed as"),
+        swept(4, (10,), lambda o, x: o.view(-1, 4), "4x4x10 viewed as 40x4"),
+        swept(4, (3, 3, 3), lambda o, x: o.double().view(-1, 4), "4x4x3x3x3 viewed as 108x4"),
+        (5, (6, 6), lambda o, x: o.permute(0, 2, 3, 1).reshape(-1, 5), ""),
+        (6, (6, 6), lambda o, x: o.movedim(1, -1).reshape(-1, 6), ""),
+        swept(4, (10,), lambda o, x: o.transpose(1, 2).reshape(-1, 4), ""),
+        swept(4, (3, 3, 3), lambda o, x: o.permute(0, 2, 3, 4, 1).reshape(-1, 4), ""),
+        swept(5, (6, 6), lambda o, x: o.transpose(0, 1).reshape(5, -1).T, ""),
+        swept(9, (3, 3), lambda o, x: o.view(-1, 9), ""),  # heat maps
+        swept(5, (1, 1), lambda o, x: o.view(-1, 5), ""),
+        (3, (6,), lambda o, x: o.relu().view(-1, 3), ""),  # two choices for each position
+    ],
+)
+def test_scores_that_are_viewed_without_a_permute(
+    classes: int, size: tuple[int, ...], arrange: Loss, shapes: str
+) -> None:
+    said = shown(classes, arrange, *size)
+    assert said[0].startswith(f"the scores of cross_entropy are {shapes}") if shapes else not said
+
+
 class Listed(nn.Module):
     """Has a layer in a plain list."""
 
