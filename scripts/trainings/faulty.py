@@ -315,6 +315,23 @@ def clipped() -> None:
     print("loss", loss.item())
 
 
+class Sequences(nn.Module):
+    """Reads an image line by line, and a blank line at its end; but the batch is taken for the sequence of lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(24, 32), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, _ = self.lstm(F.pad(x, (0, 0, 0, 1)).transpose(1, 2).flatten(2))
+        scores: Tensor = self.head(hidden[:, -1])
+        return scores
+
+
+def batch_as_time() -> None:
+    train(Sequences(), drawn())
+
+
 def viewed() -> None:
     """The class of each pixel; its scores are viewed as rows of classes, without a permute."""
     model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 10, 1))
@@ -359,6 +376,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "weight_decay": (weight_decay, "weight decay takes 20% of the weights in each step"),
     "plain_list": (plain_list, "blocks is a plain list of 4 modules"),
     "clipped": (clipped, "the steps are too small (gradients are clipped"),
+    "batch_as_time": (batch_as_time, "lstm takes dimension 0 of its input (64, the batch) for the sequence"),
     "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }

@@ -43,6 +43,7 @@ _REACH_THEM = "run them with gradients, or freeze them"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _CLIP = "clip gradients at a larger norm"
 _CLIPPED = 0.01  # of what they were
+_BATCH_FIRST = "give batch_first=True"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
@@ -66,7 +67,8 @@ class NoBetterThanGuessing(LinesCheck):
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
     steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down; or
     a schedule has taken the learning rate to nothing early on. Other causes that are named: outputs and targets of
-    different shapes, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more
+    different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for
+    a sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more
     in each step.
     """
 
@@ -102,6 +104,8 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     lines = learned(of_model)
     if words := broadcast(lines):
         return words, _SHAPE
+    if lines and all(line.over_batch for line in lines):
+        return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
     if line := untrained(of_model, OUTSIDE):
         return not_held(line), _OPTIMIZER
     if line := untrained(of_model, BLIND):

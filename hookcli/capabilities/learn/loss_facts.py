@@ -38,6 +38,8 @@ class LossFacts:
     misused: str = ""
     doubled: str = ""
     broadcast: str = ""
+    shape: list[int] = field(default_factory=list)
+    """The shape of the targets of the only loss; empty if it is not known."""
     _labels: list[Tensor] = field(default_factory=list)
     """The least and the largest label of each pass."""
     _spread: Tensor | None = None
@@ -63,6 +65,10 @@ class LossFacts:
         self.broadcast = broadcast_to(*squares) if squares else ""
         self.maximized = maximized(loss) if loss is not None else ""
         binary = binary_targets_of(loss) if loss is not None else None
+        targets = squares[1] if squares else binary
+        if loss is not None and targets is None:
+            targets = labels_of(loss)
+        self.shape = tree.shape_of(targets) if targets is not None else []
         self._binary = share_of_ones(binary) if binary is not None else None
         self._targets = binary.numel() if binary is not None else 0
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.optim.optimizer import Optimizer
 
+from hookcli.capabilities.learn.batch_first import TimeFirst
 from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
@@ -135,6 +136,7 @@ class StepOfLearning(StepPart):
         self._batch: list[Taken] = []
         self._parts = SeenParts()
         self._alike = Alike()
+        self._time_first = TimeFirst()
         self._marks: list[ref[Mark]] = []
 
     def attach(self, session: HookSession) -> None:
@@ -145,6 +147,7 @@ class StepOfLearning(StepPart):
 
     def enter(self, event: HookEvent) -> None:
         """Look at what the model receives, and at the modes of its modules; not again in a recomputation."""
+        self._time_first.enter(event)
         if event.fqn or in_backward():
             return
         batches, received = self._course.batches, tree.received(event.args, event.kwargs)
@@ -223,6 +226,7 @@ class StepOfLearning(StepPart):
             "in_use": in_use(step),
             "cleared": course.cleared,
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
+            "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             "alone": self._recorder.alone,
             **course.note_labels(self._losses.one_class()),
             **course.batches.fields(),

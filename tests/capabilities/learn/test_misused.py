@@ -228,6 +228,86 @@ def test_scores_that_are_viewed_without_a_permute(
     assert said[0].startswith(f"the scores of cross_entropy are {shapes}") if shapes else not said
 
 
+B, T, D = 16, 5, 4
+Reads = Callable[[nn.Module, Tensor], Tensor]
+
+
+class Sequences(nn.Module):
+    """Reads sequences with `body`, and returns a score for each of 3 classes."""
+
+    def __init__(self, body: nn.Module, reads: Reads) -> None:
+        super().__init__()
+        self.body, self.head, self.reads = body, nn.Linear(D, 3), reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.reads(self.body, x))
+        return scores
+
+
+def sequences(body: Callable[[], nn.Module], reads: Reads, size: tuple[int, ...]) -> nn.Module:
+    model = Sequences(body(), reads)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for _ in range(3):
+        optimizer.zero_grad()
+        scores = model(torch.randn(size))
+        F.cross_entropy(scores, torch.randint(3, scores.shape[:1])).backward()
+        optimizer.step()
+    return model
+
+
+def encoder(**options: Any) -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 8, **options), 1, enable_nested_tensor=False)
+
+
+def packed(body: nn.Module, x: Tensor) -> Tensor:
+    hidden: Tensor = body(nn.utils.rnn.pack_padded_sequence(x, torch.full((B,), T)))[1][0]
+    return hidden
+
+
+@pytest.mark.parametrize(
+    ("body", "reads", "size", "over_batch"),
+    [
+        (lambda: nn.LSTM(D, D), lambda body, x: body(x)[0][:, -1], (B, T, D), True),
+        (encoder, lambda body, x: body(x).mean(1), (B, T, D), True),
+        swept(lambda: nn.MultiheadAttention(D, 2), lambda body, x: body(x, key=x, value=x)[0].mean(1), (B, T, D), True),
+        (lambda: nn.LSTM(D, D, batch_first=True), lambda body, x: body(x)[0][:, -1], (B, T, D), False),
+        swept(lambda: encoder(batch_first=True), lambda body, x: body(x).mean(1), (B, T, D), False),
+        (lambda: nn.GRU(D, D), lambda body, x: body(x)[0][-1], (T, B, D), False),
+        swept(encoder, lambda body, x: body(x).mean(0), (T, B, D), False),
+        swept(lambda: nn.GRU(D, D), lambda body, x: body(x.transpose(0, 1))[0][-1], (B, T, D), False),
+        swept(lambda: nn.GRU(D, D), lambda body, x: body(x.transpose(0, 1))[0][-1], (B, B, D), False),
+        swept(lambda: nn.RNN(D, D), lambda body, x: body(x[:, None])[0][:, 0], (T, D), False),  # one sentence
+        swept(lambda: nn.RNN(D, D), lambda body, x: body(x)[0].flatten(0, 1), (T, B, D), False),  # all its tags
+        swept(lambda: nn.GRU(D, D), packed, (T, B, D), False),
+    ],
+)
+def test_modules_that_take_the_batch_for_the_sequence(
+    body: Callable[[], nn.Module], reads: Reads, size: tuple[int, ...], over_batch: bool
+) -> None:
+    seen = observed(lambda: sequences(body, reads, size))
+    words = {line.over_batch for line in seen.of_parts if isinstance(line, Learning)}
+    assert words == {f"body takes dimension 0 of its input ({B}, the batch) for the sequence" if over_batch else ""}
+
+
+def squares(outputs: Tensor) -> Tensor:
+    return F.mse_loss(outputs, torch.randn(outputs.shape))
+
+
+@pytest.mark.parametrize(("index", "over_batch"), [((slice(None), -1), True), ((...,), False)])
+def test_a_loss_of_all_steps_does_not_tell_the_batch_from_time(index: Any, over_batch: bool) -> None:
+    def program() -> nn.Module:
+        model = nn.LSTM(D, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            squares(model(torch.randn(B, T, D))[0][index]).backward()
+            optimizer.step()
+        return model
+
+    words = {line.over_batch for line in observed(program).of_parts if isinstance(line, Learning)}
+    assert words == {f"the model takes dimension 0 of its input ({B}, the batch) for the sequence" * over_batch}
+
+
 class Listed(nn.Module):
     """Has a layer in a plain list."""
 
@@ -386,6 +466,17 @@ def test_a_binary_cross_entropy_is_compared_with_the_share_of_ones(share: float)
     assert binary_loss(1.01 * entropy(share), ones=share).endswith(f"no better than {guessed}")
     assert binary_loss(0.99 * entropy(share), ones=share).endswith(f"hardly better than {guessed}")
     assert not binary_loss(0.97 * entropy(share), ones=share)
+
+
+@pytest.mark.parametrize("steps", [2, 1])
+def test_a_missing_batch_first_is_a_cause_in_all_recorded_steps_alone(steps: int) -> None:
+    words = ["lstm takes ..." * (step < steps) for step in (0, 1)]
+    lines = [Learning("Net", step, ones=0.5, targets=32, over_batch=one) for step, one in enumerate(words)]
+    every = dict.fromkeys(range(120), 0.7)
+    of_model = {Learning.kind: lines, "untrained": ()}
+    measured = Measurements(losses=LossCourse.of(every), every_loss=every, lines=of_model)
+    (finding,) = NoBetterThanGuessing().judge(measured)
+    assert finding.message.endswith("; lstm takes ...: give batch_first=True") is (steps == 2)
 
 
 @pytest.mark.parametrize("more", [{"alone": False}, {"steps": 90}, {"targets": 8}, {"ones": None}, {"ones": 0.0}])
