@@ -342,6 +342,34 @@ def viewed() -> None:
     train(model, drawn(), loss_of=loss_of)
 
 
+class Variational(nn.Module):
+    """A variational autoencoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.mean, self.log_variance = nn.Linear(192, 32), nn.Linear(32, 4), nn.Linear(32, 4)
+        self.decoder = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 192))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = self.encoder(x.flatten(1)).relu()
+        mean, log_variance = self.mean(hidden), self.log_variance(hidden)
+        code = mean + torch.randn_like(mean) * (log_variance / 2).exp()
+        return self.decoder(code).view_as(x), mean, log_variance
+
+
+def outweighed() -> None:
+    """The error of a reconstruction is averaged, and the divergence of the code summed: it outweighs the error."""
+    model = Variational()
+
+    def loss_of(outputs: tuple[Tensor, Tensor, Tensor], x: Tensor) -> Tensor:
+        images, mean, log_variance = outputs
+        return F.mse_loss(images, x) - 0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum()
+
+    batches = ((x, x) for _ in range(3) for x, _ in drawn())
+    optimizer = torch.optim.Adam(model.parameters(), 0.003)
+    train(model, batches, optimizer=optimizer, loss_of=loss_of)  # type: ignore[arg-type]
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -378,6 +406,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "clipped": (clipped, "the steps are too small (gradients are clipped"),
     "batch_as_time": (batch_as_time, "lstm takes dimension 0 of its input (64, the batch) for the sequence"),
     "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
+    "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

@@ -36,6 +36,8 @@ _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _NEAR = 0.9  # of the loss of guessing
 _NEAR_VARIANCE, _SQUARES = 0.95, 100
+_REBUILT = 5  # recorded steps, a quarter of all
+_ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than that of a small batch
 _REACH = 0.5  # of the loss of guessing: a step that goes straight down loses no more
 _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
 _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
@@ -250,8 +252,9 @@ class MisusedLoss(LinesCheck):
     A log_softmax is taken over the rows of the batch. Scores (N, C, H, W) are viewed as rows of C values, where the
     classes must be permuted to the end. N outputs and N other values are broadcast to N x N, so that each is compared
     with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further
-    below zero. Inputs above 1,000 have made the loss run away in the first steps. The labels of most batches are one
-    class, and not the same in all: the data are sorted by class.
+    below zero. The error of a reconstruction of the input is averaged, and another term summed over the batch, and the
+    reconstruction is no better than the mean of the inputs. Inputs above 1,000 have made the loss run away in the first
+    steps. The labels of most batches are one class, and not the same in all: the data are sorted by class.
     """
 
     id = "HK066"
@@ -274,6 +277,8 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
         yield words, "normalize the inputs"
     if words := maximized(losses, lines):
         yield words, "take the minus sign away"
+    if words := collapsed(len(losses), lines):
+        yield words, "sum both terms over each row, and average them over the rows"
     last = lines[-1] if lines else None
     if last and last.labelled >= _BATCHES and not last.one_label and last.one_each >= _MOSTLY * last.labelled:
         of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
@@ -289,6 +294,17 @@ def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> str:
     if size < _LARGE or not ran_away or abs(every[-1]) <= abs(every[0]):
         return ""
     return f"the inputs are large (root mean square {figure(size)}), and the loss ran away: normalize them"
+
+
+def collapsed(number: int, lines: Sequence[Learning]) -> str:
+    """The text on reconstructions that are no better than the mean of the inputs, as another term outweighs them."""
+    last = lines[-(len(lines) // 4) :]
+    shares = [line.unexplained or 0.0 for line in last]
+    if number < _SQUARES or len(lines) < 4 * _REBUILT or warms_up(lines) or not last[-1].alone:
+        return ""
+    what = "the reconstruction is no better than the mean of the inputs"
+    text = f"{what} ({median(shares):.0%} of their variance is left): {last[-1].outweighed}"
+    return text if min(shares) >= _NEAR_VARIANCE and max(shares) <= _ABOVE else ""
 
 
 class LossRises(LinesCheck):

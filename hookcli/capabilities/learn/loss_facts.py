@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hookcli.capabilities.learn.pairs import paired
+from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.torch_private.losses import (
     binary_targets_of,
@@ -40,6 +41,9 @@ class LossFacts:
     broadcast: str = ""
     shape: list[int] = field(default_factory=list)
     """The shape of the targets of the only loss; empty if it is not known."""
+    received: set[Place] = field(default_factory=set)
+    """The places of the inputs of the step."""
+    _outweighed: tuple[str, Tensor] | None = None
     _labels: list[Tensor] = field(default_factory=list)
     """The least and the largest label of each pass."""
     _spread: Tensor | None = None
@@ -69,6 +73,7 @@ class LossFacts:
         if loss is not None and targets is None:
             targets = labels_of(loss)
         self.shape = tree.shape_of(targets) if targets is not None else []
+        self._outweighed = outweighed(loss, self.received) if loss is not None else None
         self._binary = share_of_ones(binary) if binary is not None else None
         self._targets = binary.numel() if binary is not None else 0
 
@@ -92,6 +97,8 @@ class LossFacts:
         fields["maximized"] = "" if several or targets_of_models else self.maximized
         if self._spread is not None and not targets_of_models and math.isfinite(spread := float(self._spread)):
             fields["spread"] = spread
+        if self._outweighed is not None and not several:
+            fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
         if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):
             fields |= {"ones": ones, "targets": self._targets}
         return fields

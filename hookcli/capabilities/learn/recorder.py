@@ -22,6 +22,7 @@ from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LossFacts
 from hookcli.capabilities.learn.outputs import Alike
+from hookcli.capabilities.learn.rebuilt import place_of
 from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
 from hookcli.hooks.events import HookEvent
@@ -61,6 +62,11 @@ class Course:
     graphs: Graphs = field(default_factory=Graphs)
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
+
+    def note_alike(self, of_step: bool | None) -> int:
+        """Note whether all rows of each output were the same; None: not known. Returns the steps in a row with this."""
+        self.alike = self.alike if of_step is None else self.alike + 1 if of_step else 0
+        return self.alike
 
     def note_labels(self, of_step: int | None) -> dict[str, int]:
         """Note the class of all labels of a recorded step; -1 if it had several, None if that is not known.
@@ -153,6 +159,7 @@ class StepOfLearning(StepPart):
         batches, received = self._course.batches, tree.received(event.args, event.kwargs)
         for x in filter(tree.is_plain, islice(received, _TENSORS)):
             self._alike.receive(x)
+            self._losses.received.add(place_of(x))
             if len(self._batch) < _TENSORS and not (batches.differ or x.is_complex()):
                 batches.search(x)
                 self._batch.append(taken(x))
@@ -212,8 +219,6 @@ class StepOfLearning(StepPart):
         course.knows_loss |= classes > 0
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
-        alike = self._alike.judge()
-        course.alike = course.alike if alike is None else course.alike + 1 if alike else 0
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         reached = reach(step)
         fields: dict[str, Any] = {
@@ -221,7 +226,7 @@ class StepOfLearning(StepPart):
             "judged": course.judged,
             "classes": classes,
             "items": items,
-            "alike": course.alike,
+            "alike": course.note_alike(self._alike.judge()),
             "inputs": self._alike.size(),
             "in_use": in_use(step),
             "cleared": course.cleared,

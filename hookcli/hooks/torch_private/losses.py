@@ -88,6 +88,16 @@ def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
     return (outputs, targets) if isinstance(outputs, Tensor) and isinstance(targets, Tensor) else None
 
 
+def averaged(node: Node) -> tuple[Tensor, Tensor] | None:
+    """The outputs, logits as probabilities, and targets of a mean squared error or binary cross-entropy; else None."""
+    if not _is_mean(node, "MseLossBackward0", *_BINARY):
+        return None
+    outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
+    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
+        return None
+    return (outputs.detach().sigmoid() if node.name() == _BINARY[1] else outputs), targets
+
+
 def other_factor(node: Node) -> Tensor | None:
     """The factor, or divisor, that a product's node keeps; None for other nodes."""
     kept = private(node, "_saved_other", None, _GUESSING) if operator(node) in ("Mul", "Div") else None

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.headline import faults
 from hookcli.capabilities.learn.lines import Learning
-from hookcli.capabilities.learn.loss_checks import MisusedLoss, NoBetterThanGuessing
+from hookcli.capabilities.learn.loss_checks import MisusedLoss, NoBetterThanGuessing, collapsed
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
@@ -306,6 +306,66 @@ def test_a_loss_of_all_steps_does_not_tell_the_batch_from_time(index: Any, over_
 
     words = {line.over_batch for line in observed(program).of_parts if isinstance(line, Learning)}
     assert words == {f"the model takes dimension 0 of its input ({B}, the batch) for the sequence" * over_batch}
+
+
+class Codes(nn.Module):
+    """Returns a reconstruction of the input, and the codes that it was made from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 2), nn.Linear(2, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        codes = self.encoder(x.flatten(1))
+        return self.decoder(codes), codes
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "outweighed"),
+    [
+        (lambda o, z, x: F.mse_loss(o, x.flatten(1)) - 0.5 * (1 - z**2).sum(), True),
+        (lambda o, z, x: F.mse_loss(o, x.view_as(o), reduction="sum") + (z**2).sum(), False),
+        (lambda o, z, x: F.mse_loss(o, x.view_as(o)) + 1e-3 * (z**2).sum(), False),
+        swept(lambda o, z, x: 6 * 32 * F.mse_loss(o, x.view_as(o)) + (z**2).sum(), False),
+        swept(lambda o, z, x: F.mse_loss(o, x.view_as(o)) + (z**2).sum() / 32, False),
+        swept(lambda o, z, x: F.mse_loss(o, x.view_as(o)) + (z**2).mean(), False),
+        swept(lambda o, z, x: F.mse_loss(o, x.view_as(o).cos()) + (z**2).sum(), False),  # another target
+        swept(lambda o, z, x: F.mse_loss(o, x.view_as(o)) + z.abs().sum(1).mean(), False),
+    ],
+)
+def test_reconstructions_that_another_term_outweighs(
+    loss_of: Callable[[Tensor, Tensor, Tensor], Tensor], outweighed: bool
+) -> None:
+    errors = []
+
+    def program() -> nn.Module:
+        model = Codes()
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        for _ in range(3):
+            x = torch.rand(32, 2, 3)
+            optimizer.zero_grad()
+            outputs, codes = model(x)
+            loss_of(outputs, codes, x).backward()
+            optimizer.step()
+            rows = x.flatten(1)
+            errors.append(((outputs - rows) ** 2).mean().item() / ((rows - rows.mean(0)) ** 2).mean().item())
+        return model
+
+    lines = [line for line in observed(program).of_parts if isinstance(line, Learning)]
+    said = "the loss averages its error over 192 values, and sums another term over 64"
+    assert {line.outweighed for line in lines} == {said if outweighed else ""}
+    shares = [line.unexplained for line in lines]
+    assert shares == (pytest.approx(errors[-3:], rel=1e-4) if outweighed else [None] * 3)
+
+
+@pytest.mark.parametrize(
+    ("share", "number", "recorded", "words"),
+    [(1.01, 120, 20, "outweighed"), (0.9, 120, 20, ""), (1.4, 120, 20, ""), (1.01, 90, 20, ""), (1.01, 120, 19, "")],
+)
+def test_a_reconstruction_no_better_than_the_mean_is_said(share: float, number: int, recorded: int, words: str) -> None:
+    lines = [Learning("Net", step, outweighed="outweighed", unexplained=share) for step in range(recorded)]
+    assert collapsed(number, lines).rpartition(": ")[2] == words
+    assert not collapsed(number, [*lines[1:], Learning("Net", recorded)])
 
 
 class Listed(nn.Module):
