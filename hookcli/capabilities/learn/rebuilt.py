@@ -65,4 +65,4 @@ def keeps(node: Node) -> bool:
     factor = other_factor(node) if operator(node) == "Mul" else None
     if factor is None or factor.numel() != 1 or factor.device.type != "cpu":  # where autograd keeps a number
         return operator(node) in _KEEPS
-    return _LEAST <= float(factor.abs()) <= _MOST
+    return _LEAST <= abs(factor.item()) <= _MOST

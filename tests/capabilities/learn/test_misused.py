@@ -89,6 +89,7 @@ TWICE = "the output of a softmax goes into cross_entropy"
         swept(lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
         (lambda o, y: (torch.eye(32) * o[:, 0].exp()).sum(1).log().mean(), ""),  # a mask of pairs
         (lambda o, y: F.cross_entropy(o, y) - 0.5 * F.cross_entropy(o[:, :2], y % 2), ""),  # an adversary
+        *((lambda o, y, one=one: F.cross_entropy(o, y) * one, "") for one in (torch.tensor(True), torch.tensor(2))),
     ],
 )
 def test_losses(loss_of: Loss, expected: str) -> None:
