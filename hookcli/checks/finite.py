@@ -231,8 +231,8 @@ class GradientNotFinite(_NotFinite):
 
     The finding names the parameter that autograd reached first, with a count of those after it: the fault lies near it,
     or between it and the loss. If the forward pass was finite, some function has a derivative that is not finite where
-    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken. With --ops it is
-    named, and its line in the code.
+    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken. --ops names it, and
+    its line in the code.
 
     `hookcli run --check` also looks at the gradients of what modules return, where those of parameters are finite or
     were never read: a warning, unless five backward passes or more were not followed by an optimizer's step.

@@ -152,8 +152,7 @@ class Unregistered(Check):
     that forward creates anew in every call. Nothing fails, but no optimizer trains them, `state_dict()` does not save
     them, and `to()` and `eval()` do not reach them. Parameters that bypass nn.Module's registration on purpose (through
     `self.__dict__`, as for a teacher model), those that the program gives to an optimizer by itself, and frozen ones
-    are not reported. The figure is the number of elements that
-    require grad.
+    are not reported. The figure is the number of elements that require grad.
     """
 
     id = "HK030"

@@ -135,7 +135,7 @@ def _gives_another_shape(old: Row | None, new: Row | None) -> bool:
 
 
 def _became(row: Row, old: Mapping[str, Row]) -> str:
-    """The change of a module or operator: new, gone, renamed or another; "" if it has none of its own."""
+    """The change of a module or operator: new, gone, renamed or another; "" if another change explains it."""
     change = row.get("change") or ""
     if change == "added" and row.fqn in old:  # what had the name before is called otherwise now
         return f"replaced by a {row.get('type')}"

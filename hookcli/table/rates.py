@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FALLEN = 1e-4
-"""Of the highest learning rate: one below it has fallen to nothing."""
+"""The share of the highest learning rate below which a rate counts as zero."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,14 @@ def figures_of(stats: TensorStats) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(figure) else figure for figure in stats.floats())
 
 
+def spacing(dtype: str, size: float) -> float:
+    """The distance between two numbers of a dtype near one of this size; 0 if that is unknown."""
+    bits = _MANTISSA.get(dtype)
+    if bits is None or not 0 < size < math.inf:
+        return 0.0
+    return 2.0 ** (math.floor(math.log2(size)) - bits)
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterFacts:
     """What happened to a parameter in one step.
@@ -129,10 +137,7 @@ class ParameterCourse:
     @property
     def spacing(self) -> float:
         """The distance between two numbers of its dtype near its values; 0 if that is unknown."""
-        bits = _MANTISSA.get(self.dtype)
-        if bits is None or not 0 < self.rms < math.inf:
-            return 0.0
-        return 2.0 ** (math.floor(math.log2(self.rms)) - bits)
+        return spacing(self.dtype, self.rms)
 
 
 @dataclass(slots=True)

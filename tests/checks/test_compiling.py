@@ -244,7 +244,7 @@ def test_a_model_that_cannot_be_compiled(cli: Callable[..., Any], net: Path, mon
 @needs_inductor
 @pytest.mark.sweep
 def test_with_inductor_as_people_type_it(cli: Callable[..., Any]) -> None:
-    """Of a product alone, for which nothing is compiled in C++."""
+    """A single matrix product: inductor compiles no C++ for it."""
     linear = ("torch.nn:Linear", "--arg", "in_features=4", "--arg", "out_features=4", "--arg", "bias=False")
     ran = cli("check", *linear, "-i", "2x4", "--no-backward", "--select", "HK039", "--compile")
     assert ran.code == 0 and "torch.compile (inductor): 1 graph" in ran.out

@@ -12,7 +12,7 @@ import forks
 
 
 def on_terminal(columns: int, *argv: str, both: bool = False, passing: bool = False, **environment: str) -> str:
-    """What stays on a terminal of this width of stdout, or, with `both`, of stderr, too; `passing`: all of it."""
+    """The text that is left on a terminal of this width: stdout, and stderr if `both`; `passing`: all that it got."""
     ours, theirs = pty.openpty()
     process = forks.Popen(
         [sys.executable, "-m", "hookcli", *argv],

@@ -99,7 +99,7 @@ def test_mistakes_in_the_sides_end_with_a_command_that_runs(cli: Cli, net: Path)
         assert ran.code == 2 and ran.err.endswith(f"; for example: {example}\n"), ran.err
     for example in set(ENDS.values()):
         small = example.replace("resnet18", NET)
-        given = INPUT if small.startswith(f"hookcli diff {NET}") else ()  # this model knows no input of its own
+        given = INPUT if small.startswith(f"hookcli diff {NET}") else ()  # this model has no default input
         assert cli(*shlex.split(small)[1:], *given, "-q").code in (0, 1), example
 
 

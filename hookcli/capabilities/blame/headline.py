@@ -47,8 +47,8 @@ def moments_of(parts: Mapping[int, Record]) -> list[_Moment]:
 def may_have_grown(blame: Blame, record: Record) -> bool:
     """True if a large gradient may have grown over steps that were not recorded, as healthy ones do in a GAN.
 
-    It jumped if the step right before was recorded, if the loss jumped, too, or if it stands out from the recorded
-    steps before and after it.
+    It did not grow but jump if the step right before it was recorded, if the loss jumped as well, or if it stands out
+    from the recorded steps on both sides.
     """
     steps = [entry for entry in record.entries if entry.key == (blame.model, "train") and entry.complete]
     before = [entry for entry in steps if entry.step < blame.step][-1:]

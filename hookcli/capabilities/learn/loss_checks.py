@@ -67,11 +67,11 @@ class NoBetterThanGuessing(LinesCheck):
     passes go through different models in turn: adversaries stay at the level of guessing when all is well.
 
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
-    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down; or
-    a schedule has taken the learning rate to nothing early on. Other causes that are named: outputs and targets of
-    different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for
-    a sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more
-    in each step.
+    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down; or a
+    schedule has taken the learning rate to nothing early on. Other causes that are named: outputs and targets of
+    different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for a
+    sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more in each
+    step.
     """
 
     id = "HK057"
@@ -251,8 +251,8 @@ class MisusedLoss(LinesCheck):
 
     A log_softmax is taken over the rows of the batch. Scores (N, C, H, W) are viewed as rows of C values, where the
     classes must be permuted to the end. N outputs and N other values are broadcast to N x N, so that each is compared
-    with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further
-    below zero. The error of a reconstruction of the input is averaged, and another term summed over the batch, and the
+    with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
+    The error of a reconstruction of the input is averaged, and another term summed over the batch, and the
     reconstruction is no better than the mean of the inputs. Inputs above 1,000 have made the loss run away in the first
     steps. The labels of most batches are one class, and not the same in all: the data are sorted by class.
     """

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
@@ -52,8 +53,9 @@ class LossFacts:
 
     def add(self, roots: Sequence[Tensor]) -> None:
         """Take in the losses of a backward pass. Waits for nothing."""
-        self.misused = self.misused or misused(roots)
-        self.doubled = self.doubled or twice(roots)
+        nodes = [*nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)]
+        self.misused = self.misused or misused(roots, nodes)
+        self.doubled = self.doubled or twice(nodes)
         alone = len(roots) == 1
         self.choices.append(choices_of(roots[0]) if alone else (0, 0))
         self.note_targets(roots[0] if alone and len(self.choices) == 1 else None)
@@ -104,14 +106,13 @@ class LossFacts:
         return fields
 
 
-def misused(roots: Sequence[Tensor]) -> str:
-    """Words on a loss that gets something else than it expects; "" if none does."""
+def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
+    """Words on a loss of these `nodes` that gets something else than it expects; "" if none does."""
     if any(map(is_over_rows, roots)):
         return "log_softmax is taken over the rows of the batch (dim=0), not over the classes"
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"
-    nodes = nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)
     if pair := next(filter(None, map(viewed, nodes)), None):
         before, after = map(shape_text, pair)
         what = f"the scores of cross_entropy are {before} viewed as {after}"
@@ -119,9 +120,8 @@ def misused(roots: Sequence[Tensor]) -> str:
     return ""
 
 
-def twice(roots: Sequence[Tensor]) -> str:
+def twice(nodes: Sequence[Node]) -> str:
     """Words on a softmax or sigmoid that goes into a loss which has one in it; "" if none does (HK034)."""
-    nodes = nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)
     return next((f"the output of a {one.name} goes into {one.goes_into}" for one in doubled(nodes)), "")
 
 

@@ -8,15 +8,16 @@ from torch import Tensor
 
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import other_factor
-from hookcli.hooks.torch_private.nodes import operator, returned
+from hookcli.hooks.torch_private.nodes import operator, returned_shape
 
+Shape = tuple[int, ...]
 _COMBINES = ("Sub", "Add", "Mul", "Div")
 _HANDS_ON = ("Mean", "Sum", "Neg", "Pow", "Abs", "ToCopy", "Clamp", "Minimum", "Maximum")
 # No Exp: kernels compare all pairs on purpose.
 _LOOKED_AT = 32  # nodes
 
 
-def paired(loss: Tensor) -> tuple[list[int], list[int]] | None:
+def paired(loss: Tensor) -> tuple[Shape, Shape] | None:
     """The shapes of outputs before and after constants made N x N of N on the way to this loss; else None.
 
     An output of (N, 1) less targets of (N) is (N, N).
@@ -25,9 +26,9 @@ def paired(loss: Tensor) -> tuple[list[int], list[int]] | None:
     for node in islice(walk(ends, lambda one: operator(one) in (*_COMBINES, *_HANDS_ON)), _LOOKED_AT):
         following = [one for one, _ in node.next_functions if one is not None]
         if operator(node) in _COMBINES and len(following) == 1:
-            before, after = (list(made[0].shape) if (made := returned(one)) else [] for one in (*following, node))
+            before, after = returned_shape(following[0]), returned_shape(node)
             other = other_factor(node)
-            squared = len(after) == 2 and after[0] == after[1] > 1 and before in (after[:1], [after[0], 1])
+            squared = len(after) == 2 and after[0] == after[1] > 1 and before in (after[:1], (after[0], 1))
             if squared and (other is None or other.numel() == after[0]):
                 return before, after
     return None

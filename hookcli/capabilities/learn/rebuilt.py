@@ -12,7 +12,7 @@ from torch.autograd.graph import Node
 
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import averaged, other_factor
-from hookcli.hooks.torch_private.nodes import operator, returned
+from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.tensors import tree
 
 _KEEPS = ("Add", "Sub", "Neg", "ToCopy")
@@ -39,8 +39,8 @@ def outweighed(loss: Tensor, received: Collection[Place]) -> tuple[str, Tensor] 
     outputs, inputs = next((pair for pair in pairs if place_of(pair[1]) in received), (None, None))
     if outputs is None or inputs is None or not inputs.dim():
         return None
-    shapes = [list(returned(of)[output].shape) for of, output in map(summed, terms) if of is not None]
-    sizes = [prod(shape) for shape in shapes if shape[:1] == [len(inputs)]]
+    shapes = (returned_shape(*summed(term)) for term in terms)
+    sizes = [prod(shape) for shape in shapes if shape[:1] == (len(inputs),)]
     if not sizes:
         return None
     words = f"the loss averages its error over {inputs.numel():,} values, and sums another term over {sizes[0]:,}"

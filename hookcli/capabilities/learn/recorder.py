@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -236,16 +236,11 @@ class StepOfLearning(StepPart):
             **course.note_labels(self._losses.one_class()),
             **course.batches.fields(),
             **course.graphs.fields(),
-            **course.still.fields(step, self._values, self.gradient(reached)),
+            **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
             **reached,
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
-
-    def gradient(self, reached: Mapping[str, float]) -> float | None:
-        """The root mean square of the gradient that the optimizers took; None if not measured."""
-        numel = sum(p.numel() for p in self._begun.module.parameters())
-        return reached["gradient"] / math.sqrt(numel) if numel and "gradient" in reached else None
 
     def took_none(self, step: RecordedStep) -> bool:
         """True if backward passes left gradients, and the optimizer found none, or zeros."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table.training import spacing
 from hookcli.tensors import tree
 
 _PARAMETERS, _VALUES = 16, 64
@@ -43,10 +44,12 @@ class Still:
     since: int = 0
     _before: Sequence[Tensor] = field(default_factory=tuple)
 
-    def fields(self, step: RecordedStep, values: Sequence[Tensor], gradient: float | None) -> dict[str, Any]:
-        """The fields of a line, with this step, before which some parameters had these values.
+    def fields(
+        self, step: RecordedStep, module: nn.Module, values: Sequence[Tensor], gradient: float | None
+    ) -> dict[str, Any]:
+        """The fields of a line, with this step of a module, before which some parameters had these values.
 
-        `gradient`: the root mean square of the gradient that the optimizer took. May wait for an accelerator.
+        `gradient`: the norm of the gradient that the optimizer took. May wait for an accelerator.
         """
         moved = len(values) != len(self._before) or not all(map(torch.equal, values, self._before))
         self._before = values
@@ -58,13 +61,14 @@ class Still:
         self.steps = 1 if moved else self.steps + 1
         self.since = step.step if self.steps == 1 else self.since
         rates = [row.get("lr") or 0.0 for row in groups]
-        rounded = gradient is not None and rounds_away(values, max(rates) * min(1.0, gradient))
+        numel = max(sum(p.numel() for p in module.parameters()), 1)
+        rounded = gradient is not None and rounds_away(values, max(rates) * min(1.0, gradient / math.sqrt(numel)))
         return {"still": self.steps, "since": self.since, "rounded": rounded, "optimizer": groups[0]["optimizer"]}
 
 
 def rounds_away(values: Sequence[Tensor], update: float) -> bool:
     """True if an update of this size is less than the distance to the next number, for half of these tensors."""
-    known = (x for x in values if x.is_floating_point() and x.numel())
-    sizes = [(float(x.float().square().mean().sqrt()), torch.finfo(x.dtype).eps) for x in known]
-    spacings = [2.0 ** math.floor(math.log2(rms)) * eps for rms, eps in sizes if 0 < rms < math.inf]
+    known = [x for x in values if x.is_floating_point() and x.numel()]
+    near = [spacing(str(x.dtype).removeprefix("torch."), float(x.float().square().mean().sqrt())) for x in known]
+    spacings = [*filter(None, near)]
     return bool(spacings) and 0 < update < median(spacings)

@@ -13,37 +13,39 @@ from hookcli.errors import UsageError
 
 _SIZE, _TIMES = 384, 3  # of a matrix product on the CPU, of which the fastest counts
 _PREFIXES = {"": 1.0, "G": 1e9, "T": 1e12, "P": 1e15}
-_HALVES = ("float16", "bfloat16")
 _NVIDIA = "https://www.nvidia.com/en-us/data-center"
 
 
 class Published(NamedTuple):
     """TFLOP/s in dense products by kind, as the vendor gives them at `source`: half of those with sparsity.
 
-    "half" is float16 and bfloat16. The figures of the H100, H200, A100 and L4 agree with the tables of torchtitan and
-    Lightning.
+    The figures of the H100, H200, A100 and L4 agree with the tables of torchtitan and Lightning.
     """
 
     source: str
     tflops: Mapping[str, float]
 
 
+def _halves(tflops: float) -> dict[str, float]:
+    return {"float16": tflops, "bfloat16": tflops}
+
+
 PUBLISHED: Mapping[str, Published] = {
-    "B200": Published(f"{_NVIDIA}/dgx-b200/", {"half": 2250, "tf32": 1125}),
-    "H200 NVL": Published(f"{_NVIDIA}/h200/", {"half": 836, "tf32": 418, "float32": 60, "float64": 60}),
-    "H200": Published(f"{_NVIDIA}/h200/", {"half": 989, "tf32": 494, "float32": 67, "float64": 67}),
-    "H100 PCIe": Published(f"{_NVIDIA}/h100/", {"half": 756, "tf32": 378, "float32": 51, "float64": 51}),
-    "H100 NVL": Published(f"{_NVIDIA}/h100/", {"half": 835, "tf32": 418, "float32": 60, "float64": 60}),
-    "H100": Published(f"{_NVIDIA}/h100/", {"half": 989, "tf32": 494, "float32": 67, "float64": 67}),
-    "L40S": Published(f"{_NVIDIA}/l40s/", {"half": 362, "tf32": 183, "float32": 91.6}),
-    "L4": Published(f"{_NVIDIA}/l4/", {"half": 121, "tf32": 60, "float32": 30.3}),
-    "A100": Published(f"{_NVIDIA}/a100/", {"half": 312, "tf32": 156, "float32": 19.5, "float64": 19.5}),
-    "A10": Published(f"{_NVIDIA}/products/a10-gpu/", {"half": 125, "tf32": 62.5, "float32": 31.2}),
+    "B200": Published(f"{_NVIDIA}/dgx-b200/", {**_halves(2250), "tf32": 1125}),
+    "H200 NVL": Published(f"{_NVIDIA}/h200/", {**_halves(836), "tf32": 418, "float32": 60, "float64": 60}),
+    "H200": Published(f"{_NVIDIA}/h200/", {**_halves(989), "tf32": 494, "float32": 67, "float64": 67}),
+    "H100 PCIe": Published(f"{_NVIDIA}/h100/", {**_halves(756), "tf32": 378, "float32": 51, "float64": 51}),
+    "H100 NVL": Published(f"{_NVIDIA}/h100/", {**_halves(835), "tf32": 418, "float32": 60, "float64": 60}),
+    "H100": Published(f"{_NVIDIA}/h100/", {**_halves(989), "tf32": 494, "float32": 67, "float64": 67}),
+    "L40S": Published(f"{_NVIDIA}/l40s/", {**_halves(362), "tf32": 183, "float32": 91.6}),
+    "L4": Published(f"{_NVIDIA}/l4/", {**_halves(121), "tf32": 60, "float32": 30.3}),
+    "A100": Published(f"{_NVIDIA}/a100/", {**_halves(312), "tf32": 156, "float32": 19.5, "float64": 19.5}),
+    "A10": Published(f"{_NVIDIA}/products/a10-gpu/", {**_halves(125), "tf32": 62.5, "float32": 31.2}),
     "T4": Published(f"{_NVIDIA}/tesla-t4/", {"float16": 65, "float32": 8.1}),
     "V100": Published(f"{_NVIDIA}/v100/", {"float16": 125, "float32": 15.7, "float64": 7.8}),
     "MI300X": Published(
         "https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html",
-        {"half": 1307, "tf32": 653, "float32": 163, "float64": 163},
+        {**_halves(1307), "tf32": 653, "float32": 163, "float64": 163},
     ),
 }
 """By a word, or words, in the device's name; the first that fits counts."""
@@ -71,8 +73,7 @@ def peak_of(device: torch.device, dtype: torch.dtype) -> float | None:
 def published_peak(name: str, kind: str) -> float | None:
     """The published peak of a device of this name in products of this kind; None if it is not known."""
     words = next((words for words in PUBLISHED if fits(words, name)), "")
-    known = PUBLISHED[words].tflops if words else {}
-    tflops = known.get(kind) or (known.get("half") if kind in _HALVES else None)
+    tflops = PUBLISHED[words].tflops.get(kind) if words else None
     return tflops * 1e12 if tflops else None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import Node
 
-from hookcli.hooks.torch_private.nodes import operator, returned
+from hookcli.hooks.torch_private.nodes import operator, returned, returned_shape
 from hookcli.tensors.torch_private import private
 
 _UNCOUNTED = "the multiplications of a step are not counted"
@@ -79,6 +79,4 @@ def _shape(node: Node, place: int) -> tuple[int, ...]:
     """The shape of a tensor that the operator of a node received and that gets a gradient; () of any other."""
     if place >= len(node.next_functions):
         return ()
-    before, number = node.next_functions[place]
-    made = returned(before) if before is not None else ()
-    return tuple(made[number].shape) if number < len(made) else ()
+    return returned_shape(*node.next_functions[place])

@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.hooks.torch_private.nodes import operator, returned
+from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.tensors.torch_private import private
 
 _GUESSING = "whether a loss is better than guessing is not judged"
@@ -50,10 +50,9 @@ def choices_of(loss: Tensor) -> tuple[int, int]:
     scores = _past(node.next_functions[0][0], "ViewBackward0")  # of scores with positions
     if scores is None or scores.name() != "LogSoftmaxBackward0":
         return 0, 0
-    made = returned(scores)
-    if not made:
+    shape = returned_shape(scores)  # (classes), or (choices, classes, ...)
+    if not shape:
         return 0, 0
-    shape = made[0].shape  # (classes), or (choices, classes, ...)
     classes = shape[1] if shape[1:] else shape[0]
     return math.prod(shape) // max(classes, 1), classes
 
@@ -123,8 +122,7 @@ def is_over_rows(loss: Tensor) -> bool:
     scores = node.next_functions[0][0] if node is not None and node.name() == _CHOICES[0] else None
     if scores is None or scores.name() != "LogSoftmaxBackward0":
         return False
-    made = returned(scores)
-    shape = [*made[0].shape] if made else []  # of square ones each row may be a class, in both directions
+    shape = returned_shape(scores)  # of square ones each row may be a class, in both directions
     return len(shape) == 2 and shape[0] != shape[1] and private(scores, "_saved_dim", 1, _GUESSING) in (0, _MINUS_TWO)
 
 

@@ -273,7 +273,7 @@ def _still(module: _Module) -> list[str]:
 def moves_barely(step: RecordedStep, modules: Iterable[_Module]) -> bool:
     """True if a step moved the weights, all together, by next to nothing, as at the end of a learning rate's schedule.
 
-    Then rounding leaves some as they were. In 16 bits that is a fault of its own.
+    Rounding then leaves some of them unchanged. In 16 bits, that is worth saying: updates are lost.
     """
     moved = gathered(row for module in modules for row in module.parameters)["ratio"]
     coarse = any(row.get("dtype") in ("bfloat16", "float16") for row in step.rows("updates"))

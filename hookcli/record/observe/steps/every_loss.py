@@ -340,7 +340,7 @@ class Batches:
         rows = self.rows.get(last, 0)
         if often < _ENOUGH or 2 * often < len(before) or not 0 < rows < usual:
             return ""
-        if min(like) <= loss <= max(like) or not math.isfinite(loss):  # which has lines of its own
+        if min(like) <= loss <= max(like) or not math.isfinite(loss):  # other lines report that
             return ""
         return f"step {last:,}, whose loss is the last, had a batch of {rows:,} rows instead of {usual:,}"
 
