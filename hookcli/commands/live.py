@@ -77,18 +77,14 @@ def live_page(port: int, files: RecordFiles) -> tuple[str, Callable[[], None]]:
 
 
 def page_server(port: int) -> PageServer:
-    """Make the server of a page. A run that has just ended keeps the port for its last look, which is waited for.
+    """Make the server of a page, as soon as no run that has just ended keeps the port for its last look.
 
     Raises UsageError if the port is taken.
     """
     patience = time.monotonic() + 2 * _LAST_LOOK
-    while True:
-        try:
-            return PageServer(port, "--serve")
-        except UsageError:
-            if time.monotonic() > patience or not serves_page(port):
-                raise
-            time.sleep(_PAUSE)
+    while serves_page(port) and time.monotonic() < patience:
+        time.sleep(_PAUSE)
+    return PageServer(port, "--serve")
 
 
 def _start(work: Callable[[Callable[[], bool]], None], keep: int = STDERR) -> None:
