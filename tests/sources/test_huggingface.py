@@ -78,13 +78,12 @@ llava mask2former mixtral resnet roberta sam segformer swin t5 videomae vit wav2
 
 
 @pytest.mark.parametrize("kind", [*map(swept, ("bart", *OTHERS.split()))])
-def test_default_configurations_run_on_the_meta_device(kind: str) -> None:
+def test_default_configurations_run_on_the_meta_device(kind: str, cli: Callable[..., Any]) -> None:
     """These would be too large, or read values of a mask unless it counts as without any."""
-    recipe = find_recipe(f"hf:{kind}")
-    assert recipe.inputs and recipe.meta["config"] == f"defaults of the type {kind}"
-    with torch.device("meta"), torch.no_grad():
-        model = recipe.build().eval()
-        model(**recipe.arrange([torch.empty(s.shape, dtype=s.dtype) for s in recipe.inputs]))  # type: ignore[arg-type]
+    ran = cli("shapes", f"hf:{kind}", "--no-cache", "-f", "json")
+    assert ran.code == 0, ran.err
+    meta = json.loads(ran.out)["reports"][0]["meta"]
+    assert meta["device"] == "meta" and meta["config"] == f"defaults of the type {kind}"
 
 
 def test_a_model_larger_than_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
