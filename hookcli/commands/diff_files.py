@@ -41,7 +41,8 @@ def is_record(text: str) -> bool:
     stands in place of.
     """
     if is_folder(text):
-        return (text.rstrip("/").endswith(".run") and not is_dump(text)) or any(Path(text).glob("rank*.jsonl"))
+        named = Path(text).name.endswith((".run", ".run.jsonl"))
+        return (named and not is_dump(text)) or any(Path(text).glob("rank*.jsonl"))
     if text.endswith(".jsonl") or folder_of(Path(text)):
         return True
     if is_pipe(text):  # a look would take from it

@@ -122,6 +122,13 @@ def test_mistakes(cli: Cli, folder: Path, argv: tuple[str, ...], said: str) -> N
     assert found.code == 2 and said in found.err and found.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["x.run", "x.run.jsonl"])
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_a_folder_that_is_named_like_a_record_is_no_model(cli: Cli, tmp_path: Path, command: str, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert f"{name}: is a folder without parts of a record" in cli(command, str(tmp_path / name)).err
+
+
 def test_a_growing_folder_is_followed_as_far_as_all_ranks_have_come(tmp_path: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "hookcli", "show", "new.run", "--follow"]
     process = forks.Popen(command, stdout=-1, stderr=-1, text=True)
