@@ -105,3 +105,36 @@ def test_a_layer_that_only_ran_before_is_not_named() -> None:
     model.fc, model.act = fc, act
     [found] = check(model, torch.randn(16, 4), select=["HK003", "HK010"]).findings
     assert (found.fqn, found.message) == ("act", "3 of 4 channels zero for every input")
+
+
+class Spiking(nn.Module):
+    """A layer and its activation in three turns of a loop, as of neurons that fire late; or two layers, one turn."""
+
+    def __init__(self, thresholds: tuple[float, ...], layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 8) for _ in range(layers))
+        self.act, self.out, self.thresholds = nn.ReLU(), nn.Linear(8, 2), thresholds
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.zeros(len(x), 8)
+        for turn, threshold in enumerate(self.thresholds):
+            total = total + self.act(self.layers[turn % len(self.layers)](x) - threshold)
+        return self.out(total)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "layers", "dead"),
+    [
+        ((100.0, 100.0, 0.0), 1, []),  # in the last turn they are alive
+        ((100.0, 100.0, 100.0), 1, ["act: 8 of 8 channels zero for every input"]),
+        ((0.0, 100.0), 2, ["act: 8 of 8 channels zero for every input (call 1)"]),  # another place, not another turn
+    ],
+)
+def test_an_activation_in_a_loop_is_dead_if_it_is_in_every_turn(
+    thresholds: tuple[float, ...], layers: int, dead: list[str]
+) -> None:
+    torch.manual_seed(0)
+    model, x = Spiking(thresholds, layers), torch.randn(16, 4)
+    with untouched(model):
+        found = check(model, x, select=["HK010"]).findings
+    assert [f"{one.fqn}: {one.message.partition(';')[0]}" for one in found] == dead

@@ -54,7 +54,8 @@ _FAR = 4  # steps from a module's input back to a ReLU
 class DeadUnits(InventoryPart):
     """Rows of kind `units`: how many channels of an activation are dead or saturated, of each call.
 
-    A channel counts if it is dead (or saturated) in every batch. These outputs count as activations: those of
+    A channel counts if it is dead (or saturated) in every batch, and in every turn of a loop: calls that follow another
+    call of the same layer are one. These outputs count as activations: those of
     torch.nn's activation modules; where operators are watched, those of activation functions; and those of your own
     modules without parameters, if the output was not made by one of the module's parts. An input counts if autograd's
     graph shows that it comes from a ReLU that was called as a function.
@@ -65,6 +66,8 @@ class DeadUnits(InventoryPart):
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
         self._relus: set[object] = set()  # nodes whose result was looked at
         self._features_last = False
+        self._layer = "", 0  # the module with parameters that was called last, and which call that was
+        self._turns: dict[tuple[object, ...], tuple[int, int]] = {}  # a call after a layer, and the layer's call
         self._origins = TensorOrigins(())
         self._made: list[tuple[object, ...]] = []  # the keys of activations, by the numbers of their origins
         self._outputs: set[tuple[object, ...]] = set()
@@ -103,6 +106,8 @@ class DeadUnits(InventoryPart):
             self._note_outputs(event.output)
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             self._features_last = isinstance(module, FEATURES_LAST)
+        if any(True for _ in module.parameters(recurse=False)):
+            self._layer = event.fqn, event.call
         for path, x in tree.leaves(event.output):
             if not tree.is_plain(x) or not x.is_floating_point() or x.is_inference():
                 continue
@@ -135,11 +140,15 @@ class DeadUnits(InventoryPart):
         low, high = x.amin(others), x.amax(others)
         marks = [(low == 0) & (high == 0)]
         saturated = None if received else _saturated(_bounds(event), x, high, low, others)
+        layer, turn = self._layer
+        call, first = self._turns.setdefault((event.fqn, path, received, layer), (event.call, turn))
+        if turn == first:  # no later turn of a loop
+            call = event.call
         values = {
             "kind": "units",
             "fqn": event.fqn,
             "type": event.operator.name if event.operator else type(event.module).__name__,
-            "call": event.call,
+            "call": call,
             "path": path,
             "channels": x.size(channel),
             "positions": x.numel() // x.size(channel),
@@ -147,13 +156,13 @@ class DeadUnits(InventoryPart):
             "received": received,
         }
         marks += [] if saturated is None else [saturated]
-        key = event.fqn, event.call, path, received, x.size(channel)
+        key = event.fqn, call, path, received, x.size(channel)
         self._origins.made(x, len(self._made))
         self._made.append(key)
-        if key in self._units:  # in an earlier batch: dead is what is dead in all
+        if key in self._units:  # in an earlier batch or turn: dead is what is dead in all
             before, in_all = self._units[key]
             values["positions"] += before["positions"]
-            values["items"] += before["items"]
+            values["items"] = before["items"] + (x.size(0) if turn == first else 0)
             marks = [a & b for a, b in zip(in_all, marks, strict=True)]
         self._units[key] = values, marks
 

@@ -339,8 +339,10 @@ def why_never_ran(optimizer: Optimizer, compiled: int, left_out: Container[nn.Mo
 
 
 def forward_called(module: nn.Module) -> str:
-    """The note on a module whose `forward` was called directly."""
+    """The note on a module whose `forward` was called directly, or by a `__call__` of its own class."""
     name = type_text(module)
+    if type(module).__call__ is not nn.Module.__call__:
+        return f"{name} has a __call__ of its own, which runs no hooks"
     return f"{name} was never called as model(x), and {name}.forward(x) runs no hooks: call model(x) to see it"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from observing import Seen, observed, report
@@ -81,6 +83,15 @@ def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
 def test_weights_that_are_used_without_calling_any_module() -> None:
     (note,) = observed(lambda: trained(Functional(), "forward")).ran["parameters of SGD"].notes
     assert note.startswith("Functional was never called as model(x)") and "compile" not in note
+
+
+def test_a_class_that_calls_forward_itself() -> None:
+    class Own(Functional):  # as GPyTorch's modules
+        def __call__(self, *args: Any) -> Any:
+            return self.forward(*args)
+
+    (note,) = observed(lambda: trained(Own(), "__call__")).ran["parameters of SGD"].notes
+    assert note == "Own has a __call__ of its own, which runs no hooks"
 
 
 @pytest.mark.sweep
