@@ -121,9 +121,10 @@ class NoGradient(Check):
     in a mixture of experts.
 
     `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
-    or numpy(), it changes them to see whether the loss changes. Only a warning if the module ran and the loss
-    is not computed from the parameter, as of a mask token or a head for another task: it can't get a gradient in this
-    one. If the loss is computed from it, something on the way cuts the gradient off.
+    or numpy(), it changes them to see whether the loss changes. `run --check` follows them in the next recorded step,
+    but not in compiled code, nor past numbers. Only a warning if the module ran and the loss is not computed from the
+    parameter, as of a mask token or a head for another task, which can't get a gradient in this one, or if that is
+    unknown in a running program. If the loss is computed from it, something on the way cuts the gradient off.
     """
 
     id = "HK008"
@@ -144,10 +145,11 @@ class NoGradient(Check):
             finding = self.finding(owner, f"no gradient reached {_listed(owner, names)}{steps}{cause}", len(names))
             if cause in _REMEDIES:
                 finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
-            yield replace(finding, severity=WARNING) if steps or cause == _UNUSED else finding
+            yield replace(finding, severity=WARNING) if steps or cause in (_UNUSED, _UNKNOWN) else finding
 
 
 _UNUSED = ": the loss does not use it"
+_UNKNOWN = ": unused by the loss, or cut off from it"
 _CHECKPOINT = ": it ran in a reentrant checkpoint whose inputs need no gradient"
 _NO_GRAD = ": it ran with gradients off"
 _NUMBERS = ": the loss is computed from it by way of Python or NumPy numbers, which carry no gradient"
@@ -170,26 +172,26 @@ def _lost(measured: _ReadsReach) -> list[str]:
 def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str]]:
     """The parameters without a gradient, by the outermost module in which none has one, and by the cause."""
     inventory, lost = measured.inventory.rows, _lost(measured)
-    called = {row.fqn: row for row in inventory if row["kind"] == "called"}
+    calls = [row for row in inventory if row["kind"] in ("called", "never_called")]
+    called = {row.fqn: row if row["kind"] == "called" else None for row in calls}
     trainable = {row.fqn for row in inventory if row["kind"] == "parameter" and row["trainable"]}
     kept = {owner for name in trainable.difference(lost) for owner in around(name)}
     places: dict[tuple[str, str], list[str]] = {}
     for name in lost:
         owner = owner_of(name)
-        used = (measured.used_by_loss or {}).get(name, "tensors")
+        used = (measured.used_by_loss or {}).get(name, "unknown" if measured.training else "tensors")
         whole = [place for place in around(name) if place not in kept]
-        place = whole[-1] if whole else owner
-        places.setdefault((place, _cause(called.get(owner), used)), []).append(name)
+        places.setdefault(([owner, *whole][-1], _cause(called.get(owner, Row({})), used)), []).append(name)
     return places
 
 
 def _cause(owner: Row | None, used: str) -> str:
-    """Why a parameter got no gradient, as far as is known: by its module's call, and how the loss `used` it."""
+    """Why a parameter got no gradient, by its module's call (None: it never ran) and by how the loss `used` it."""
     if owner is None:
         return ""
     if off := owner.get("gradients_off"):
         return _CHECKPOINT if off == "checkpoint" else _NO_GRAD
-    return {"": _UNUSED, "numbers": _NUMBERS}.get(used, "")
+    return {"": _UNUSED, "numbers": _NUMBERS, "unknown": _UNKNOWN}.get(used, "")
 
 
 def without_gradient(inventory: Iterable[Row], grads: Iterable[Row]) -> list[str]:

@@ -39,10 +39,12 @@ from hookcli.tensors.tree import Args, Kwargs
 class ObservingMode(TorchFunctionMode):
     """The base class of modes that observe.
 
-    `as_called`: see the functions that attention consists of, and each `autograd.Function` as a whole.
+    `as_called`: see the functions that attention consists of, and each `autograd.Function` as a whole. `in_loss`: go on
+    after a forward, in the loss function, where a session watches that.
     """
 
     as_called = False
+    in_loss = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.functions import ArgumentTensors, given_tensors
 from hookcli.hooks.tensor_origins import TensorOrigins
@@ -18,13 +19,15 @@ from hookcli.tensors.tree import Args, Kwargs
 class ParameterReach(ObservingMode):
     """Notes for each tensor which of these parameters it was computed from, detached or not.
 
-    `left`: the numbers of those that a Python or NumPy number was computed from, which can't be followed.
+    `left`: the numbers of those that a Python or NumPy number was computed from, which can't be followed. What hookcli
+    itself computes, as the `clock` of a running program tells, is left out.
     """
 
-    as_called = True
+    as_called = in_loss = True
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, parameters: Sequence[Tensor], clock: ProgramClock | None = None) -> None:
         super().__init__()
+        self._clock = clock
         self.left: frozenset[int] = frozenset()
         self._origins = TensorOrigins(())
         self._sets = [frozenset([number]) for number in range(len(parameters))]
@@ -37,6 +40,8 @@ class ParameterReach(ObservingMode):
         return frozenset() if number is None or number < 0 else self._sets[number]
 
     def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
+        if self._clock is not None and self._clock.busy:
+            return run(*args, **kwargs)
         with torch.DisableTorchFunction():
             received = ArgumentTensors(given := given_tensors(args, kwargs))
             numbers = frozenset[int]().union(*map(self.of, given))

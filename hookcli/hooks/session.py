@@ -23,6 +23,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call, HookedModule
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
+from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.calls import LOSS, AtenCalls, LossFunction, OperatorCalls
 from hookcli.hooks.operators.named import NamedFunctions
 from hookcli.hooks.outside_runs import CreatedModule, OptimizerHooks, StateDictHooks, noting_created_modules
@@ -221,16 +222,18 @@ class HookSession(SessionCore):
                 self._operators_on.enter_context(mode)
 
     def watch_loss(self) -> None:
-        """Watch the operators of the loss function, too: after a forward, in this thread, until a backward pass begins.
+        """Watch the loss function, too, by modes that are for it: in this thread, until a backward pass begins.
 
-        Not where torch.compile is at work, which would compile functions again for the mode that sees operators.
+        Not where torch.compile is at work, which would compile functions again for a mode.
         """
-        if isinstance(self._operators, OperatorCalls) and function_modes_can_move() and not frames_compiled():
+        modes = [mode for mode in self._modes if isinstance(mode, ObservingMode) and mode.in_loss]
+        if modes and function_modes_can_move() and not frames_compiled():
             self.detach_operators()
             number, self._losses = self._losses, self._losses + 1
             self.loss_call = Call(HookedModule(LOSS, LossFunction()), number, self.calls.next_index(), again=False)
-            self._operators_on.enter_context(self._operators)
-            move_function_mode_below(self._operators)
+            for mode in modes:
+                self._operators_on.enter_context(mode)
+                move_function_mode_below(mode)
             self._operators_on.enter_context(stopped_by_backward(self.stop_loss))
 
     def stop_loss(self) -> None:

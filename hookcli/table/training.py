@@ -172,6 +172,12 @@ class TrainingCourse:
     """True if any optimizer has stepped in the program."""
     stale: str = ""
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
+    without_gradient: list[str] = field(default_factory=list)
+    """The parameters of modules that ran, without a gradient in any step, of which `used_by_loss` may tell more."""
+    used_by_loss: dict[str, str] = field(default_factory=dict)
+    """How the loss is computed from some of these: by "tensors", though autograd does not see it, or "" if it isn't."""
+    followed: int = 0
+    """The number of steps in which such parameters were followed to the loss."""
     left: float | None = None
     """The norm of all gradients as backward left them in the last step; NaN if not finite, None if unknown."""
     unfinished: int = 0
@@ -201,6 +207,17 @@ class TrainingCourse:
     def reached(self) -> set[str]:
         """The parameters in which some backward pass left a gradient."""
         return {fqn for fqn, course in self.parameters.items() if course.reached}
+
+    @property
+    def follows(self) -> bool:
+        """True if the next step is to find out how the loss is computed from parameters without a gradient."""
+        return self.followed < LEAST and not self.used_by_loss.keys() >= set(self.without_gradient)
+
+    def note_lost(self, fqns: Iterable[str]) -> None:
+        """Note the parameters that got no gradient in this step."""
+        excused = self.reached
+        uncalled = self.uncalled or set()
+        self.without_gradient = [fqn for fqn in fqns if fqn not in excused and owner_of(fqn) not in uncalled]
 
     def look(self, step: int, inventory: Sequence[Row]) -> None:
         """Take the inventory of a recorded step: the values of parameters as it began, and which modules ran."""

@@ -93,7 +93,7 @@ def test_a_step_whose_loss_jumped_unrecorded_is_recorded_by_the_next_command(tmp
 def test_a_loss_that_is_lost_after_a_jump_needs_no_search(tmp_path: Path) -> None:
     jump = 'x.abs().sum() * 1e4 if step == 30 else float("nan") if'
     (tmp_path / "train.py").write_text(LOST.replace('float("nan") if', jump))
-    ran = run(tmp_path, "run", "train.py", "33", "60", "0")
+    ran = run(tmp_path, "run", "--every", "3", "train.py", "33", "60", "0")
     lost = "the loss was NaN from step 33 on (27 of 60 steps); before, it jumped to "
     assert f"hookcli: Sequential: {lost}" in ran.stderr
     assert ran.stderr.splitlines()[-1] == "Next: hookcli report train.run.jsonl"

@@ -73,7 +73,7 @@ class OperatorCalls(ObservingMode):
     """
 
     kinds = (HookKind.FORWARD, HookKind.TENSOR_GRAD_OUTPUT)
-    as_called = True
+    as_called = in_loss = True
 
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ class DeadUnits(InventoryPart):
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
         self._relus: set[object] = set()  # nodes whose result was looked at
         self._features_last = False
-        self._layer = "", 0  # the module with parameters that was called last, and which call that was
+        self._layer = "", 0  # of those that make features, the module that was called last, and which call that was
         self._turns: dict[tuple[object, ...], tuple[int, int]] = {}  # a call after a layer, and the layer's call
         self._origins = TensorOrigins(())
         self._made: list[tuple[object, ...]] = []  # the keys of activations, by the numbers of their origins
@@ -106,7 +106,6 @@ class DeadUnits(InventoryPart):
             self._note_outputs(event.output)
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             self._features_last = isinstance(module, FEATURES_LAST)
-        if any(True for _ in module.parameters(recurse=False)):
             self._layer = event.fqn, event.call
         for path, x in tree.leaves(event.output):
             if not tree.is_plain(x) or not x.is_floating_point() or x.is_inference():

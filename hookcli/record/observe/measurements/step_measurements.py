@@ -10,6 +10,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.checks.unused import without_gradient
 from hookcli.engine.run_info import describe_run, finished
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.parts import compiled_parts
@@ -20,6 +21,7 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
+from hookcli.record.observe.measurements.loss_reach import LossReach
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
@@ -91,6 +93,8 @@ class StepMeasurements:
         self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
         self.parameters.watchers = self._probes
         self._step_parts = self._begun_parts()
+        followed = training and not compiled and model.course.follows
+        self._reach = LossReach(module, self.name, model.course, shared.clock) if followed else None
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
@@ -112,6 +116,8 @@ class StepMeasurements:
             if self.looks_closer and isinstance(probe, ActivationsProbe):
                 session.operators_too = True
                 self._guarded(probe.name, probe.watch_operators)
+        if self._reach:
+            self._reach.attach(self.sessions[-1])
         for part, of_step in self._step_parts.items():  # after the probes, whose figures they may take
             session = self.sessions[0 if of_step.inside_compiled else -1]
             session.operators_too = of_step.operators and bool(self._plan.ops)
@@ -173,6 +179,8 @@ class StepMeasurements:
     def begin_backward(self, roots: Sequence[Tensor], *, counts_alone: bool) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
         self.stop_loss()
+        if self._reach:
+            self._reach.backward_begins(roots)
         for session in self.sessions if not counts_alone else ():
             session.backward_begins(roots)
             session.modules.attach()
@@ -181,8 +189,8 @@ class StepMeasurements:
             self._guarded(part, partial(of_step.backward_begins, roots, optimizers))
 
     def watch_loss(self) -> None:
-        """Watch the operators of the loss function, which runs next in this thread, if operators are watched at all."""
-        if self._plan.ops:
+        """Watch the loss function, which runs next in this thread, if operators are watched or parameters followed."""
+        if self._plan.ops or self._reach:
             self.sessions[-1].watch_loss()
 
     def stop_loss(self) -> None:
@@ -290,6 +298,8 @@ class StepMeasurements:
         accelerator.
         """
         self._match_filter.step_over()
+        if self._reach:
+            self._reach.ended()
         name, meta = self._model.name, {**self._meta, **self._ranks, **meta}
         made = {p.name: self._parts.run(name, p.name, partial(self._report, p, meta), None) for p in self._probes}
         by_probe = {probe: report for probe, report in made.items() if report}
@@ -338,6 +348,7 @@ class StepMeasurements:
             gradients, updates = by_probe["grads"].rows, self.parameters.updates.values()
             course.note_ruined(step, gradients, updates, self.parameters.ruined)
             course.add(step, facts, gradients, updates)
+            course.note_lost(without_gradient(by_probe["inventory"].rows, gradients))
             course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()

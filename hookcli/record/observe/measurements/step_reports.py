@@ -94,6 +94,7 @@ def check_step(
         step=meta["step"],
         loss=loss,
         dtype=meta.get("dtype", "float32"),
+        used_by_loss=course.used_by_loss,
         missing=missing | dict.fromkeys(("training", "output_grads"), missing["grads"]),
         probes=further,
     )
