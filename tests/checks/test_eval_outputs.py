@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support import untouched
+from support import swept, untouched
 from torch import Tensor, nn
 
 from hookcli import check
@@ -106,3 +106,24 @@ def test_a_second_run_that_returns_nan_is_named() -> None:
     report = check(Second(), torch.randn(4, 6))
     assert "a second run on the same batch gives a different result, with NaN" in finding(report, "HK029").message
     assert finding(report).message == "in eval mode without gradients: 12 of 12 values of its output are NaN"
+
+
+class Complex(nn.Module):
+    """A layer's output as complex numbers, times a factor in one of the modes."""
+
+    def __init__(self, factor: complex, training: bool) -> None:
+        super().__init__()
+        self.first, self.factor, self.when = nn.Linear(6, 8), factor, training
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).to(torch.complex64)
+        return h * self.factor if self.training == self.when else h
+
+
+@pytest.mark.parametrize("factor", [complex("nan"), swept(complex("-inf")), swept(complex(0, float("inf")))])
+@pytest.mark.parametrize("training", [True, False])
+def test_complex_outputs_that_are_not_finite_are_found(factor: complex, training: bool) -> None:
+    report = check(Complex(factor, training), torch.randn(4, 6))
+    one = finding(report)
+    assert "32 of 32 values of its output are" in one.message
+    assert one.message.startswith("in eval mode without gradients: ") != training

@@ -112,7 +112,7 @@ class MaskedScores:
         """Keep the kinds of values of a tensor in which -inf may have been written; False if it surely has none."""
         mine = tree.local(x).detach()
         kinds = kinds_of(mine)
-        if kinds is None or (on_cpu(x) and not kinds[0, 2]):
+        if kinds is None or x.is_complex() or (on_cpu(x) and not kinds[0, 2]):  # complex scores have no order
             return False
         items = mine.flatten(1) if mine.dim() > 1 else mine.reshape(1, -1)
         hidden = items.amax(1).amin().isneginf()  # an item of the batch without any score
