@@ -123,7 +123,8 @@ class Measurements:
     report is `probes[name]`. `again` holds one more `inventory` per repetition. `used_by_loss`: for each parameter
     without a gradient, how the loss is computed from it: by "tensors" alone, with "numbers" of Python or NumPy on the
     way, or "" if it is not. `output_grads`: gradients of modules' outputs, if a parameter's is zero everywhere.
-    `called_in_eval`: the modules that eval mode calls, and training mode does not. `crash` is the error of a model that
+    `called_in_eval`: the modules that eval mode calls, and training mode does not; `called_by_chance`: those that the
+    run did not call, and further forwards with other random numbers do. `crash` is the error of a model that
     failed; the reports then end where it failed. `eval_crash` is the error of a model that passed its run and failed in
     eval mode, `compile_crash` of one that failed under torch.compile. `every_loss` has the losses of a recorded run by
     step, as far as they are known, and `lines` those that parts of capabilities wrote of the model, by kind. `training`
@@ -137,6 +138,7 @@ class Measurements:
     used_by_loss: Mapping[str, str] | None = None
     output_grads: Report | None = None
     called_in_eval: Collection[str] | None = None
+    called_by_chance: Collection[str] = ()
     shapes: Report | None = None
     settings: Report | None = None
     again: Sequence[Report] | None = None

@@ -27,6 +27,7 @@ _RUN = 2  # recorded steps from which on zeros say something on the run
 
 class _ReadsCalls(ReadsInventory, Protocol):
     called_in_eval: Collection[str] | None
+    called_by_chance: Collection[str]
 
 
 class _ReadsCallsAndGrads(_ReadsCalls, ReadsWeightsAndGrads, Protocol): ...
@@ -39,7 +40,8 @@ class NeverRan(Check):
 
     A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
     reported, because its parameters get a gradient. Of nested modules only the outermost is reported. Some models have
-    parts for another mode, such as heads for inference: ignore the check for such a model.
+    parts for another mode, such as heads for inference: ignore the check for such a model. Nor is a module that chance
+    left out of this run, as LayerDrop does, and further forwards call.
     """
 
     id = "HK006"
@@ -48,7 +50,7 @@ class NeverRan(Check):
     advice = "call it, remove it, or use an input that reaches it"
     follows = ("HK048",)
     needs = ("inventory", "grads")
-    takes = ("called_in_eval",)
+    takes = ("called_in_eval", "called_by_chance")
     whole = True
     values = False
 
@@ -87,7 +89,7 @@ class NotCalled(Check):
     means = "a layer created in __init__ and forgotten in forward"
     advice = "call it, or remove it"
     needs = ("inventory",)
-    takes = ("called_in_eval",)
+    takes = ("called_in_eval", "called_by_chance")
     whole = True
     values = False
 
@@ -104,7 +106,7 @@ class NotCalled(Check):
             yield self.finding(first.fqn, f"{first['type']} {_was_not_called(measured)}{more}", 1 + len(others))
 
 
-class _ReadsReach(ReadsWeightsAndGrads, Protocol):
+class _ReadsReach(_ReadsCallsAndGrads, Protocol):
     used_by_loss: Mapping[str, str] | None
 
 
@@ -134,7 +136,7 @@ class NoGradient(Check):
     advice = "use it, freeze it, or look for a detach between it and the loss"
     follows = ("HK006",)
     needs = ("inventory", "grads")
-    takes = ("used_by_loss",)
+    takes = ("used_by_loss", "called_by_chance")
     whole = True
     values = False
 
@@ -166,7 +168,8 @@ def _lost(measured: _ReadsReach) -> list[str]:
     excused = _reached(measured)
     if measured.training:
         excused = excused | measured.training.left_alone()
-    return [name for name in without_gradient(measured.inventory.rows, measured.grads.rows) if name not in excused]
+    lost = without_gradient(measured.inventory.rows, measured.grads.rows)
+    return [name for name in lost if name not in excused and not is_within_any(name, measured.called_by_chance)]
 
 
 def _by_place_and_cause(measured: _ReadsReach) -> dict[tuple[str, str], list[str]]:
@@ -262,9 +265,9 @@ def _was_not_called(measured: ReadsInventory) -> str:
     return "was never called"
 
 
-def _uncalled(measured: ReadsInventory) -> list[Row]:
-    """The modules that were not called, in a running program in none of its recorded steps."""
-    idle = of_kind(measured.inventory, "never_called")
+def _uncalled(measured: _ReadsCalls) -> list[Row]:
+    """The modules that were not called, in a running program in none of its recorded steps, unless by chance."""
+    idle = [row for row in of_kind(measured.inventory, "never_called") if row.fqn not in measured.called_by_chance]
     never = measured.training.uncalled if measured.training else None
     return [row for row in idle if never is None or row.fqn in never]
 

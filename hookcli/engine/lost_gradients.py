@@ -16,6 +16,7 @@ from hookcli.engine.eval_mode import in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
+from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.parameter_reach import ParameterReach
 from hookcli.hooks.parts import uncompiled
@@ -28,13 +29,15 @@ from hookcli.table.marks import is_lost
 
 
 def with_reasons(measured: Measurements, run: PreparedRun, wanted: Collection[str], hooking: Hooking) -> Measurements:
-    """Add `used_by_loss`, `output_grads` and `called_in_eval`, if they are wanted and some parameter has no gradient,
-    or a zero one, or training mode does not call some module.
+    """Add `used_by_loss`, `output_grads`, `called_in_eval` and `called_by_chance`, if wanted and some parameter
+    has no gradient, or a zero one, or training mode does not call some module.
 
     Gradients of operators' outputs are added where one of a parameter is not finite and operators are watched.
     """
     inventory, grads = measured.inventory, measured.grads
     run = replace(run, data=None)  # the first batch
+    if "called_by_chance" in wanted and inventory:
+        measured = replace(measured, called_by_chance=called_by_chance(run, inventory.rows))
     if "used_by_loss" in wanted and inventory and grads and (lost := without_gradient(inventory.rows, grads.rows)):
         measured = replace(measured, used_by_loss=used_by_loss(run, lost))
     rows = grads.rows if grads else ()
@@ -56,6 +59,21 @@ def called_in_eval(run: PreparedRun, inventory: Iterable[Row]) -> Collection[str
         rows = capture(run.model, run.inputs, probes=InventoryProbe(backward=False)).rows if uncalled else ()
         return uncalled & {row.fqn for row in rows if row["kind"] == "called"}
     return ()
+
+
+_FORWARDS = 4, 32  # the second number for the rest, if the first called some
+
+
+def called_by_chance(run: PreparedRun, inventory: Iterable[Row]) -> Collection[str]:
+    """The modules of this inventory that the run did not call, and further forwards do, drawing other numbers."""
+    left = uncalled = {row.fqn for row in inventory if row["kind"] == "never_called"}
+    for forwards in _FORWARDS:
+        if left and (forwards == _FORWARDS[0] or left != uncalled):
+            with suppress(HookcliError):
+                probe, step = InventoryProbe(backward=False), Step(passes=forwards)
+                rows = capture(run.model, run.inputs, probes=probe, step=step).rows
+                left = {row.fqn for row in rows if row["kind"] == "never_called"} & left
+    return uncalled - left
 
 
 def used_by_loss(run: PreparedRun, fqns: Sequence[str]) -> Mapping[str, str] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from support import untouched
+from support import swept, untouched
 from torch import Tensor, nn
 
 from hookcli import check
@@ -64,3 +65,34 @@ def test_a_model_that_is_checked_in_eval_mode_has_no_other_mode() -> None:
     model = Net(nn.Linear(3, 3), lambda m, y: m.extra(y) if m.training else y).eval()
     [finding] = check(model, torch.randn(8, 6), select="HK006").findings
     assert finding.message == "Linear with 12 parameters was never called"
+
+
+class LayerDrop(nn.Module):
+    """Layers of which training leaves each out with a probability, and one that is never called."""
+
+    def __init__(self, draw: Callable[[], float], share: float, unused: bool = False) -> None:
+        super().__init__()
+        self.layers, self.out = nn.ModuleList(nn.Linear(6, 6) for _ in range(6)), nn.Linear(6, 2)
+        self.draw, self.share = draw, share
+        if unused:
+            self.unused = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if not self.training or self.draw() >= self.share:
+                x = x + layer(x).relu()
+        y: Tensor = self.out(x)
+        return y
+
+
+@pytest.mark.parametrize("draw", [swept(random.random), lambda: torch.rand(()).item()])
+@pytest.mark.parametrize("share", [0.6, swept(0.1)])
+@pytest.mark.parametrize("unused", [False, True])
+def test_layers_that_chance_leaves_out_are_no_fault(draw: Callable[[], float], share: float, unused: bool) -> None:
+    torch.manual_seed(0)
+    random.seed(0)
+    model, x = LayerDrop(draw, share, unused), torch.randn(8, 6)
+    with untouched(model):
+        report = check(model, x)
+    found = [(one.check, one.fqn) for one in report.findings if one.check in ("HK006", "HK008")]
+    assert found == [("HK006", "unused"), ("HK008", "unused")] * unused
