@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -122,3 +122,18 @@ def first_in(batch: str) -> str:
 def of_kind(inventory: Report, kind: str) -> list[Row]:
     """The rows of an inventory that are of this kind."""
     return [row for row in inventory.rows if row["kind"] == kind]
+
+
+FEW = 3
+"""The number of names that a message has room for."""
+
+
+def listed_within(owner: str, names: Sequence[str]) -> str:
+    """The names of parameters within their module, or how many there are."""
+    short = names_within(owner, names)
+    return ", ".join(short) if len(short) <= FEW else f"any of {len(short)} parameters"
+
+
+def names_within(owner: str, names: Sequence[str]) -> list[str]:
+    """The names of parameters without the name of their module."""
+    return [name.removeprefix(f"{owner}.") for name in names]

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.unused import is_zero, without_gradient
+from hookcli.checks.unused import without_gradient
+from hookcli.checks.zero_gradients import is_zero
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.eval_mode import in_eval
 from hookcli.engine.inputs import arguments

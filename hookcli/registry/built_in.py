@@ -37,7 +37,7 @@ _CORE = {
         "HK006": "hookcli.checks.unused:NeverRan",
         "HK007": "hookcli.checks.unused:NotCalled",
         "HK008": "hookcli.checks.unused:NoGradient",
-        "HK009": "hookcli.checks.unused:ZeroGradient",
+        "HK009": "hookcli.checks.zero_gradients:ZeroGradient",
         "HK010": "hookcli.checks.dead_units:DeadUnits",
         "HK011": "hookcli.checks.dead_units:SaturatedUnits",
         "HK012": "hookcli.checks.depth:VanishingGradients",

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from support import untouched
+from support import swept, untouched
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 from hookcli import check
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.unused import ZeroGradient
+from hookcli.checks.zero_gradients import ZeroGradient
 from hookcli.table import Report, Row, TensorStats
 from hookcli.table.columns.layouts import GRADS
 
@@ -130,3 +131,27 @@ def test_gradients_that_were_zeroed_after_backward(arrived: float, says: str) ->
     measured = Measurements(activations=empty, inventory=empty, grads=grads, output_grads=outputs)
     (one,) = ZeroGradient().judge(measured)  # type: ignore[arg-type]
     assert says in one.message and ("its output is 1.000" in one.message) == bool(arrived)
+
+
+def hooked(layer: nn.Linear) -> None:
+    layer.weight.register_hook(torch.zeros_like)
+
+
+def pruned(layer: nn.Linear) -> None:
+    prune.custom_from_mask(layer, "weight", torch.zeros_like(layer.weight))
+
+
+@pytest.mark.parametrize("change", [hooked, swept(pruned)])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_weight_whose_gradient_alone_is_zeroed_has_no_input_of_zeros(
+    change: Callable[[nn.Linear], None], place: int
+) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+    change(model[place])
+    (one,) = check(model, torch.randn(16, 8), select="HK009").findings
+    assert one.fqn == f"{place}" and "or a mask or hook makes it so" in one.message
+
+
+def test_an_input_of_zeros_is_said() -> None:
+    (one,) = check(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.zeros(16, 8), select="HK009").findings
+    assert one.message == "the gradient of weight is all zero (the layer's input is zero)"
