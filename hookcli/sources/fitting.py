@@ -15,6 +15,7 @@ from hookcli.hooks.torch_private.dynamo import WRAPPED
 from hookcli.hooks.torch_private.modules import STATE_VERSIONS
 from hookcli.table.formatting import counted, listed
 from hookcli.tensors.files.checkpoints import STATE_DICTS, Entry, entries
+from hookcli.tensors.files.plain_objects import StandIn
 
 _WRAPPERS = WRAPPED | {"module"}
 """What data-parallel, compiled, sharded and checkpointed modules add to the names of what they wrap."""
@@ -27,6 +28,8 @@ _NAMED = 3
 
 def size_text(value: object) -> str:
     """The shape of a tensor in words; the type of anything else."""
+    if isinstance(value, StandIn):
+        return value.in_words
     if not isinstance(value, Tensor):
         return type(value).__name__
     return ANY_SIZE if is_lazy(value) else "x".join(map(str, value.shape)) or "scalar"

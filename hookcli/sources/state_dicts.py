@@ -55,6 +55,8 @@ def read_state(file: str) -> dict[str, object]:
 
 def _state_of(file: Path) -> dict[str, object]:
     state = _read(file)
+    if isinstance(state, list | tuple) and any(isinstance(part, dict) for part in state):  # of a model, an optimizer
+        state = {f"{number}": part for number, part in enumerate(state)}
     if not isinstance(state, dict):
         raise _wrong(f"--weights {file}: holds an object of type {class_name(state)}, not a state dict")
     return state

@@ -191,3 +191,22 @@ def test_the_attribute_of_a_wrapper_is_taken_off() -> None:
     assert said == "--weights x.pt: loaded 1 of 2 tensors; wrong shape 1 (a b.weight is 3x3, not 2x2)"
     with pytest.raises(UsageError, match=r"missing 2 \(weight, bias\); extra 2 \(a.weight, b.bias\)"):
         fill(model, {"a.weight": torch.eye(2), "b.bias": torch.ones(2)}, True, "x.pt")
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_the_state_dicts_of_a_model_and_its_optimizer_in_a_list(
+    cli: Callable[..., Any], net: Path, kind: Callable[..., Any]
+) -> None:
+    torch.save(kind([STATE, optimizer_state()]), "both.pt")
+    ran = cli("weights", "net.py:Net", "--weights", "both.pt", "-f", "json")
+    rows = {row["fqn"]: row for row in json.loads(ran.out)["reports"][0]["rows"]}
+    assert {name: row["mean"] for name, row in rows.items()} == {name: x.mean().item() for name, x in STATE.items()}
+    assert ran.code == 0 and "took the state dict under '0'" in ran.err
+
+
+def test_numpy_arrays_are_named(cli: Callable[..., Any], net: Path) -> None:
+    torch.save({"model": {name: x.numpy() for name, x in STATE.items()}}, "arrays.pt")
+    ran = cli("weights", "net.py:Net", "--weights", "arrays.pt")
+    assert ran.code == 2 and "is a NumPy array, not " in ran.err
+    ran = cli("weights", "arrays.pt")
+    assert ran.code == 2 and "holds no tensors, but NumPy arrays, which are not read" in ran.err

@@ -40,6 +40,16 @@ class StandIn(metaclass=_Inert):
         made.attributes = {}
         return made
 
+    @property
+    def is_array(self) -> bool:
+        """True in the place of a NumPy array."""
+        return type(self).__module__.startswith("numpy.") and type(self).__qualname__ == "_reconstruct"
+
+    @property
+    def in_words(self) -> str:
+        """The name of the class that the file names."""
+        return "a NumPy array" if self.is_array else f"{type(self).__module__}.{type(self).__qualname__}"
+
     def __setstate__(self, state: object) -> None:
         self.attributes = state if isinstance(state, dict) else {}
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.system.files import opened, regular
 from hookcli.tensors.chunks import dequantized, unnested
-from hookcli.tensors.files.checkpoints import content
+from hookcli.tensors.files.checkpoints import content, entries
 from hookcli.tensors.files.file_kinds import kind_of
-from hookcli.tensors.files.plain_objects import with_stand_ins
+from hookcli.tensors.files.plain_objects import StandIn, with_stand_ins
 from hookcli.tensors.files.stored import CODINGS, Array, StoredTensor, TensorFile
 from hookcli.tensors.tree import dtype_text
 
@@ -68,7 +68,9 @@ def read(file: Path) -> TensorFile:
     whole = load(file)
     found = content(whole)
     if not found.tensors:
-        raise UsageError(f"{file}: holds no tensors, but an object of type {class_name(whole)}")
+        arrays = any(isinstance(one.value, StandIn) and one.value.is_array for one in entries(whole))
+        held = "NumPy arrays, which are not read" if arrays else f"an object of type {class_name(whole)}"
+        raise UsageError(f"{file}: holds no tensors, but {held}")
     notes = [f"{file.name}: {found.remark}"] if found.remark else []
     first: dict[object, str] = {}
     stored_tensors = []
