@@ -239,9 +239,10 @@ class EveryLoss:
             steps = sorted(losses)
             last = [] if all_of_them else steps[-1:]
             self._read[model] = {n: losses[n] for n in last}
+            remainders, backwards = self._remainders.setdefault(model, Remainders()), self._backwards.get(model, {})
             for _, consecutive in groupby(enumerate(steps[: len(steps) - len(last)]), lambda item: item[1] - item[0]):
                 numbers = [n for _, n in consecutive]
-                short = self._short(model, numbers)
+                short = [number for number in numbers if remainders.add(number, backwards.pop(number, 0))]
                 self._write(StepLosses(model, numbers[0], [losses[n] for n in numbers], short=short))
 
     def _read_all(self) -> None:
@@ -265,12 +266,6 @@ class EveryLoss:
                     batches.losses.append((step.number, loss))
                 if course.jumped == step.number:
                     self._jumped(step.number)
-
-    def _short(self, model: str, numbers: Iterable[int]) -> list[int]:
-        """Those of a model's steps, which are about to be written, that took fewer backward passes than usual."""
-        remainders = self._remainders.setdefault(model, Remainders())
-        backwards = self._backwards.get(model, {})
-        return [number for number in numbers if remainders.add(number, backwards.pop(number, 0))]
 
     def notes(self) -> Iterator[tuple[str, str]]:
         """Notes on each model that has made steps of fewer backward passes than usual, or a last one of fewer rows."""
