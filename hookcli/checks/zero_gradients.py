@@ -12,7 +12,7 @@ from hookcli.checks.base import ERROR, FEW, Check, listed_within, names_within, 
 from hookcli.checks.measurements import ReadsValues
 from hookcli.checks.search import find_where
 from hookcli.checks.training import CLEAR_LATER
-from hookcli.table import Finding, Report, Row
+from hookcli.table import INFO, Finding, Report, Row
 from hookcli.table.formatting import number
 from hookcli.table.names import around, is_within, is_within_any, owner_of
 from hookcli.table.training import TrainingCourse
@@ -26,6 +26,7 @@ _RUN = 2  # recorded steps from which on zeros say something on the run
 class _ReadsZeros(ReadsValues, Protocol):
     inventory: Report | None
     output_grads: Report | None
+    loss: float | None
 
 
 class ZeroGradient(Check):
@@ -39,7 +40,8 @@ class ZeroGradient(Check):
     depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported, nor a layer's
     bias alone whose gradients cancel, as in the difference of two outputs that trains a critic. `hookcli run
     --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing. It
-    also knows what backward left, and so whether the program cleared the gradients before the optimizer's step.
+    is a note if the loss of the step is 0, as that of a margin is where all is learned. The command also knows what
+    backward left, and so whether the program cleared the gradients before the optimizer's step.
     """
 
     id = "HK009"
@@ -65,6 +67,7 @@ class ZeroGradient(Check):
             told = f"{why}{more}" if why.startswith(" (") else f"{more}{why}"
             finding = self.finding(owner, f"the gradient of {listed_within(owner, names)} is all zero{told}", len(zero))
             finding = replace(finding, hint=remedy, remedy=remedy) if remedy else finding
+            finding = replace(finding, severity=INFO) if remedy == _AT_ZERO else finding
             if course and course.zero == course.steps >= _RUN:
                 message = f"{finding.message}; every gradient was zero in all {course.steps:,} recorded steps"
                 finding = replace(finding, severity=ERROR, message=message)
@@ -78,20 +81,22 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input. Two
     factors that are zero both, as of an adapter, each make the other's gradient zero; one alone gets a gradient itself.
     """
+    if measured.loss == 0 and all(map(is_zero, measured.grads.rows)):
+        return ": the loss is 0", _AT_ZERO
     owner = owner_of(names[0])
-    of_owner = [row.fqn for row in measured.grads.rows if owner_of(row.fqn) == owner]
-    reached = [name for name in of_owner if name not in zero]
+    reached = [row.fqn for row in measured.grads.rows if owner_of(row.fqn) == owner if row.fqn not in zero]
     if f"{owner}.bias".lstrip(".") in reached:
         return why_of_weight(measured, owner)
     arrived = _arrived(measured.output_grads, owner)
     factors = _zero_factors(measured, zero, owner) if arrived != 0 else []
-    outside = f"; the gradient of its output is {number(arrived)}" if arrived else ""
+    outside, why, remedy = "", "", ""
+    if arrived:
+        outside, why = f"; the gradient of its output is {number(arrived)}", "a factor inside it is zero"
     if factors:
         both = "both" if len(factors) == 2 else "all"
         return f": {' and '.join(factors)} are {both} zero, so each gets a zero gradient{outside}", _FACTORS
     if factor := _factor_after(measured, zero[0]):
         return f": {factor} is zero, so that zero flows back{outside}", _ZERO_FACTOR
-    why, remedy = ("a factor inside it is zero" if arrived else ""), ""
     if len(zero) == len(measured.grads.rows):
         why, remedy = _zeroed(measured.training, arrived)
     if why:
@@ -131,6 +136,7 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
 
 _LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _WEIGHT_ALONE = " (that of the bias is not: the layer's input is zero, or a mask or hook makes it so)"
+_AT_ZERO = "nothing to do if all is learned: a loss with a margin ends at 0"
 _CHANGED = "look for a hook on the weight, a mask, or zeros in the input"
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
 _ZERO_FACTOR = (

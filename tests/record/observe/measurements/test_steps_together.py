@@ -102,8 +102,26 @@ def test_a_run_in_which_every_gradient_is_zero_is_an_error(zero_in: range) -> No
         return model
 
     finding = found(program)["HK009"]
-    assert finding.severity == ("error" if zero_in == range(6) else "warning")
+    assert finding.severity == ("error" if zero_in == range(6) else "info")
+    assert ": the loss is 0" in finding.message
     assert ("every gradient was zero in all 6 recorded steps" in finding.message) == (zero_in == range(6))
+
+
+def test_a_margin_that_is_reached_is_a_note() -> None:
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model, x = net(), torch.randn(32, 8)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for _ in range(60):
+            loss = (1 - model(x).sum(1) * 10).clamp(min=0).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        assert loss.item() == 0, "the case is wrong"
+        return model
+
+    finding = found(program)["HK009"]
+    assert finding.severity == "info" and ": the loss is 0" in finding.message
 
 
 def set_to_zero(gradients: list[Tensor]) -> None:
