@@ -25,6 +25,10 @@ _CAUSES = {
         "an observer that is enabled, as in training a model for quantization",
         "disable it for inference: model.apply(torch.ao.quantization.disable_observer)",
     ),
+    "expected": (
+        "a sequence in dimension 0, or quantization by the range of the whole batch",
+        "ignore it if that is meant, else put the batch into dimension 0",
+    ),
     "nodes": ("a graph network, whose nodes are in dimension 0", "ignore it for a graph network, else look for dim=0"),
     "set": (
         "items that are meant to see each other (a set, an assignment, weights made from the batch), or a fault",

@@ -53,10 +53,10 @@ class Comparison:
     """The distance between the outputs of two runs: the largest difference, relative to the largest output.
 
     `fqn` is the first module whose outputs differ, `reason` why they do, `excuse` why that may be right, and `cause`
-    names the reason ("statistics" of the batch, "padding" of its items, an "observer", "nodes" of a graph, a "set" of
-    items; "" for others).
-    `failed` says why the second run gave no output to compare. `item` is the one whose outputs were compared, and
-    `batch` the number of the batch, of several: "3 of 5".
+    names the reason ("statistics" of the batch, "padding" of its items, an "observer", "expected" of a sequence or of
+    dynamic quantization, "nodes" of a graph, a "set" of items; "" for others). `failed` says why the second run gave no
+    output to compare. `item` is the one whose outputs were compared, and `batch` the number of the batch, of several:
+    "3 of 5".
     """
 
     value: float

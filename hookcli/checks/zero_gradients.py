@@ -136,7 +136,7 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
 
 _LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _WEIGHT_ALONE = " (that of the bias is not: the layer's input is zero, or a mask or hook makes it so)"
-_AT_ZERO = "nothing to do if all is learned: a loss with a margin ends at 0"
+_AT_ZERO = "see whether a loss of 0 is meant, as of a margin that is reached"
 _CHANGED = "look for a hook on the weight, a mask, or zeros in the input"
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
 _ZERO_FACTOR = (

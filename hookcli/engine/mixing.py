@@ -43,7 +43,7 @@ def mixing(
         return Comparison(value, place, excuse=excuse, cause="observer")
     excuse = excuse_of(module)
     if padded or excuse:
-        return Comparison(value, place, excuse=excuse, cause="padding" * padded)
+        return Comparison(value, place, excuse=excuse, cause="padding" if padded else "expected")
     verdict = _verdict(model, batches, size, item)
     if verdict.fault:
         return Comparison(value, place, reason=verdict.sentence)

@@ -110,6 +110,7 @@ def test_what_may_mix_the_batch_is_a_warning(kind: str) -> None:
     x = torch.randn(6, 3, 4) if kind != "quantized" else torch.randn(6, 4) * torch.tensor([[0.01], *[[9.0]] * 5])
     [finding] = check(model, x, select="HK020", thresholds={"HK020": 1e-6}).findings
     assert finding.severity == "warning" and ("batch_first=False" in finding.message) == (kind != "quantized")
+    assert finding.remedy == "ignore it if that is meant, else put the batch into dimension 0"
     assert check(recurrent(True), torch.randn(6, 3, 4), select="HK020").findings == []
 
 
