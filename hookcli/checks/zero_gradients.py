@@ -131,9 +131,10 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
         return "a factor inside it is zero", ""
     if left > _LARGE:
         return f"backward left {number(left)}, zeroed since then, as clipping by an infinite norm does", _CLIPPING
-    return "every gradient was cleared before the optimizer's step", CLEAR_LATER
+    return "every gradient was set to 0 before the optimizer's step, as by zero_grad() or a clip to 0", _SET_TO_ZERO
 
 
+_SET_TO_ZERO = f"{CLEAR_LATER}; look at the norm that gradients are clipped to"
 _LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _WEIGHT_ALONE = " (that of the bias is not: the layer's input is zero, or a mask or hook makes it so)"
 _AT_ZERO = "see whether a loss of 0 is meant, as of a margin that is reached"

@@ -144,7 +144,7 @@ def replace_nan(gradients: list[Tensor]) -> None:
 @pytest.mark.parametrize(
     ("change", "factor", "words", "advice"),
     [
-        (set_to_zero, 1.0, "every gradient was cleared before the optimizer's step", "before backward()"),
+        (set_to_zero, 1.0, "every gradient was set to 0 before the optimizer's step", "before backward()"),
         (clip_by_an_infinite_norm, 1e22, "zeroed since then, as clipping by an infinite norm does", "clip_grad_norm_"),
         (replace_nan, math.nan, "backward left NaN or infinities, and the program set all gradients to", "--first-bad"),
     ],
