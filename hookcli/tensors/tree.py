@@ -8,7 +8,7 @@ where nothing changed; hooks must hand back the very object they were given unle
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, cast
 
@@ -155,6 +155,16 @@ def is_sharded(tensor: Tensor) -> bool:
     """True for a DTensor, of which this process holds only a part."""
     distributed = sys.modules.get("torch.distributed.tensor")
     return distributed is not None and isinstance(tensor, distributed.DTensor)
+
+
+def gradient(tensor: Tensor) -> Tensor | None:
+    """The `.grad` of a tensor that has one: PyTorch warns where that of any other is read, such as of a fast weight."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
+def gradients(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The `.grad` of those tensors that have one."""
+    return [grad for grad in map(gradient, tensors) if grad is not None]
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -193,7 +193,7 @@ class Wiring:
         parts = [one for one in seen.unregistered() if one.trainable and not one.deliberate]
         if self.steps < _STEPS or not parts:
             return None
-        if all(p.grad is None for p in UnregisteredParts(begun.module).parameters()):
+        if all(tree.gradient(p) is None for p in UnregisteredParts(begun.module).parameters()):
             return None
         return Untrained(begun.model, step, UNREGISTERED, [begun.name(parts[0].fqn)], len(parts), parts[0].said)
 
@@ -247,7 +247,7 @@ class SeenParts:
             self.held |= {id(p): of for group in one.param_groups for p in group["params"]}
 
     def reach(self, module: nn.Module) -> None:
-        self.reached |= {fqn for fqn, p in module.named_parameters() if p.grad is not None}
+        self.reached |= {fqn for fqn, p in module.named_parameters() if tree.gradient(p) is not None}
 
 
 def good_part(some: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -92,7 +92,8 @@ def _dump(model: nn.Module, fired: RuleFired, record: Path) -> Path:
     folder = _new_folder(record, fired)
     held = dict([*model.named_parameters(), *model.named_buffers()])
     torch.save({name: tree.local(x) for name, x in held.items()}, folder / "weights.pt")
-    torch.save({name: tree.local(x.grad) for name, x in held.items() if x.grad is not None}, folder / "gradients.pt")
+    gradients = {name: grad for name, x in held.items() if (grad := tree.gradient(x)) is not None}
+    torch.save({name: tree.local(grad) for name, grad in gradients.items()}, folder / "gradients.pt")
     return folder
 
 

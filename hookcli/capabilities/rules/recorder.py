@@ -64,7 +64,7 @@ class Recorder(RecorderPart):
         scale = self._scales.pop(threading.get_ident(), None)
         for model in models if self._wants_norms and not why_unobservable() else ():
             module = model.module if model.has_optimizer else None
-            if module is not None and (grads := [p.grad for p in module.parameters() if p.grad is not None]):
+            if module is not None and (grads := tree.gradients(module.parameters())):
                 norm = _norm(grads)
                 self._norms[model.name] = norm if scale is None else norm / scale.to(norm.device)
 

@@ -105,7 +105,17 @@ for _ in range(2):
     scaler.update()
 add()
 """
+FAST_WEIGHTS = """
+slow = nn.Parameter(torch.ones(1, 2))
+optimizer = torch.optim.SGD([slow], lr=0.1)
+for _ in range(3):
+    model._parameters["weight"] = slow * 2
+    model(torch.randn(3, 2)).sum().backward()
+    model.weight.grad
+    optimizer.step()
+"""
 PROGRAMS = {
+    "fast weights": FAST_WEIGHTS,
     "backward": BACKWARD,
     "own function": OWN_FUNCTION,
     "functions": FUNCTIONS,
@@ -115,6 +125,7 @@ PROGRAMS = {
 PLANS: dict[str, dict[str, Any]] = {
     "unrecorded": {"every": 10**6, "start": 10**6},
     "recorded": {},
+    "judged": {"check": True},
     "operators": {"ops": "functions"},
     "capabilities": {"probes": FURTHER_PROBES},
     "searched": {"first_bad": "report", "timed": True},

@@ -90,7 +90,10 @@ class StepMeasurements:
         self.sessions = [session(select=watched, inside_compiled=True), outside] if inside else [outside]
         self.session = self.sessions[0]
         probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
-        self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
+        seen = [
+            probe for probe in probes if isinstance(probe, GradsProbe) or not model.hidden
+        ]  # whose forward hooks see
+        self._probes = [probe for probe in seen if self._parts.works(model.name, probe.name)]
         self.parameters.watchers = self._probes
         self._step_parts = self._begun_parts()
         followed = training and not compiled and model.course.follows

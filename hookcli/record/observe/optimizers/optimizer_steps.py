@@ -75,7 +75,7 @@ class OptimizerSteps:
     def look_for_stale(self, optimizer: Optimizer, known: Container[int]) -> None:
         """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones."""
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        left = sum(p.grad is None and id(p) not in known for p in held)
+        left = sum(tree.gradient(p) is None and id(p) not in known for p in held)
         what = f"{type(optimizer).__name__} has {counted(left, 'parameter')}"
         self._stale[optimizer] = f"{what} without gradients, in no module that runs" if left else ""
 
@@ -136,7 +136,7 @@ class Snapshot:
     def __init__(self, parameters: Iterable[Tensor], closure: bool = False) -> None:
         self.closure = closure
         """True if the step runs the model itself, so that gradients exist only once it is over."""
-        held = [p for p in parameters if (p.grad is not None or p.requires_grad) and not is_lazy(p)]
+        held = [p for p in parameters if (p.requires_grad or p.grad is not None) and not is_lazy(p)]
         self._before = {id(p): tree.local(p).clone() for p in held}
 
     @classmethod
@@ -168,7 +168,7 @@ class Change(NamedTuple):
 
 def rate_by_hand(changes: Iterable[Change]) -> float | None:
     """The rate at which gradients were taken from the weights; None if not so, or unknown. Waits for an accelerator."""
-    changed = [(c, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
+    changed = [(c, tree.local(grad)) for c in changes if (grad := tree.gradient(c.parameter)) is not None]
     alike = [
         (c, grad)
         for c, grad in changed

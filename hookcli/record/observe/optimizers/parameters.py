@@ -54,7 +54,8 @@ class ParameterRows:
 
     def note_reached(self) -> None:
         """Note which parameters hold a gradient: their optimizer may not step, or the program may clear it before."""
-        self._reached |= {fqn for fqn, p in self._matching() if fqn not in self._reached and p.grad is not None}
+        unreached = ((fqn, p) for fqn, p in self._matching() if fqn not in self._reached)
+        self._reached |= {fqn for fqn, p in unreached if tree.gradient(p) is not None}
 
     @property
     def any_reached(self) -> bool:
@@ -63,8 +64,8 @@ class ParameterRows:
 
     def take_unclipped(self, scale: Tensor | None) -> None:
         """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
-        grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
-        self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads}
+        grads = [(fqn, tree.gradient(p)) for fqn, p in self._matching() if fqn not in self._gradients]
+        self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads if grad is not None}
         self._scale = scale
 
     def forget_unclipped(self) -> None:
@@ -97,7 +98,8 @@ class ParameterRows:
         self.note_reached()
         scale = getattr(optimizer, "grad_scale", None)  # for a fused optimizer, which unscales by itself
         for fqn, parameter in self._matching():
-            if parameter.grad is not None and (held is None or id(parameter) in held):
+            grad = tree.gradient(parameter)
+            if grad is not None and (held is None or id(parameter) in held):
                 values = {
                     "fqn": self._name(fqn),
                     "kind": "parameter",
@@ -105,11 +107,11 @@ class ParameterRows:
                     "calls": 1,
                     "index": 0,
                     "path": "",
-                    "shape": tree.shape_of(parameter.grad),
-                    "dtype": tree.dtype_text(parameter.grad),
-                    **tree.shard_of(parameter.grad),
+                    "shape": tree.shape_of(grad),
+                    "dtype": tree.dtype_text(grad),
+                    **tree.shard_of(grad),
                 }
-                grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
+                grad = grad if scale is None else grad / scale.to(grad.device)
                 # Measured anew: a GradScaler, or a clip through `.data`, changes elements without a new version.
                 self._gradients[fqn] = values, measure(grad, hist=self._hist)
 

@@ -109,7 +109,7 @@ class HeldGradients:
 
     @cached_property
     def held(self) -> Held:
-        return {key: [_state(p.grad) for p in held] for key, held in self._parameters.items()}
+        return {key: [_state(tree.gradient(p)) for p in held] for key, held in self._parameters.items()}
 
     def changed_since(self, before: Held) -> set[int]:
         """The optimizers (ids) whose gradients have changed."""
@@ -133,6 +133,6 @@ def _state(grad: Tensor | None) -> tuple[int, int] | None:
 
 def gradients_of(parameters: Iterable[Tensor]) -> Gradients:
     """The gradients that these parameters hold now. Waits for nothing."""
-    grads = [p.grad for p in parameters if p.grad is not None]
+    grads = tree.gradients(parameters)
     stored = [stored_values(tree.local(grad)) for grad in sorted(grads, key=Tensor.numel)[:_READ]]
     return Gradients(len(grads), [x.any() for x in stored if x.device.type != "meta"])

@@ -29,6 +29,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.steps.losses import Losses
 from hookcli.table.meta import Meta
+from hookcli.tensors import tree
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.tree import Args, Kwargs
 
@@ -173,7 +174,7 @@ class ObservedStep:
         arrived = sum(session.arrived for session in self.measured.sessions) + self._arrivals.times
         if not self.model.hidden and self.observed_forwards == self.forwards:
             return arrived
-        return arrived, [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
+        return arrived, [(id(grad), version(grad)) for grad in tree.gradients(self.module.parameters())]
 
     @property
     def sees_gradients(self) -> bool:
