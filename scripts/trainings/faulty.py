@@ -370,6 +370,16 @@ def outweighed() -> None:
     train(model, batches, optimizer=optimizer, loss_of=loss_of)  # type: ignore[arg-type]
 
 
+def drifting() -> None:
+    """A frozen backbone that model.train() has put into training mode, and images that are brighter than its own."""
+    body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+    with torch.no_grad():
+        for x, _ in drawn():  # as if it came with statistics
+            body(x)
+    model = nn.Sequential(body.requires_grad_(False), nn.Flatten(), nn.Linear(1024, 10))
+    train(model.train(), ((x + 1, y) for x, y in drawn()), 0.01)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -407,6 +417,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "batch_as_time": (batch_as_time, "lstm takes dimension 0 of its input (64, the batch) for the sequence"),
     "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
+    "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

@@ -581,6 +581,39 @@ def momentum() -> None:
     print("loss", loss.item())
 
 
+class Bootstrap(nn.Module):
+    """A network with BatchNorm and a moving average of it, frozen, which normalizes by each batch as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 16))
+        self.predictor = mlp(16, 16)
+        self.average = copy.deepcopy(self.network).requires_grad_(False)
+
+    def forward(self, x: Tensor, near: Tensor) -> Tensor:
+        return 1 - F.cosine_similarity(self.predictor(self.network(x)), self.average(near)).mean()
+
+
+def bootstrap() -> None:
+    """After BYOL, with a pretrained network on other data: the statistics of the target move in training mode."""
+    x, _ = vectors()
+    model = Bootstrap()
+    with torch.no_grad():
+        for _ in range(30):  # as if it came with statistics
+            model(x[:64], x[:64])
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-3)
+    for _ in range(100):
+        rows = 2 + x[torch.randint(len(x), (32,))]
+        loss = model(rows, rows + 0.1 * torch.randn_like(rows))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, b in zip(model.average.parameters(), model.network.parameters(), strict=True):
+                a.lerp_(b, 0.02)
+    print("loss", loss.item())
+
+
 class TwoHeads(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -612,6 +645,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         classification, language_model, gan, diffusion, policy_gradient, q_learning, contrastive, distillation,
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
+        bootstrap,
     )
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ CAPABILITY = Capability(
         "HK062": f"{_OF_LOSSES}:LossRises",
         "HK063": f"{_OF_LOSSES}:OneLabel",
         "HK066": f"{_OF_LOSSES}:MisusedLoss",
+        "HK067": f"{_CHECKS}:FrozenStatistics",
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
     lines="hookcli.capabilities.learn.lines:LINES",

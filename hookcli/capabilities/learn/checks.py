@@ -1,4 +1,4 @@
-"""HK056 and HK058 to HK061: what a training does with gradients, batches, blocks, graphs and outputs."""
+"""HK056, HK058 to HK061, and HK067: what a training does with gradients, batches, blocks, graphs and outputs."""
 
 from __future__ import annotations
 
@@ -102,6 +102,31 @@ class FrozenBlock(LinesCheck):
             more = f", as are {counted(line.number - 1, 'more')}" if line.number > 1 else ""
             text = f"{line.places[0]} is frozen (requires_grad=False), {line.detail}, which are trained{more}"
             yield self.finding(line.places[0], text, line.number)
+
+
+class FrozenStatistics(LinesCheck):
+    """The running statistics of a normalization move, though it is frozen, with all that comes before it.
+
+    Its weight and bias stay as they are, but in training mode it normalizes by each batch, and gathers statistics for
+    eval mode: `model.train()` puts frozen parts into training mode as well. Reported once the statistics have moved by
+    0.2 of the standard deviation with which the run began, as a root mean square over channels. Normalizations that
+    began without statistics, have no parameters or no momentum, are in training mode inside a module in eval mode, or
+    whose weights follow those of another module, are not reported.
+    """
+
+    id = "HK067"
+    name = "frozen-statistics"
+    means = "model.train() without an eval() of the frozen part after it"
+    advice = "call eval() on the frozen part, after each model.train()"
+    reads = (Learning.kind,)
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        for line in learned(measured.lines)[-1:]:
+            if line.norms:
+                more = f", as are {line.norms - 1:,} more" if line.norms > 1 else ""
+                moved = f"running statistics have moved by up to {line.drift:.2g} standard deviations since step 0"
+                text = f"{line.norm} is frozen, but in training mode{more}: {moved}"
+                yield self.finding("", text, line.drift)
 
 
 class GraphsKept(LinesCheck):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hookcli.capabilities.learn.checks import (
     FrozenBlock,
+    FrozenStatistics,
     GradientsNotCleared,
     GraphsKept,
     OutputAlike,
@@ -46,7 +47,7 @@ from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
 
 _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
-_SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept)
+_SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept, FrozenStatistics)
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _NOTHING = 1e-3  # of the first loss

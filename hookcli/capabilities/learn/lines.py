@@ -48,7 +48,9 @@ class Learning(PartLine):
     `rate`: the learning rate of the first parameter group. `gradient`: the norm of the gradient that the optimizers
     took, and `unclipped` that before it was clipped; None if not measured. `decay`: the largest share of the weights
     that weight decay took in this step. `cleared`: the last recorded steps in a row in which a backward pass left
-    gradients, and the optimizer took none.
+    gradients, and the optimizer took none. `norms`: the normalizations that are frozen, with all that comes before
+    them, but whose running statistics have moved since step 0, by up to `drift` standard deviations; `norm` is the
+    first one.
     """
 
     kind: ClassVar[str] = "learning"
@@ -91,6 +93,9 @@ class Learning(PartLine):
     unclipped: float | None = None
     decay: float | None = None
     cleared: int = 0
+    norms: int = 0
+    norm: str = ""
+    drift: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.batch_first import TimeFirst
 from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
+from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LossFacts
@@ -62,6 +63,7 @@ class Course:
     graphs: Graphs = field(default_factory=Graphs)
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
+    norms: FrozenNorms = field(default_factory=FrozenNorms)
 
     def note_alike(self, of_step: bool | None) -> int:
         """Note whether all rows of each output were the same; None: not known. Returns the steps in a row with this."""
@@ -143,6 +145,7 @@ class StepOfLearning(StepPart):
         self._parts = SeenParts()
         self._alike = Alike()
         self._time_first = TimeFirst()
+        self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
 
     def attach(self, session: HookSession) -> None:
@@ -154,6 +157,7 @@ class StepOfLearning(StepPart):
     def enter(self, event: HookEvent) -> None:
         """Look at what the model receives, and at the modes of its modules; not again in a recomputation."""
         self._time_first.enter(event)
+        self._course.norms.enter(event, self._norms)
         if event.fqn or in_backward():
             return
         batches, received = self._course.batches, tree.received(event.args, event.kwargs)
@@ -237,6 +241,7 @@ class StepOfLearning(StepPart):
             **course.batches.fields(),
             **course.graphs.fields(),
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
+            **course.norms.fields(step.step, self._begun, self._norms),
             **reached,
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from types import FrameType
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
-from torch.utils.checkpoint import CheckpointFunction
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
@@ -22,6 +19,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import memory_of, version_of
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
+from hookcli.probes.shared.module_facts import in_checkpoint
 from hookcli.registry.capability import hint
 from hookcli.table.formatting import listed
 from hookcli.tensors import tree
@@ -220,16 +218,7 @@ def recomputed(running: Sequence[Call]) -> bool:
     """
     if not in_backward():
         return False
-    return (bool(running) and bool(running[0].hooked.fqn)) or _in_checkpoint(sys._getframe())
-
-
-def _in_checkpoint(frame: FrameType | None) -> bool:
-    """True if the frame, or one that called it, reruns a region of `torch.utils.checkpoint`."""
-    while frame is not None:
-        if frame.f_code is CheckpointFunction.backward.__code__:
-            return True
-        frame = frame.f_back
-    return False
+    return (bool(running) and bool(running[0].hooked.fqn)) or in_checkpoint(again=True)
 
 
 def _storage(tensor: Tensor) -> int | None:

@@ -224,15 +224,17 @@ def _described(event: HookEvent, received: list[Tensor]) -> dict[str, object]:
         "params": sum(p.numel() for p in parameters),
         "trainable": sum(p.numel() for p in parameters if p.requires_grad),
         "receives_grad": any(x.requires_grad for x in received),
-        "gradients_off": "" if torch.is_grad_enabled() else "checkpoint" if _in_checkpoint() else "no_grad",
+        "gradients_off": "" if torch.is_grad_enabled() else "checkpoint" if in_checkpoint() else "no_grad",
     }
 
 
-def _in_checkpoint() -> bool:
-    """True in the forward of a reentrant checkpoint, which autograd does not record."""
+def in_checkpoint(*, again: bool = False) -> bool:
+    """True in the forward of a reentrant checkpoint, in which gradients are off; or in its backward, which runs it
+    `again`."""
+    code = (CheckpointFunction.backward if again else CheckpointFunction.forward).__code__
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code is CheckpointFunction.forward.__code__:
+        if frame.f_code is code:
             return True
         frame = frame.f_back
     return False
