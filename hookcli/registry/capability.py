@@ -136,7 +136,8 @@ class Capability:
     side: str = ""
     """A kind of side that `diff` compares, a `hookcli.commands.diff_kinds.Side`."""
     parting: str = ""
-    """A function from two records and the model's name in each to a line on where their runs part, or ""."""
+    """A function from two records and the model's name in each to two texts: where their runs part, and the command
+    that tells more; both may be ""."""
     compares: bool = False
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)

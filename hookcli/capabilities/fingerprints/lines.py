@@ -1,4 +1,4 @@
-"""The line of a record that tells the state of a training apart from any other."""
+"""The lines of a record that tell the state of a training, and the values in a step, apart from any other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class Fingerprint(PartLine):
 
     `weights`: the bits of parameters and buffers. `kept`: of the tensors that optimizers keep. `settings`: the
     optimizers' numbers, such as learning rates. `random`, `python` and `numpy`: the states of their random number
-    generators, PyTorch's the first. `received`: the bits of the tensors that the model received.
+    generators, PyTorch's the first. `received`: the bits of the tensors that the model received, `returned`: of those
+    that it returned, `targets`: of those that losses such as cross_entropy have as their targets, and `loss`: of all
+    that the loss keeps for backward.
 
     `each` has `DIGITS` for each tensor of the weights, and the first line of a model the `names` of these.
     `after`: it has the weights and the state after the last recorded step, and nothing else.
@@ -30,6 +32,9 @@ class Fingerprint(PartLine):
     python: str = ""
     numpy: str = ""
     received: str = ""
+    returned: str = ""
+    targets: str = ""
+    loss: str = ""
     each: str = ""
     names: Sequence[str] = field(default_factory=tuple)
     after: bool = False
@@ -39,6 +44,26 @@ class Fingerprint(PartLine):
         return replace(self, rank=rank)
 
 
-DIGITS = 4
-"""The hexadecimal digits of `each` for a tensor."""
-LINES = (Fingerprint,)
+@dataclass(frozen=True, slots=True)
+class Values(PartLine):
+    """Digests of the values in a recorded step, if operators were recorded, too: `VALUE_DIGITS` for each tensor.
+
+    `outputs`: what modules and operators returned, in the order of their calls. `gradients`: those of outputs as they
+    arrived, and then those that optimizers took. The names are left out where the line before has the same.
+    """
+
+    kind: ClassVar[str] = "values"
+
+    outputs: str = ""
+    output_names: Sequence[str] = field(default_factory=tuple)
+    gradients: str = ""
+    gradient_names: Sequence[str] = field(default_factory=tuple)
+    rank: int = 0
+
+    def of_rank(self, rank: int) -> Values:
+        return replace(self, rank=rank)
+
+
+DIGITS, VALUE_DIGITS = 4, 8
+"""The hexadecimal digits of `each` for a tensor; and those of `Values`."""
+LINES = (Fingerprint, Values)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hookcli.capabilities.fingerprints.lines import DIGITS, Fingerprint
+from hookcli.capabilities.fingerprints.lines import DIGITS, VALUE_DIGITS, Fingerprint, Values
 from hookcli.record.file.reading import Record
 from hookcli.table.formatting import counted, listed
 
@@ -19,18 +20,42 @@ _WORDS = {
     "numpy": "numpy's random numbers",
     "received": "the batch",
 }
+_WITHIN = {
+    "returned": "the model's output",
+    "targets": "the targets",
+    "loss": "the loss (its targets, or how it is computed)",
+}
+_FIRST = next(iter(_WORDS))
 _GENERATORS = ("random", "python", "numpy")
 Place = tuple[int, int]
 """A step and a rank."""
 
 
-def parting(a: Record, b: Record, model: str, other: str) -> str:
+def parting(a: Record, b: Record, model: str, other: str) -> tuple[str, str]:
     """The runs part at step 7, in the batch; the weights, the optimizer's state ... are still the same, bit for bit.
 
-    `model` is the model's name in A, `other` in B. "" if the records have no fingerprints of it.
+    `model` is the model's name in A, `other` in B. "" if the records have no fingerprints of it. The second text is
+    the command that records both again, with all that is computed in the step that tells more; "" for none.
     """
-    both = TwoRuns(prints_of(a, model), prints_of(b, other))
-    return both.goes_on("AB") or TwoRuns(both.b, both.a).goes_on("BA") or both.parting()
+    values = values_of(a, model), values_of(b, other)
+    both = TwoRuns(prints_of(a, model), prints_of(b, other), *values)
+    if text := both.goes_on("AB") or TwoRuns(both.b, both.a).goes_on("BA"):
+        return text, ""
+    options = both.worth_recording()
+    return both.parting(), recorded_again(a, b, options) if options else ""
+
+
+def recorded_again(a: Record, b: Record, options: Sequence[str]) -> str:
+    """The command that records both scripts with these options, and compares them; "" if it is not known."""
+    commands, paths = [], []
+    for record in (a, b):
+        header = record.header
+        if header is None or header.ranks > 1 or not header.name.endswith(".py") or not header.argv:
+            return ""
+        name = f"{record.path.name.partition('.')[0]}-{options[-1].replace(':', '-')}"
+        paths.append(str(record.path.with_name(f"{name}.run.jsonl")))
+        commands.append(["hookcli", "run", *options, "--output", paths[-1], *header.argv])
+    return " && ".join(map(shlex.join, [*commands, ["hookcli", "diff", *paths]])) if len({*paths}) == 2 else ""
 
 
 def prints_of(record: Record, model: str) -> dict[Place, Fingerprint]:
@@ -38,12 +63,27 @@ def prints_of(record: Record, model: str) -> dict[Place, Fingerprint]:
     return {(one.step, one.rank): one for one in record.of(Fingerprint) if one.model == model}
 
 
+def values_of(record: Record, model: str) -> dict[Place, Values]:
+    """The digests of the values in a model's steps, each with the names."""
+    found: dict[Place, Values] = {}
+    last: dict[int, Values] = {}
+    for line in record.of(Values):
+        if line.model != model:
+            continue
+        if not line.output_names and (before := last.get(line.rank)):
+            line = replace(line, output_names=before.output_names, gradient_names=before.gradient_names)
+        found[line.step, line.rank] = last[line.rank] = line
+    return found
+
+
 @dataclass(frozen=True)
 class TwoRuns:
-    """The fingerprints of one model in two runs."""
+    """The fingerprints of one model in two runs, and the digests of the values in their steps."""
 
     a: Mapping[Place, Fingerprint]
     b: Mapping[Place, Fingerprint]
+    in_a: Mapping[Place, Values] = field(default_factory=dict)
+    in_b: Mapping[Place, Values] = field(default_factory=dict)
 
     @cached_property
     def compared(self) -> list[str]:
@@ -79,28 +119,100 @@ class TwoRuns:
         data = "" if batch is None else f"; its first batch is that of {first}'s step {batch:,}"
         return f"{second} begins with the weights that {first} had {when}; {lost}{data}"
 
+    @cached_property
+    def common(self) -> list[Place]:
+        """The steps, as they begin, that both runs have recorded."""
+        return sorted(at for at in self.a.keys() & self.b.keys() if not (self.a[at].after or self.b[at].after))
+
+    def begins_apart(self, at: Place) -> bool:
+        return bool(self.split(self.a[at], self.b[at])[0])
+
+    def within(self, at: Place) -> list[str]:
+        """The fields that differ within a step, which both runs know."""
+        known = [what for what in _WITHIN if getattr(self.a[at], what) and getattr(self.b[at], what)]
+        return [what for what in known if getattr(self.a[at], what) != getattr(self.b[at], what)]
+
+    def first_value(self, at: Place) -> str:
+        """The first value that differs within a step, in words; "" if none does, or operators were not recorded."""
+        one, other = self.in_a.get(at), self.in_b.get(at)
+        if one is None or other is None:
+            return ""
+        return first_output(one, other) or first_gradient(one, other)
+
+    @cached_property
+    def first(self) -> Place | None:
+        """The first step that does not begin alike, or in which something differs."""
+        asked = (self.begins_apart, self.within, self.first_value)
+        return next((at for at in self.common if any(differs(at) for differs in asked)), None)
+
+    def before(self, at: Place) -> Place | None:
+        """The last step before this one in both runs, on the same rank."""
+        return max((one for one in self.common if one[0] < at[0] and one[1] == at[1]), default=None)
+
+    def worth_recording(self) -> Sequence[str]:
+        """The options of `run` with which both programs, recorded again, tell more; none if nothing would."""
+        at = self.first
+        if at is None:
+            return ()
+        if not self.begins_apart(at):
+            asked = at if self.within(at)[:1] == ["returned"] else None
+        else:
+            asked = self.before(at) if self.split(self.a[at], self.b[at])[0][0] == _FIRST else None
+        if asked is None or asked in self.in_a or asked in self.in_b:
+            return ()
+        if at[0] - asked[0] > 1:
+            return "--every", "1", "--steps", f"{asked[0]}:{at[0] + 1}"
+        return "--ops", "--steps", f"{asked[0]}:{asked[0] + 1}"
+
     def parting(self) -> str:
         """Where the runs first differ, and in which fields; or that they never do."""
-        common = sorted(at for at in self.a.keys() & self.b.keys() if not (self.a[at].after or self.b[at].after))
-        if not common:
+        if not self.common:
             return ""
-        at = next((at for at in common if self.split(self.a[at], self.b[at])[0]), None)
+        at = self.first
         if at is None:
-            steps = len({step for step, _ in common})
-            return f"bit for bit, all {steps:,} steps that both have recorded began alike"
-        where = f" on rank {at[1]}" if any(rank for _, rank in common) else ""
-        before = max((step for step, _ in common if step < at[0]), default=None)
-        return f"the runs part at step {at[0]:,}{where}, {self.apart(at, before)}"
+            return self.alike()
+        where = f" on rank {at[1]}" if any(rank for _, rank in self.common) else ""
+        text = self.apart(at) if self.begins_apart(at) else self.apart_within(at)
+        return f"the runs part at step {at[0]:,}{where}{text}"
 
-    def apart(self, at: Place, before: int | None) -> str:
-        """Which fields differ as a step begins, and which do not. `before`: the last step before it in both runs."""
+    def alike(self) -> str:
+        """Words on runs whose recorded steps began alike, and in which nothing is known to differ."""
+        steps = len({step for step, _ in self.common})
+        every = "the step that both have recorded" if steps == 1 else f"all {steps:,} steps that both have recorded"
+        text = f"bit for bit, {every} began alike"
+        if self.in_a.keys() & self.in_b.keys() >= {*self.common}:
+            text += ", and all outputs and gradients are the same"
+        ends = (at for at in self.a.keys() & self.b.keys() if self.a[at].after and self.b[at].after)
+        apart = next((at[0] - 1 for at in ends if self.begins_apart(at)), None)
+        return text if apart is None else f"{text}; the optimizer's step {apart:,} made them differ"
+
+    def apart_within(self, at: Place) -> str:
+        """Which fields differ in a step that began alike, and the first value that does."""
+        fields, same = self.within(at), self.split(self.a[at], self.b[at])[1]
+        known = [_WORDS[what] for what in same] + [_WITHIN["returned"]] * (fields[:1] not in ([], ["returned"]))
+        text = f", in {_WITHIN[fields[0]]}" if fields else ""
+        text += f": {value}" if (value := self.first_value(at)) else ""
+        return f"{text}; {listed(known)} are still the same, bit for bit"
+
+    def apart(self, at: Place) -> str:
+        """Which fields differ as a step begins, and which do not."""
         apart, same = self.split(self.a[at], self.b[at])
-        text = f"in {_listed(apart)}{self.first_weight(at)}"
+        text = f", in {_listed(apart)}{self.first_weight(at)}"
         text += f"; {_listed(same)} are still the same, bit for bit" if same else ""
-        if before is None or apart[0] != next(iter(_WORDS)):
+        before = self.before(at)
+        if before is None or apart[0] != _FIRST:
             return text
-        cause = "its targets, its code, or kernels that add in no fixed order"
-        return f"{text}; step {before:,} began alike: look at {cause}"
+        if at[0] - before[0] > 1:
+            return f"{text}; step {before[0]:,} began alike, and the steps between them were not recorded"
+        return f"{text}; step {before[0]:,} began alike: look at {self.cause(before)}"
+
+    def cause(self, at: Place) -> str:
+        """What may differ within a step that began alike, and of which all that is recorded is the same."""
+        if at in self.in_a and at in self.in_b:
+            return "the optimizer's step, and code after it, as its outputs and gradients are the same"
+        if all(run[at].returned and run[at].loss for run in (self.a, self.b)):
+            return "code after its loss, or kernels that add in no fixed order, as its output and loss are the same"
+        return "its targets, its code, or kernels that add in no fixed order"
 
     def first_weight(self, at: Place) -> str:
         """The first tensor of the weights that differs, in brackets; "" if none does, or its name is not known."""
@@ -113,9 +225,40 @@ class TwoRuns:
         return f" ({names[apart[0]]} {more})"
 
 
-def digits(each: str) -> list[str]:
+def first_output(one: Values, other: Values) -> str:
+    """The first output that differs, in words, or the first that one of two steps alone has; "" if all are the same."""
+    ours, theirs = (pairs(line.output_names, line.outputs) for line in (one, other))
+    for (name, value), (named, valued) in zip(ours, theirs, strict=False):
+        if without_line(name) != without_line(named):
+            return f"A computes {name} where B computes {named}"
+        if value != valued:
+            return f"the first output that differs is that of {name}"
+    further = ours[len(theirs) :] or theirs[len(ours) :]
+    return f"{'A' if ours[len(theirs) :] else 'B'} alone computes {further[0][0]}" if further else ""
+
+
+def first_gradient(one: Values, other: Values) -> str:
+    """The first gradient that differs, in words, in the order in which the first step got them; "" if none does."""
+    values = {without_line(name): value for name, value in pairs(other.gradient_names, other.gradients)}
+    for name, value in pairs(one.gradient_names, one.gradients):
+        if values.get(without_line(name), value) != value:
+            return f"all outputs are the same, and the first gradient that differs is that of {name}"
+    return ""
+
+
+def digits(each: str, number: int = DIGITS) -> list[str]:
     """The digits of each tensor."""
-    return [each[n : n + DIGITS] for n in range(0, len(each), DIGITS)]
+    return [each[n : n + number] for n in range(0, len(each), number)]
+
+
+def without_line(name: str) -> str:
+    """The name of a value, without the line of the program, which may have moved."""
+    return name.partition(" at ")[0]
+
+
+def pairs(names: Sequence[str], values: str) -> list[tuple[str, str]]:
+    """The names of values, each with its digits."""
+    return [*zip(names, digits(values, VALUE_DIGITS), strict=False)]
 
 
 def _listed(what: Sequence[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import islice
 from numbers import Number
 from typing import Any
 
@@ -11,17 +12,23 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
-from hookcli.capabilities.fingerprints.lines import DIGITS, Fingerprint
+from hookcli.capabilities.fingerprints.lines import DIGITS, VALUE_DIGITS, Fingerprint, Values
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.record.file.record_lines import RecordedStep
+from hookcli.hooks.torch_private.nodes import kept_plainly
+from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart, StepPart
+from hookcli.table.names import in_words
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import begun_checksums, fetched_checksums
 from hookcli.tensors.random_state import accelerators, random_states
 
 _TENSORS = 64  # of a batch
+_NODES = 64  # of a loss
+_VALUES = 1 << 14  # of a step
+_MARK = "hookcli.capabilities.fingerprints"  # on the nodes that made what models return
 
 
 class Sums:
@@ -38,10 +45,27 @@ class Sums:
         self._sums += begun_checksums(plain)
         self._kinds += [f"{x.dtype} {tuple(x.shape)}" for x in plain]
 
-    def read(self) -> tuple[str, str]:
-        """The digest of all, and a few digits of each tensor's. Waits for an accelerator."""
+    def read(self, digits: int = DIGITS) -> tuple[str, str]:
+        """The digest of all, and so many digits of each tensor's. Waits for an accelerator."""
         sums = fetched_checksums(self._sums)
-        return digest(repr((sums, self._kinds))), "".join(f"{number % 16**DIGITS:0{DIGITS}x}" for number in sums)
+        return digest(repr((sums, self._kinds))), "".join(f"{number % 16**digits:0{digits}x}" for number in sums)
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+
+class NamedSums:
+    """The checksums of tensors in the order in which they came, each with its name."""
+
+    def __init__(self) -> None:
+        self.sums, self.names = Sums(), list[str]()
+
+    def add(self, name: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Begin the checksums of tensors, given with their paths in what has this name."""
+        for path, x in tensors:
+            if tree.is_plain(x) and len(self.names) < _VALUES:
+                self.names.append(f"{name}{path}")
+                self.sums.add([x])
 
 
 def digest(text: str | bytes) -> str:
@@ -84,6 +108,8 @@ class Recorder(RecorderPart):
 
     def __init__(self) -> None:
         self.after: dict[str, Fingerprint] = {}
+        self.names: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+        """The names of outputs and of gradients in the last line with them, by model."""
 
     def begin_run(self, run: RecordedRun) -> None:
         self._run = run
@@ -97,12 +123,16 @@ class Recorder(RecorderPart):
 
 
 class StepOfFingerprints(StepPart):
-    """Takes the digests as a step begins, and of optimizers as they are about to step."""
+    """Takes the digests as a step begins, of optimizers as they are about to step, and of values on the way."""
+
+    operators = True
 
     def __init__(self, recorder: Recorder, begun: BegunStep) -> None:
         self._recorder, self._begun = recorder, begun
         self._weights: Sums | None = None
-        self._batch, self._state = Sums(), Sums()
+        self._batch, self._state, self._returned = Sums(), Sums(), Sums()
+        self._targets, self._loss = Sums(), Sums()
+        self._outputs, self._gradients = NamedSums(), NamedSums()
         self._settings: list[str] = []
         self._optimizers: list[Optimizer] = []
         self._random: dict[str, Any] = {}
@@ -113,6 +143,9 @@ class StepOfFingerprints(StepPart):
         self._weights, self._names = Sums(weights.values()), [self._begun.name(fqn) for fqn in weights]
         self._random = random_of(self._begun.module)
         session.forward_pre(self._enter)
+        session.forward(self.leave)
+        if self._begun.operators:
+            session.output_grad(self.arrive)
 
     def _enter(self, event: HookEvent) -> None:
         if event.fqn or in_backward() or self._received >= _TENSORS:
@@ -121,13 +154,47 @@ class StepOfFingerprints(StepPart):
         self._received += len(received)
         self._batch.add(received)
 
+    def leave(self, event: HookEvent) -> None:
+        if in_backward():  # checkpointing runs a part again
+            return
+        if self._begun.operators:
+            self._outputs.add(self.place_of(event), tree.leaves(event.output))
+        if not event.fqn:
+            returned = tree.tensors(event.output)[:_TENSORS]
+            self._returned.add(returned)
+            for node in (x.grad_fn for x in returned if x.grad_fn is not None):
+                marks: dict[Any, Any] = node.metadata  # type: ignore[assignment]  # PyTorch types it as a method
+                marks[_MARK] = True
+
+    def arrive(self, event: HookEvent) -> None:
+        if event.grad is not None and not event.inner:
+            self._gradients.add(self.place_of(event), [(event.path, event.grad)])
+
+    def place_of(self, event: HookEvent) -> str:
+        """The name of what an event is about, in words; an operator with its line in the program."""
+        line = f" at {event.operator.source}" if event.operator and event.operator.source else ""
+        return f"{in_words(self._begun.name(event.fqn))}{f' (call {event.call + 1})' if event.call else ''}{line}"
+
+    def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        """Begin the checksums of what the loss keeps, up to what models returned: of its targets, among others."""
+        nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
+        of_loss = islice(walk(nodes, lambda node: _MARK not in node.metadata), _NODES)  # type: ignore[operator]
+        kept = [(name, x) for node in of_loss for name, x in kept_plainly(node)]
+        self._targets.add(x for name, x in kept if name == "target")
+        self._loss.add({(x.data_ptr(), x.shape): x for _, x in kept if tree.is_plain(x)}.values())
+
     def optimizer_takes(self, optimizer: Optimizer) -> None:
         self._state.add(state_of(optimizer))
         self._settings.append(settings_of(optimizer))
         self._optimizers.append(optimizer)
+        if self._begun.operators:
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            for fqn, p in self._begun.module.named_parameters():
+                if id(p) in held and p.grad is not None:
+                    self._gradients.add(self._begun.name(fqn), [("", p.grad)])
 
-    def lines(self, step: RecordedStep, *, scaled: bool) -> list[Fingerprint]:
-        """The line of this step. Waits for an accelerator."""
+    def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
+        """The lines of this step. Waits for an accelerator."""
         if self._weights is None or not step.complete:
             return []
         weights, each = self._weights.read()
@@ -140,16 +207,29 @@ class StepOfFingerprints(StepPart):
             kept=kept,
             after=True,
         )
-        return [
-            Fingerprint(
-                step.model,
-                step.step,
-                weights=weights,
-                kept=state,
-                settings=digest("".join(self._settings)),
-                received=self._batch.read()[0] if self._received else "",
-                each=each,
-                names=self._names if first else (),
-                **self._random,
-            )
-        ]
+        line = Fingerprint(
+            step.model,
+            step.step,
+            weights=weights,
+            kept=state,
+            settings=digest("".join(self._settings)),
+            received=self._batch.read()[0] if self._received else "",
+            returned=self._returned.read()[0] if self._returned else "",
+            targets=self._targets.read()[0] if self._targets else "",
+            loss=self._loss.read()[0] if self._loss else "",
+            each=each,
+            names=self._names if first else (),
+            **self._random,
+        )
+        return [line, *self.values_line(step)]
+
+    def values_line(self, step: RecordedStep) -> list[Values]:
+        """The line on the values of this step, if operators are recorded."""
+        if not self._begun.operators:
+            return []
+        names = self._outputs.names, self._gradients.names
+        as_before = self._recorder.names.get(step.model) == names
+        self._recorder.names[step.model] = names
+        of_outputs, of_gradients = ((), ()) if as_before else names
+        outputs, gradients = (one.sums.read(VALUE_DIGITS)[1] for one in (self._outputs, self._gradients))
+        return [Values(step.model, step.step, outputs, of_outputs, gradients, of_gradients)]

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import Node
 
+from hookcli.hooks.torch_private.nodes import kept
 from hookcli.tensors.torch_private import caller, getter, private
 
 _REPEATED = "calls that activation checkpointing repeats count as further calls"
@@ -84,6 +85,12 @@ post_accumulate_grad_hooks: Callable[[Tensor], dict[int, object] | None] = gette
 
 
 def saved_result(relu: Node) -> Tensor | None:
-    """The output that a ReLU's node saved for backward. Raises RuntimeError where it was changed in place since."""
-    result: Tensor | None = private(relu, "_saved_result", None, "dead units of functional ReLUs are not counted")
+    """The output that a ReLU's node saved for backward; None if hooks have packed it.
+
+    Raises RuntimeError where it was changed in place since.
+    """
+    lost = "dead units of functional ReLUs are not counted"
+    result: Tensor | None = (
+        private(relu, "_saved_result", None, lost) if kept(relu, "result", lost) is not None else None
+    )
     return result

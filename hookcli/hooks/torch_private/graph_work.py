@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import Node
 
-from hookcli.hooks.torch_private.nodes import operator, returned, returned_shape
+from hookcli.hooks.torch_private.nodes import kept, operator, returned, returned_shape
 from hookcli.tensors.torch_private import private
 
 _UNCOUNTED = "the multiplications of a step are not counted"
@@ -66,7 +66,7 @@ def _macs(node: Node, name: str, output: Any) -> tuple[int, int]:
         return of_output * inner, bool(first) + bool(second)
     if name == "Convolution":
         received, weight = _shape(node, 0), _shape(node, 1)
-        weight = weight or tuple(private(node, "_saved_weight", torch.empty(0), _UNCOUNTED).shape)
+        weight = weight or (() if (frozen := kept(node, "weight", _UNCOUNTED)) is None else tuple(frozen.shape))
         by = math.prod(received) if private(node, "_saved_transposed", False, _UNCOUNTED) else of_output
         return by * math.prod(weight[1:]), bool(received) + bool(_shape(node, 1))
     if _ATTENTION.search(name):

@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.hooks.torch_private.nodes import operator, returned_shape
+from hookcli.hooks.torch_private.nodes import kept, operator, returned_shape
 from hookcli.tensors.torch_private import private
 
 _GUESSING = "whether a loss is better than guessing is not judged"
@@ -62,8 +62,7 @@ def labels_of(loss: Tensor) -> Tensor | None:
     node = loss_node(loss)
     if node is None or node.name() not in _CHOICES:
         return None
-    labels: Tensor | None = private(node, "_saved_target", None, _GUESSING)
-    return labels
+    return kept(node, "target", _GUESSING)
 
 
 def binary_targets_of(loss: Tensor) -> Tensor | None:
@@ -71,11 +70,9 @@ def binary_targets_of(loss: Tensor) -> Tensor | None:
     node = loss_node(loss)
     if node is None or not _is_mean(node, *_BINARY):
         return None
-    weights = ["_saved_weight"] + ["_saved_pos_weight"] * (node.name() == _BINARY[1])
-    if any(private(node, name, None, _GUESSING) is not None for name in weights):
-        return None
-    targets: Tensor | None = private(node, "_saved_target", None, _GUESSING)
-    return targets
+    weights = ["weight"] + ["pos_weight"] * (node.name() == _BINARY[1])
+    weighted = any(kept(node, name, _GUESSING) is not None for name in weights)
+    return None if weighted else kept(node, "target", _GUESSING)
 
 
 def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -83,24 +80,23 @@ def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
     node = loss_node(loss)
     if node is None or not _is_mean(node, "MseLossBackward0"):
         return None
-    outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
-    return (outputs, targets) if isinstance(outputs, Tensor) and isinstance(targets, Tensor) else None
+    outputs, targets = (kept(node, name, _GUESSING) for name in ("self", "target"))
+    return None if outputs is None or targets is None else (outputs, targets)
 
 
 def averaged(node: Node) -> tuple[Tensor, Tensor] | None:
     """The outputs, logits as probabilities, and targets of a mean squared error or binary cross-entropy; else None."""
     if not _is_mean(node, "MseLossBackward0", *_BINARY):
         return None
-    outputs, targets = (private(node, f"_saved_{name}", None, _GUESSING) for name in ("self", "target"))
-    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
+    outputs, targets = (kept(node, name, _GUESSING) for name in ("self", "target"))
+    if outputs is None or targets is None:
         return None
     return (outputs.detach().sigmoid() if node.name() == _BINARY[1] else outputs), targets
 
 
 def other_factor(node: Node) -> Tensor | None:
     """The factor, or divisor, that a product's node keeps; None for other nodes."""
-    kept = private(node, "_saved_other", None, _GUESSING) if operator(node) in ("Mul", "Div") else None
-    return kept if isinstance(kept, Tensor) else None
+    return kept(node, "other", _GUESSING) if operator(node) in ("Mul", "Div") else None
 
 
 def maximized(loss: Tensor) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
+from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.tensors.torch_private import getter
+from hookcli.tensors.torch_private import getter, private
 
 _UNKNOWN = "whether a loss is better than guessing is not judged, nor are the multiplications of a step counted"
 returned: Callable[[Node], Sequence[Any]] = getter(Node, "_input_metadata", lambda node: (), _UNKNOWN)
@@ -19,6 +21,42 @@ def returned_shape(node: Node | None, output: int = 0) -> tuple[int, ...]:
     """The shape of one output of a node's operator; empty for a scalar, and where it is not known."""
     made = returned(node) if node is not None else ()
     return tuple(made[output].shape) if output < len(made) else ()
+
+
+def kept_plainly(node: Node) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that a node keeps for backward, by name, such as "target".
+
+    Those that hooks have packed, as checkpoints do, are left out, since unpacking could run code of the program; and
+    those of a freed graph.
+    """
+    for name in kept_names(type(node)):
+        try:
+            saved = getattr(node, name)
+        except RuntimeError:  # freed
+            continue
+        for one in saved if isinstance(saved, (list, tuple)) else (saved,):
+            if isinstance(tensor := unpacked(one), Tensor):
+                yield name.removeprefix(_KEPT), tensor
+
+
+def kept(node: Node, name: str, lost: str) -> Tensor | None:
+    """What a node keeps for backward under this name, plainly; else None, as if it were nothing."""
+    tensor: Tensor | None = unpacked(private(node, _KEPT + name, None, lost))
+    return tensor
+
+
+def unpacked(saved: Any) -> Any:
+    """A tensor as autograd has saved it; None if hooks have packed it, or it is none."""
+    return saved.data if saved is not None and getattr(saved, "unpack_hook", saved) is None else None
+
+
+@cache
+def kept_names(kind: type) -> list[str]:
+    """The attributes of a kind of node with what it keeps for backward, packed or not."""
+    return [name for name in dir(kind) if name.startswith(_KEPT)]
+
+
+_KEPT = "_raw_saved_"
 
 
 _ENDING = re.compile(r"Backward\d*$")

@@ -163,7 +163,8 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
     if are_different(first.a, first.b):
         return [whole_models([(step.a, step.b) for step in steps], meta, both.headlines())]
     parted = next((step for step in steps if step.first), None)
-    parting = [load_text(one.parting)(a, b, model, first.b.model) for one in capabilities() if one.parting]
+    parting, again = partings(a, b, model, first.b.model)
+    meta |= again
     totals: dict[str, object] = {"compared": len(steps), "beyond": sum(bool(step.first) for step in steps)}
     totals |= _lines(steps, _verdict(parted, both), parting)
     findings = []
@@ -177,11 +178,18 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
     return [over, replace(parted.reports[parted.first[0]], model=place)]
 
 
-def _lines(steps: Sequence[StepDiff], verdict: Mapping[str, str], parting: Sequence[str]) -> dict[str, str]:
+def partings(a: Record, b: Record, model: str, other: str) -> tuple[str, Meta]:
+    """What parts of capabilities tell of where the runs of a model part, and the command to type next, if any."""
+    told = [load_text(one.parting)(a, b, model, other) for one in capabilities() if one.parting]
+    again = next((Meta(next=command) for _, command in told if command), Meta())
+    return "; ".join(text for text, _ in told if text), again
+
+
+def _lines(steps: Sequence[StepDiff], verdict: Mapping[str, str], parting: str) -> dict[str, str]:
     """The sentences on steps that were compared, by their totals."""
     totals = (report.totals for step in steps for report in step.reports.values())
     structure = next((str(own["structure"]) for own in totals if "structure" in own), "")
-    lines = {"structure": structure, **verdict, "parting": "; ".join(filter(None, parting)), "grew": _grown(steps)}
+    lines = {"structure": structure, **verdict, "parting": parting, "grew": _grown(steps)}
     return {name: line for name, line in lines.items() if line}
 
 
