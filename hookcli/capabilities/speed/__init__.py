@@ -25,6 +25,12 @@ CAPABILITY = Capability(
             read="hookcli.capabilities.speed.peaks:parsed_peak",
         ),
     ),
+    charts={
+        "samples_per_second": "Samples per second",
+        "tokens_per_second": "Tokens per second",
+        "flops_per_second": "Floating-point operations per second",
+        "peak_share": "Share of the device's peak (MFU)",
+    },
     lines="hookcli.capabilities.speed.lines:LINES",
     headline="hookcli.capabilities.speed.headline:headline",
     headline_place=1,

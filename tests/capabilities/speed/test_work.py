@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import torch
 from observing import observed, report
-from support import Hides
+from records import HEADER, save
+from support import Hides, swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
 from hookcli.capabilities.speed.peaks import PUBLISHED, parsed_peak, published_peak
 from hookcli.errors import UsageError
+from hookcli.record.file.page.record_page import RecordPage
+from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.over_time import of_figure, over_time
 from hookcli.table import Row
 
@@ -118,6 +121,22 @@ def test_figures_over_time() -> None:
     seen = observed(lambda: train(language), throughput=True)
     [history] = of_figure(over_time(seen.of(), ""), "samples_per_second")
     assert [row.get("samples_per_second") is None for row in history.rows] == [True] + [False] * (STEPS - 1)
+
+
+@pytest.mark.parametrize(("make", "tokens"), [(language, True), swept(images, False)])
+def test_the_page_of_a_record_charts_rates(make: Make, tokens: bool, tmp_path: Path) -> None:
+    seen = observed(lambda: train(make), throughput=True)
+    page = RecordPage(read_record(save(tmp_path / "a.run.jsonl", [HEADER, *seen.of()])))
+    page.take()
+    steps = page.payload()["steps"]
+    charted = {name: title for title, labels in steps["charts"] for name in labels}
+    shown = {figure["name"]: figure["values"] for figure in steps["tracks"][0]["figures"]}
+    rates = {name for name in charted if name.endswith("_per_second")}
+    assert rates == {"samples_per_second", "tokens_per_second", "flops_per_second"}
+    assert charted["peak_share"] == "Share of the device's peak (MFU)" and "peak_share" in shown
+    assert rates & shown.keys() == rates - (set() if tokens else {"tokens_per_second"})
+    recorded = [report(step, "speed").rows[0].get("samples_per_second") for step in seen.of()]
+    assert shown["samples_per_second"] == [None, *(pytest.approx(rate, rel=1e-6) for rate in recorded[1:])]
 
 
 @pytest.mark.parametrize(("text", "flops"), [("989T", 989e12), ("989e12", 989e12), ("1.5 P", 1.5e15), ("60G", 6e10)])

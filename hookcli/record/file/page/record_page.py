@@ -20,6 +20,7 @@ from hookcli.record.file.views.overview import findings, overview, probe_reports
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
+from hookcli.registry.capability import capabilities
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.page import shown_columns
 from hookcli.table import SCHEMA, Report, Row, document, strict
@@ -28,6 +29,8 @@ from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
 from hookcli.table.losses import LossCourse
 
+CHARTS_OF_PARTS = [(title, {name: ""}) for one in capabilities() for name, title in one.charts.items()]
+"""Charts of the figures that parts of capabilities report of whole steps, each of one figure."""
 _MOST_STEPS = 10_000
 _MOST_LOSSES = 4_000
 _MOST_CELLS = 1_000_000  # modules times steps of a model in a phase: megabytes per statistic
@@ -104,7 +107,7 @@ class RecordPage:
             "run": strict(self._run()),
             "remarks": [*wrong_lines(self.record), *compiled_lines(self.record.end), *remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
-            "charts": STEP_CHARTS,
+            "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
             "settings": document(chain.from_iterable(line.reports for line in self.record.settings))["reports"],
             "tracks": [
                 {**track.payload(number, coarse), "losses": self._losses(track)}

@@ -35,7 +35,7 @@ export class StepCharts {
     this.charts = new Map();
     this.first = h("div", { class: "step-charts" });
     this.rest = h("div", { class: "step-charts" });
-    this.more = h("details", { class: "step-more" }, h("summary", {}, "Times, memory, outputs and weights of the model"), this.rest);
+    this.more = h("details", { class: "step-more" }, h("summary", {}, "More figures of the model: times, memory, outputs, weights"), this.rest);
     container.append(this.first, this.more);
   }
 
