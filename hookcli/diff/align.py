@@ -82,8 +82,8 @@ def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
 
     Modules of the same name and type are paired first. The others are paired if they stand in the same order between
     these: by type and the last part of the name (a container was renamed), then by type alone. At last, modules of the
-    same name whose type changed are paired. Operators are paired if their modules are, by function, whether it works in
-    place or not, in the order in which they ran; their numbers don't matter.
+    same name whose type changed are paired. Operators are paired if their modules are, and those of the loss function,
+    by function, whether it works in place or not, in the order in which they ran; their numbers don't matter.
     """
     ours, theirs = list(a), list(b)
     paired = _modules(*([place for place in side if not place.is_operator] for side in (ours, theirs)))
@@ -111,10 +111,10 @@ def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
 
 def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
     pairs: Pairs = {}
-    for a, b in modules.items():
-        pairs |= _in_order(
-            ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, lambda operator: operator.type.removesuffix("_")
-        )
+    in_both = (ours.keys() & theirs.keys()) - {b.fqn for b in modules.values()}  # the loss function is no module
+    owners = {owner: owner for owner in in_both} | {a.fqn: b.fqn for a, b in modules.items()}
+    for a, b in owners.items():
+        pairs |= _in_order(ours.get(a, []), theirs.get(b, []), {}, lambda operator: operator.type.removesuffix("_"))
     return pairs
 
 

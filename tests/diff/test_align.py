@@ -83,6 +83,12 @@ def test_operators_are_paired_by_function_and_order_whatever_their_numbers() -> 
     assert [(x.fqn, y.fqn) for x, y in found.renamed] == [("b", "c")]
 
 
+def test_operators_of_the_loss_function_are_paired_though_it_is_no_module() -> None:
+    found = align(places("@Net", "(loss):mul_1@mul", "(loss):sum_1@sum"), places("@Net", "(loss):sum_1@sum"))
+    assert [(a.fqn, b.fqn) for a, b in found.pairs] == [("", ""), ("(loss):sum_1", "(loss):sum_1")]
+    assert [place.fqn for place in found.removed] == ["(loss):mul_1"] and not found.added
+
+
 def test_operators_shift_past_one_that_is_new() -> None:
     a = places("@Net", ":mul_1@mul", ":relu_1@relu", ":mul_2@mul", ":sum_1@sum")
     b = places("@Net", ":exp_1@exp", ":mul_1@mul", ":mul_2@mul", ":relu_1@relu", ":mul_3@mul", ":sum_1@sum")
