@@ -111,7 +111,7 @@ def _import_without(missing: Lookup | None) -> list[Lookup]:
 def _room_of(private: Any) -> str:
     """The file that looks a name up: `private` is the frame of the lookup, perhaps of a getter's."""
     frame = private.f_back
-    while frame.f_code.co_name in ("getter", "caller", "<dictcomp>", "<listcomp>"):
+    while frame.f_code.co_name in ("getter", "caller", "kept", "<dictcomp>", "<listcomp>"):
         frame = frame.f_back
     return str(frame.f_globals["__name__"])
 
