@@ -94,7 +94,7 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
     of_table = [*filter(None, chain.from_iterable(map(faults, judged)))]
     if not of_table:
         return "hookcli explain HK008" if any(map(without_gradient, judged)) else ""
-    fault = worst(of_table)[0]
+    fault = worst(of_table, judged[0].tree)[0]
     if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):
         typed = _typed(options, (name for name in _RUN if name != "train")) + _typed(step, _BACKWARD["check"])
         return shlex.join(["hookcli", "check", spec, *typed, "--ops", *([] if train else ["--eval"])])

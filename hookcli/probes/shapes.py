@@ -43,7 +43,7 @@ from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SHAPES
 from hookcli.table.formatting import listed
-from hookcli.table.names import Levels
+from hookcli.table.tree import Tree
 from hookcli.tensors import tree
 from hookcli.tensors.tree import lone
 
@@ -84,7 +84,7 @@ class ShapesProbe(Probe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        self._levels = Levels(containers(session.model))
+        self._tree = Tree(containers(session.model))
         self._functions.past_compiled = session.model if session.follow else None
         session.stack.enter_context(self._functions)
         session.forward_pre(self._enter)
@@ -159,7 +159,7 @@ class ShapesProbe(Probe):
                 {
                     "fqn": call.fqn,
                     "type": call.type,
-                    "depth": self._levels.depth(call.fqn),
+                    "depth": self._tree[call.fqn].level,
                     "call": call.call,
                     "index": call.index,
                     "path": path,

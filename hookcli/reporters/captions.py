@@ -13,9 +13,7 @@ from hookcli.reporters import footer, table_columns
 from hookcli.system.escaping import wrapped
 from hookcli.table import Column, Report, formatting
 from hookcli.table.columns import DECLARED
-from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest
-from hookcli.table.names import Levels
 
 _NAMED = 10  # hidden columns that are named
 _MOST = 2  # lines on a screen
@@ -157,9 +155,8 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
 
 def _unfolded(shown: Report) -> int:
     """Return the depth at which the outermost repeated blocks have a row each."""
-    levels = Levels.of(shown.meta)
-    names = [row.fqn for row in shown.rows if row.get("folded")]
-    depths = (n for n in range(1, deepest(shown) + 1) for x in names if repeats(levels.owner(x, n)) > 1)
+    places = [shown.tree[row.fqn] for row in shown.rows if row.get("folded")]
+    depths = (n for n in range(1, deepest(shown) + 1) for place in places if place.at(n).repeats > 1)
     return next(depths, 1)
 
 

@@ -15,8 +15,8 @@ from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
 from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarms
-from hookcli.table.names import around
 from hookcli.table.screen import fitted, leading
+from hookcli.table.tree import Node
 
 _COUNTED = 6  # kinds of rows that a summary counts
 _FOLDED = 24  # width to which a column of words is folded in a pipe
@@ -149,10 +149,10 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:
-    levels: dict[str, int] = {}
+    levels: dict[Node, int] = {}
     lines = []
     for row, before in zip(report.rows, [None, *report.rows], strict=False):
-        name = _branch(row, levels) if tree else formatting.cell(row, "fqn")
+        name = _branch(row, report.tree[row.fqn], levels) if tree else formatting.cell(row, "fqn")
         texts = [name if column.name == "fqn" else formatting.cell(row, column) for column in columns]
         if table_columns.continues(row, before):
             texts = ["" if column.per_call else text for column, text in zip(columns, texts, strict=True)]
@@ -160,9 +160,10 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
     return lines
 
 
-def _branch(row: Row, levels: dict[str, int]) -> str:
+def _branch(row: Row, place: Node, levels: dict[Node, int]) -> str:
     """Return a row's name as a branch below its nearest shown container, and note the row's level."""
-    owner = next((name for name in around(row.fqn) if name in levels), "")
-    levels[row.fqn] = levels[owner] + 1 if owner else 0
+    owner = next((node for node in place.around() if node in levels), None)
+    owner = owner if owner and owner.owner else None  # the model is no branch
+    levels[place] = levels[owner] + 1 if owner else 0
     name = formatting.cell(row, "fqn")
-    return "  " * min(levels[row.fqn], _INDENTED) + (name[len(owner) :].removeprefix(".") if owner else name)
+    return "  " * min(levels[place], _INDENTED) + (name[len(owner.fqn) :].removeprefix(".") if owner else name)

@@ -17,7 +17,7 @@ from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.grouping import View
 from hookcli.table.marks import is_fault, mark, signed
-from hookcli.table.names import abbreviated, is_operator
+from hookcli.table.names import abbreviated
 from hookcli.table.times import INCLUSIVE
 
 _KINDS = tuple(reversed(HookKind))
@@ -49,7 +49,7 @@ def visible(report: Report, view: View) -> list[Column]:
     """Return the columns to show: the chosen ones, else all that are not on request only and hold new information."""
     if view.columns:
         return list(report.columns)
-    operators = any(is_operator(row.fqn) for row in report.rows)
+    operators = any(report.tree[row.fqn].is_operator for row in report.rows)
     flows = report.has_column("inputs")
     asked = {"source"} if operators else set()  # the line of an operator is shown; the source of a check is on request
     asked |= {"id"} if flows else set()

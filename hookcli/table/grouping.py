@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
@@ -16,7 +16,7 @@ from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.marks import Fault, faults, with_verdict, within
 from hookcli.table.merge import gathered
 from hookcli.table.merged_rows import merged, merged_by_owner
-from hookcli.table.names import Levels, owner_of
+from hookcli.table.tree import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,7 @@ def for_people(report: Report) -> Report:
 
 def deepest(report: Report) -> int:
     """The depth of the deepest row."""
-    levels = Levels.of(report.meta)
-    return max((levels.depth(row.fqn) for row in report.rows), default=0)
+    return max((report.tree[row.fqn].level for row in report.rows), default=0)
 
 
 def as_asked(report: Report, depth: float) -> float:
@@ -98,19 +97,18 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
         return report
     report = _without_details(report)
-    levels = Levels.of(report.meta)
     match report.grouping:
         case "events":
-            return replace(report, rows=[row for row in report.rows if levels.depth(row.fqn) <= depth])
+            return replace(report, rows=[row for row in report.rows if report.tree[row.fqn].level <= depth])
         case "moments":
-            return replace(report, rows=stretches(report.rows, lambda fqn: levels.owner(fqn, depth)))
+            return replace(report, rows=stretches(report, depth))
         case "steps":
             return replace(report, rows=_ends(report.rows))
         case "disjoint":
             rows = merged_by_owner(report, depth)
         case _:
-            rows = _of_nested(report, levels, depth, operators=operators)
-    return replace(report, rows=_marked(report, rows, levels, depth))
+            rows = _of_nested(report, depth, operators=operators)
+    return replace(report, rows=_marked(report, rows, depth))
 
 
 def _without_details(report: Report) -> Report:
@@ -121,51 +119,51 @@ def _without_details(report: Report) -> Report:
     return report
 
 
-def _of_nested(report: Report, levels: Levels, depth: float, *, operators: bool) -> list[Row]:
+def _of_nested(report: Report, depth: float, *, operators: bool) -> list[Row]:
     """The grouped rows of a report in which a module's row includes those of its parts."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    hidden: dict[str, list[Row]] = defaultdict(list)
-    present = {row.fqn for row in report.rows}
-    parents = {owner_of(row.fqn) for row in report.rows}
+    hidden: dict[Node, list[Row]] = defaultdict(list)
+    places = [report.tree[row.fqn] for row in report.rows]
+    present, parents = {*places}, {place.owner for place in places}
     costs = any("macs" in row.values for row in report.rows)
-    for row in report.rows:
-        owner = levels.shown(row.fqn, depth, operators=operators)
-        is_own = owner == row.fqn
+    for row, place in zip(report.rows, places, strict=True):
+        owner = place.shown(depth, operators=operators)
+        is_own = owner is place
         if not is_own and owner in present:
             hidden[owner].append(row)
-        elif is_own or (not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents):
+        elif is_own or (not _has_ancestor(place, owner, present) if costs else place not in parents):
             key = owner, row.get("kind"), row.get("pass"), row.get("path", "") if is_own else "", row.get("rank")
             groups.setdefault(key, []).append(row)
     columns = [*report.known_columns()]
     rows = [merged(rows, owner, hidden[owner], columns) for (owner, *_), rows in groups.items()]
-    rows = [row.having({"depth": levels.depth(row.fqn)}) if "depth" in row.values else row for row in rows]
-    return _gathered(report.rows, rows, levels, depth)
+    rows = [row.having({"depth": report.tree[row.fqn].level}) if "depth" in row.values else row for row in rows]
+    return _gathered(report, rows, depth)
 
 
-def _marked(report: Report, grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
+def _marked(report: Report, grouped: Sequence[Row], depth: float) -> list[Row]:
     """The grouped rows, each with a note on the worst fault of those that it hides."""
     hidden: dict[str, list[Fault]] = defaultdict(list)
     shown = {row.fqn for row in grouped}
     for one in filter(None, faults(report)):
         if one.fqn not in shown:
-            hidden[levels.owner(one.fqn, depth)].append(one)
+            hidden[report.tree[one.fqn].at(depth).fqn].append(one)
 
     def noted(row: Row) -> Row:
         if not (below := hidden.pop(row.fqn, None)):
             return row
-        note = "; ".join(filter(None, [within(row.fqn, below), row.get("note")]))
+        note = "; ".join(filter(None, [within(report.tree[row.fqn], below, report.tree), row.get("note")]))
         return row.having({"note": note})
 
     return [noted(row) for row in grouped] if hidden else [*grouped]
 
 
-def _gathered(rows: Sequence[Row], grouped: list[Row], levels: Levels, depth: float) -> list[Row]:
+def _gathered(report: Report, grouped: list[Row], depth: float) -> list[Row]:
     """The grouped rows, those of parameters with the norms of all within, on the first row of each module."""
-    if not any(column.name in row.values for row in rows[:1] for column in OF_PARAMETERS):
+    if not any(column.name in row.values for row in report.rows[:1] for column in OF_PARAMETERS):
         return grouped
     parts: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        parts[levels.owner(row.fqn, depth)].append(row)
+    for row in report.rows:
+        parts[report.tree[row.fqn].at(depth).fqn].append(row)
     return [row.having(gathered(parts.pop(row.fqn, ()))) for row in grouped]
 
 
@@ -179,12 +177,10 @@ def _ends(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["step"] in kept]
 
 
-def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
-    """True if a row between `owner` and this one already holds its costs."""
-    while (fqn := owner_of(fqn)) and fqn != owner:
-        if fqn in present:
-            return True
-    return False
+def _has_ancestor(place: Node, owner: Node, present: Container[Node]) -> bool:
+    """True if a row between `owner` and this place already holds its costs."""
+    between = takewhile(lambda node: node.owner and node is not owner, place.around())
+    return any(node in present for node in between)
 
 
 def apply_view(report: Report, view: View) -> Report:
@@ -227,13 +223,13 @@ def _rank(value: Any) -> Any:
     return math.prod(part or 0 for part in value)
 
 
-def stretches(rows: Sequence[Row], owner: Callable[[str], str]) -> list[Row]:
-    """One row for successive moments of one phase whose modules have one owner: the highest of them.
+def stretches(report: Report, depth: float) -> list[Row]:
+    """One row for successive moments of one phase within one module at this depth: the highest of them.
 
     Its `bytes` are those in use at the end of the stretch, its `change_bytes` are those of the whole stretch.
     """
     merged_rows = []
-    for (_, fqn), moments in groupby(rows, key=lambda row: (row["phase"], owner(row.fqn))):
+    for (_, fqn), moments in groupby(report.rows, key=lambda row: (row["phase"], report.tree[row.fqn].at(depth).fqn)):
         stretch = list(moments)
         highest = max(stretch, key=lambda row: int(row["highest"]))
         whole = {"fqn": fqn, "bytes": stretch[-1]["bytes"], "change_bytes": sum(row["change_bytes"] for row in stretch)}

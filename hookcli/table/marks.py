@@ -9,8 +9,9 @@ from operator import methodcaller
 
 from hookcli.table import SEVERITIES, Reason, Report, Row
 from hookcli.table.columns.recorded import RUNS_PROBE
-from hookcli.table.names import around, in_words, is_operator
+from hookcli.table.names import in_words, is_operator
 from hookcli.table.slope import EXPLODES, VANISHES, slope
+from hookcli.table.tree import Node, Tree
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
@@ -163,21 +164,21 @@ def faults(report: Report) -> list[Fault | None]:
     return [fault(row, report.probe) for row in report.rows]
 
 
-def worst(found: Sequence[Fault]) -> tuple[Fault, int]:
-    """The worst of one or more faults, where they begin: inside of the modules that hand them on, in the order of the
-    run; and the number of other places with faults as bad.
+def worst(found: Sequence[Fault], tree: Tree) -> tuple[Fault, int]:
+    """The worst of one or more faults in a tree, where they begin: inside the modules that hand them on, in the order
+    of the run; and the number of other places with faults as bad.
     """
     severity = min((one.severity for one in found), key=SEVERITIES.index)
     alike = [one for one in found if one.severity == severity]
-    outer = {name for one in alike for name in around(one.fqn)}
+    outer = {place.fqn for one in alike for place in tree[one.fqn].around()}
     inner = [one for one in alike if one.fqn not in outer]
     return inner[0], len({one.fqn for one in inner}) - 1
 
 
-def within(fqn: str, found: Sequence[Fault]) -> str:
+def within(place: Node, found: Sequence[Fault], tree: Tree) -> str:
     """The mark of a row that hides these faults of its parts: ▲ mlp.act all zero, and 2 more."""
-    first, others = worst(found)
-    return f"{SIGN} {in_words(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
+    first, others = worst(found, tree)
+    return f"{SIGN} {in_words(first.fqn, place.fqn)} {first.words}{f', and {others} more' if others else ''}"
 
 
 def signed(row: Row, text: str) -> str:
@@ -211,7 +212,7 @@ def with_verdict(report: Report) -> Report:
     of_rows = [one for one in faults(report) if one]
     verdict = without_gradient(report)
     if of_rows:
-        first, others = worst(of_rows)
+        first, others = worst(of_rows, report.tree)
         what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
         more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
         text = f"{in_words(first.fqn)}: {first.words}{more}"

@@ -9,16 +9,17 @@ from typing import Any
 from hookcli.table import Column, Merge, Report, Row, TensorStats
 from hookcli.table.columns import place_of
 from hookcli.table.discrepancy import Discrepancy
-from hookcli.table.folding import blocks, repeats
 from hookcli.table.formatting import listed
 from hookcli.table.merge import merged_values, origin
-from hookcli.table.names import Levels, in_words, owner_of, prefixes
+from hookcli.table.names import in_words
 from hookcli.table.times import remaining_times
+from hookcli.table.tree import Node
 
 
-def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterable[Column]) -> Row:
-    """One row named `fqn` for all these, merged by the rules of their columns; `below` are the rows that it hides."""
-    values = _of_several(rows, fqn, columns) if rows[1:] else dict(rows[0].values)
+def merged(rows: Sequence[Row], place: Node, below: Sequence[Row], columns: Iterable[Column]) -> Row:
+    """One row of a place for all these, merged by the rules of their columns; `below` are the rows that it hides."""
+    fqn = place.fqn
+    values = _of_several(rows, place, columns) if rows[1:] else dict(rows[0].values)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
         names = listed([in_words(name, fqn) for name in edited], 1)
         values["edited"] = "; ".join(filter(None, [values.get("edited"), names]))
@@ -30,16 +31,17 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
     return replace(rows[0], values=values, stats=together)
 
 
-def _of_several(rows: Sequence[Row], fqn: str, columns: Iterable[Column]) -> dict[str, Any]:
+def _of_several(rows: Sequence[Row], place: Node, columns: Iterable[Column]) -> dict[str, Any]:
     """The values of two or more rows as those of one, with what tells how many they are"""
+    fqn = place.fqn
     values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | _each_shape(rows, fqn)
     if any(row.get(key) != rows[0].get(key) for row in rows for key in ("input_names", "input_shape")):
         values.pop("input_names", None)
-    if folded := [str(row["origin"]) for row in rows if row.get("origin")]:
+    if any(row.get("origin") for row in rows):
         values["origin"] = None
-        if (number := blocks(fqn, folded[0])) > 1:
-            values["folded"] = number
-            values |= _apart(rows, fqn, values.get("note"))
+    if place.blocks > 1:
+        values |= {"folded": place.blocks, "is_block": place.repeats > 1}
+        values |= _apart(rows, place, values.get("note"))
     of_any_call = {"call": None, "pass": None}  # of modules, or heads of one
     places = len({place_of({**row.values, "fqn": origin(row), **of_any_call}) for row in rows})
     calls, rest = divmod(len(rows), places)
@@ -57,14 +59,14 @@ def _each_shape(rows: Sequence[Row], fqn: str) -> dict[str, Any]:
     return {f"{key}s": [*{str(row[key]): row[key] for row in rows if row.get(key)}.values()] for key in names}
 
 
-def _apart(rows: Sequence[Row], fqn: str, note: str | None) -> dict[str, str]:
+def _apart(rows: Sequence[Row], place: Node, note: str | None) -> dict[str, str]:
     """A note, before another one, between which ends the L2 norms of folded blocks lie, if they are far apart."""
     norms = sorted((row.stats.l2, origin(row)) for row in rows if row.stats and row.stats.numel)
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
         return {}
     (least, first), (most, last) = norms[0], norms[-1]
-    block = next(name for name in prefixes(fqn) if repeats(name) > 1)
-    first, last = (in_words(name, owner_of(block)) for name in (first, last))
+    around = [node.owner.fqn for node in place.chain() if node.owner and node.repeats > 1][-1]  # the outermost block
+    first, last = (in_words(name, around) for name in (first, last))
     return {"note": "; ".join(filter(None, [f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})", note]))}
 
 
@@ -94,10 +96,9 @@ _RENAMED = "renamed"
 
 def merged_by_owner(report: Report, depth: float) -> list[Row]:
     """A row for all rows within one ancestor at this depth, of a report whose rows stand for themselves alone."""
-    levels = Levels.of(report.meta)
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Node, Any, Any], list[Row]] = {}
     for row in report.rows:
-        owner = levels.owner(row.fqn, depth)
+        owner = report.tree[row.fqn].at(depth)
         groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
     counted = [c.name for c in report.columns if c.unit and c.unit != "elements" and c.merge == Merge.SAME]
     columns = report.known_columns()

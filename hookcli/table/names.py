@@ -1,4 +1,4 @@
-"""Fully qualified names of modules, of their parameters, and of the operators that run in them; and levels of depth.
+"""Fully qualified names of modules, of their parameters, and of the operators that run in them.
 
 An operator is named after the module that runs and the operator's name, numbered in each call of the module:
 `layer1.0:add_1`, or `:add_1` in the model itself.
@@ -10,13 +10,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from itertools import islice
 
 from rich.cells import cell_len
 
 from hookcli.errors import UsageError, nearest, unknown
-from hookcli.table.meta import Meta
 
 # A module's name may also hold a colon; it is taken for an operator's only if it ends as one.
 _OPERATOR = re.compile(r"(.*):[^.:]+_\d+", re.DOTALL)
@@ -51,12 +49,6 @@ def in_words(fqn: str, owner: str = "") -> str:
 
 
 _BARE = re.compile(r"[\d.-]+")
-
-
-@lru_cache(maxsize=1 << 14)  # tables ask for each name many times
-def prefixes(fqn: str) -> tuple[str, ...]:
-    """The names of the modules around a place, the outermost first, and its own: `a`, `a.b`, `a.b:add_1`."""
-    return (*reversed([name for name in (fqn, *around(fqn)) if name]),)
 
 
 _NUMBERED = re.compile(r"\d+(-\d+)?\b.*")
@@ -192,40 +184,6 @@ def is_also_a_part(pattern: str, names: Mapping[str, str]) -> bool:
 def _part_of(text: str) -> Callable[[str, str], bool]:
     part = text.lower()
     return lambda fqn, kind: part in fqn.lower() or part in kind.lower()
-
-
-class Levels:
-    """Depths of fqns. `containers` are no level of their own: lists of modules, and a model's lone child."""
-
-    def __init__(self, containers: Iterable[str] = ()) -> None:
-        self.containers = frozenset(containers)
-
-    @classmethod
-    def of(cls, meta: Meta) -> Levels:
-        """The levels of the run that a report's `meta` describes."""
-        return cls(meta.get("containers", ()))
-
-    def depth(self, fqn: str) -> int:
-        """The number of names in an fqn that are a level; 0 for the model itself."""
-        return sum(prefix not in self.containers for prefix in prefixes(fqn))
-
-    def owner(self, fqn: str, depth: float) -> str:
-        """The module at this depth that an fqn lies in; the fqn itself if it is no deeper."""
-        reached = 0
-        for prefix in prefixes(fqn):
-            reached += prefix not in self.containers
-            if reached >= depth:
-                return prefix
-        return fqn
-
-    def shown(self, fqn: str, depth: float, *, operators: bool = False) -> str:
-        """The name under which a table down to this depth shows a place: its own, or a module's around it.
-
-        `operators`: also show the operators of modules at this depth, although these lie one level deeper.
-        """
-        module = operator_owner(fqn) if operators else None
-        least = self.depth(fqn if module is None else module)
-        return self.owner(fqn, depth) if least > depth else fqn
 
 
 def numbered_lists(names: Iterable[str]) -> list[str]:

@@ -19,6 +19,7 @@ from hookcli.table.printed import PrintedTable, data_frame
 from hookcli.table.row import Row, row_of
 from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.table.strict_json import relaxed, strict
+from hookcli.table.tree import Tree
 
 SCHEMA = 1
 SEVERITIES = ("error", "warning")  # of findings that can make a check fail, the worst first
@@ -115,9 +116,14 @@ class Report:
     statistics: Collection[str] = STATS_KEYS
     """The statistics that its rows have, if they have any. A report that an older hookcli saved may lack some; they
     have no value in its rows, and are absent wherever it is written."""
+    tree: Tree = field(default_factory=Tree, repr=False, compare=False)
+    """The places of its rows. A report that is made from another one, by `replace`, has the same tree."""
 
     def __post_init__(self) -> None:
-        """Give each column the rules that its name and unit suggest, unless it has rules of its own."""
+        """Give each column the rules that its name and unit suggest, and the tree the containers of this run."""
+        containers = self.meta.get("containers", ())
+        if self.tree.containers != {*containers}:
+            object.__setattr__(self, "tree", Tree(containers))
         resolved = [*map(columns.resolved, self.columns)]
         if any(new is not old for new, old in zip(resolved, self.columns, strict=True)):
             object.__setattr__(self, "columns", tuple(resolved))

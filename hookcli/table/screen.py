@@ -9,7 +9,6 @@ from hookcli.table import Merge, Report
 from hookcli.table.columns import find_column
 from hookcli.table.folding import folded
 from hookcli.table.grouping import View, apply_view, deepest, group_rows, has_names
-from hookcli.table.names import Levels, is_operator
 from hookcli.table.stats import STATS_KEYS
 
 
@@ -18,7 +17,7 @@ def fitted(report: Report, lines: int) -> Report:
 
     Operators of the modules shown come before deeper modules, if they fit.
     """
-    if any(is_operator(row.fqn) for row in report.rows):
+    if any(report.tree[row.fqn].is_operator for row in report.rows):
         whole = _fitted(report, lines, operators=True)
         if len(whole.rows) <= lines:
             return whole
@@ -57,10 +56,10 @@ def fitting_depth(report: Report, lines: int, *, operators: bool = False) -> flo
     details = any(column.detail for column in report.columns)
     if (len(report.rows) <= lines and not details) or not has_names(report):
         return math.inf
-    levels, deep = Levels.of(report.meta), deepest(report)
-    names = {row.fqn for row in report.rows if levels.depth(row.fqn)}
+    deep, places = deepest(report), {report.tree[row.fqn] for row in report.rows}
+    places = {place for place in places if place.level}
     # a lone child of the model has a row that would say nothing new
-    branching = next((n for n in range(1, deep + 1) if len({levels.owner(x, n) for x in names}) > 1), 1)
+    branching = next((n for n in range(1, deep + 1) if len({place.at(n) for place in places}) > 1), 1)
     depths = range(deep, branching, -1)
     fits = (depth for depth in depths if len(group_rows(report, depth, operators=operators).rows) <= lines)
     return next(fits, branching)

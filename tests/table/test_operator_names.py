@@ -9,8 +9,9 @@ from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats
 from hookcli.table.folding import folded
 from hookcli.table.formatting import source
 from hookcli.table.grouping import View, group_rows
-from hookcli.table.names import Levels, around, is_within, operator_owner, owner_of, prefixes, relative
+from hookcli.table.names import around, is_within, operator_owner, owner_of, relative
 from hookcli.table.screen import fitted
+from hookcli.table.tree import Tree
 
 
 @pytest.mark.parametrize(
@@ -32,14 +33,19 @@ def test_the_module_around_a_place(fqn: str, owner: str, operator: bool) -> None
     assert owner + (":" if operator else "." if owner else "") + relative(fqn, owner).removeprefix(":") == fqn
 
 
-def test_the_names_around_an_operator() -> None:
-    assert [*around("a.b:add_1")] == ["a.b", "a", ""] and prefixes("a.b:add_1") == ("a", "a.b", "a.b:add_1")
+def test_the_places_around_an_operator() -> None:
+    tree = Tree(["blocks"])
+    assert [*around("a.b:add_1")] == ["a.b", "a", ""] == [node.fqn for node in tree["a.b:add_1"].around()]
     assert is_within("a.b:add_1", "a") and not is_within("a.b:add_1", "a.b.c") and not is_within("ab:add_1", "a")
-    levels = Levels(["blocks"])
-    assert [levels.depth(fqn) for fqn in (":add_1", "blocks.0", "blocks.0:add_1")] == [1, 1, 2]
-    assert levels.owner("blocks.0:add_1", 1) == "blocks.0"
-    assert levels.shown("blocks.0:add_1", 1, operators=True) == "blocks.0:add_1"
-    assert levels.shown("blocks.0.fc:add_1", 1, operators=True) == "blocks.0"
+    assert [tree[fqn].level for fqn in (":add_1", "blocks.0", "blocks.0:add_1")] == [1, 1, 2]
+    inner = tree["blocks.0:add_1"]
+    assert inner.at(1) is tree["blocks.0"] and inner.shown(1, operators=True) is inner and inner.at(9) is inner
+    assert tree["blocks.0.fc:add_1"].shown(1, operators=True) is tree["blocks.0"]
+    assert [node.fqn for node in tree] == ["", "a", "a.b", "a.b:add_1", ":add_1", *_IN_BLOCKS]
+    assert [part.name for part in tree["blocks.0"].parts] == [":add_1", "fc"]
+
+
+_IN_BLOCKS = ("blocks", "blocks.0", "blocks.0:add_1", "blocks.0.fc", "blocks.0.fc:add_1")
 
 
 def _row(fqn: str, kind: str, index: int, inf: int = 0) -> Row:

@@ -81,7 +81,7 @@ def test_counts_that_were_not_saved_are_unknown(tmp_path: Path) -> None:
     assert (row["zeros"], row.get("nan"), row["inf"]) == (None, None, 0) and not {"zeros", "nan"} & row.flat().keys()
     assert '"zeros"' in text_of([Baseline.of([REPORT], RUN)])
     assert '"zeros"' not in text_of([Baseline.of([report], RUN)])
-    merged_row = merged(report.rows, "body", report.rows, report.known_columns())
+    merged_row = merged(report.rows, report.tree["body"], report.rows, report.known_columns())
     assert (merged_row["zeros"], merged_row["numel"]) == (None, 12)
 
 
@@ -93,7 +93,7 @@ def test_figures_of_an_unknown_number_of_elements_are_read(tmp_path: Path) -> No
     assert "narrow.json: has no numel, std, min, max, l2, nan, inf (saved by" in (unfamiliar(file, [report]) or "")
     table = [line.split() for line in str(report).splitlines()]
     assert ["a", "Linear", "0.5000", "2"] in table
-    assert merged(report.rows, "body", report.rows, report.known_columns())["merged"] == 2
+    assert merged(report.rows, report.tree["body"], report.rows, report.known_columns())["merged"] == 2
     [names] = read_reports(saved(tmp_path / "names.json", without(*STATS_KEYS)))
     assert [row.values for row in names.rows] == [{"fqn": "a", "type": "Linear"}, {"fqn": "b", "type": "Linear"}]
     with pytest.raises(UsageError, match="the two reports have no figure in common"):

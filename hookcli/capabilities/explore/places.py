@@ -17,7 +17,8 @@ from hookcli.table.columns import DECLARED, IDENTITY, columns_named, names
 from hookcli.table.columns.recorded import RECORDED
 from hookcli.table.marks import faults, mark
 from hookcli.table.merged_rows import merged
-from hookcli.table.names import around, in_words, relative
+from hookcli.table.names import in_words, relative
+from hookcli.table.tree import Node, Tree
 
 _HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads output": "grad"}
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
@@ -65,15 +66,18 @@ class Joined:
     def __init__(self, reports: Sequence[Report] = (), lines: Iterable[Finding] = ()) -> None:
         self.columns = {head: dict[str, Column]() for head in _HEADS.values()}
         self.searched = {*_HEADS.values(), *(report.probe for report in reports)} - {"settings"}
-        rows = self._rows(reports)
+        self._tree, rows = Tree(), self._rows(reports)
         self.columns[""] |= {column.name: column for column in _OWN}
         self.places = {fqn: self._place(fqn, heads) for fqn, heads in rows.items()}
         for place in self.places.values():
-            place.parent = next(filter(None, map(self.places.get, around(place.fqn))), None)
+            place.parent = self._nearest(self._tree[place.fqn].around())
             if place.parent:
                 place.parent.parts.append(place)
         self.verdicts = [*dict.fromkeys(str(text) for one in reports if (text := one.totals.get("verdict")))]
-        self.findings, self.ended = [*lines, *_findings(reports)], all(x.meta.get("complete", True) for x in reports)
+        self.findings, self.ended = (
+            [*lines, *_findings(reports, self._tree)],
+            all(x.meta.get("complete", True) for x in reports),
+        )
         for found in reversed(self.findings):
             self.near(found.fqn).remarks.insert(0, told(found))
             for place in self.near(found.fqn).chain():
@@ -83,7 +87,10 @@ class Joined:
 
     def near(self, fqn: str) -> Place:
         """The place of this name, else the nearest one around it."""
-        return next(filter(None, map(self.places.get, [fqn, *around(fqn)])), None) or Place("")
+        return self._nearest(self._tree[fqn].chain()) or Place("")
+
+    def _nearest(self, nodes: Iterable[Node]) -> Place | None:
+        return next(filter(None, (self.places.get(node.fqn) for node in nodes)), None)
 
     def _rows(self, reports: Sequence[Report]) -> dict[str, dict[str, list[Row]]]:
         """The rows of reports by the name of their module, and by their head."""
@@ -104,7 +111,7 @@ class Joined:
         return found
 
     def _place(self, fqn: str, heads: Mapping[str, Sequence[Row]]) -> Place:
-        rows = {head: merged(own, fqn, (), self.columns[head].values()) for head, own in heads.items()}
+        rows = {head: merged(own, self._tree[fqn], (), self.columns[head].values()) for head, own in heads.items()}
         source = next((row["source"] for head, row in rows.items() if head != "settings" and row.get("source")), None)
         first = rows.get("", Row({}))
         kind = visible(next((str(row["type"]) for row in (first, *rows.values()) if row.get("type")), ""))
@@ -129,13 +136,13 @@ def told(found: Finding) -> str:
     return visible(" ".join(filter(None, (found.check, found.severity, f"{where}{found.message}"))))
 
 
-def _findings(reports: Sequence[Report]) -> list[Finding]:
+def _findings(reports: Sequence[Report], tree: Tree) -> list[Finding]:
     """Findings of checks, and faults of rows that no check reports; the worst first, and inner places before outer."""
     found = [*{(one.check, one.fqn, one.message): one for report in reports for one in report.findings}.values()]
     known = {one.fqn for one in found}
     marked = {one.fqn: one for report in reports for one in faults(report) if one and one.fqn not in known}
     found += [Finding(one.check, one.severity, one.fqn, one.words) for one in marked.values()]
-    outer = {(one.severity, name) for one in found for name in around(one.fqn)}
+    outer = {(one.severity, name) for one in found for name in (node.fqn for node in tree[one.fqn].around())}
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     return sorted(found, key=lambda one: (rank.get(one.severity, 9), (one.severity, one.fqn) in outer))
 

@@ -10,7 +10,7 @@ from graphviz import Digraph, escape
 
 from hookcli.reporters.framed import draw_framed
 from hookcli.table import Report, Row, formatting
-from hookcli.table.names import Levels
+from hookcli.table.tree import Tree
 
 _OF_FLOW = {"fontname": "Helvetica", "fontsize": "8", "fontcolor": "gray40", "color": "gray40", "arrowsize": "0.6"}
 _LOOKS = {
@@ -36,7 +36,7 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
 
     `depth` counts as in tables; None is the depth that fits about 40 boxes.
     """
-    levels = Levels.of(report.meta)
+    tree = report.tree
     # without functions whose result nothing uses
     used: set[int] = set()
     for row in reversed(report.rows):
@@ -44,13 +44,13 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
             used.update((row["id"], *row["inputs"]))
     rows = [row for row in report.rows if row["id"] in used]
     if depth is None:
-        deepest = max((levels.depth(row.fqn) for row in rows), default=1)
-        depth = next((n for n in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, n)) <= _FITTING), 1)
-    boxes = _boxes(rows, levels, depth)
+        deepest = max((tree[row.fqn].level for row in rows), default=1)
+        depth = next((n for n in range(deepest + 1, 0, -1) if len(_boxes(rows, tree, n)) <= _FITTING), 1)
+    boxes = _boxes(rows, tree, depth)
     graph.attr("edge", **_OF_FLOW)
 
     def frame_of(box: _Box, at: int) -> str | None:
-        around, owner = levels.owner(box.fqn, at - 1) if at > 1 else "", levels.owner(box.fqn, at)
+        around, owner = tree[box.fqn].at(at - 1).fqn if at > 1 else "", tree[box.fqn].at(at).fqn
         is_function = box.is_call and box.rows[0]["kind"] == "function"
         return owner if owner != around and (owner != box.fqn or is_function) else None
 
@@ -59,11 +59,11 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
         graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
 
 
-def _boxes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Box]:
+def _boxes(rows: Sequence[Row], tree: Tree, depth: float) -> list[_Box]:
     boxes: list[_Box] = []
     for row in rows:
-        owner = row.fqn if math.isinf(depth) else levels.owner(row.fqn, depth)
-        inside = owner != row.fqn or (row["kind"] == "function" and levels.depth(owner) >= depth)
+        owner = row.fqn if math.isinf(depth) else tree[row.fqn].at(depth).fqn
+        inside = owner != row.fqn or (row["kind"] == "function" and tree[owner].level >= depth)
         if not (inside and boxes and boxes[-1].fqn == owner and not boxes[-1].is_call):
             boxes.append(_Box(f"{'in' if inside else 'call'} {row['id']}", owner, not inside))
         boxes[-1].rows.append(row)

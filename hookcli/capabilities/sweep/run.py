@@ -32,7 +32,8 @@ from hookcli.sources import losses
 from hookcli.table import Report, Row, Skipped
 from hookcli.table.formatting import counted, duration, listed, number
 from hookcli.table.meta import Meta, with_notes
-from hookcli.table.names import Levels, around, in_words
+from hookcli.table.names import around, in_words
+from hookcli.table.tree import Tree
 from hookcli.tensors import tree
 
 _BAR = 16  # characters
@@ -75,7 +76,9 @@ class SweepRun:
         assert self._outputs
         self._key = next(key for key in ("logit", "loss", "output_change") if key in base)
         paths = [self._sought] if self._key == "logit" else list(self._outputs.first)
-        todo, self._skipped = trials(self.sweep, run.model, self._seen, paths, Levels.of(run.info), self.select)
+        todo, self._skipped = trials(
+            self.sweep, run.model, self._seen, paths, Tree(run.info.get("containers", ())), self.select
+        )
         start = perf_counter()
         logit = self.logit if "[" in self.logit else f"logit {self.logit}"
         what = {"logit": logit, "loss": "the loss"}.get(self._key, self._outputs.in_words())

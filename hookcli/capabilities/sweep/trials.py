@@ -23,7 +23,8 @@ from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.sources.losses import floating
 from hookcli.table import Skipped
-from hookcli.table.names import Levels, in_words
+from hookcli.table.names import in_words
+from hookcli.table.tree import Tree
 from hookcli.tensors import tree
 from hookcli.tensors.tree import type_text
 
@@ -127,7 +128,7 @@ Found = tuple[list[Trial], list[Skipped]]
 
 
 def trials(
-    sweep: Sweep, model: nn.Module, seen: SeenModules, paths: Collection[str], levels: Levels, select: Any = None
+    sweep: Sweep, model: nn.Module, seen: SeenModules, paths: Collection[str], tree: Tree, select: Any = None
 ) -> Found:
     """The runs to make, in the model's order, and what is not swept, with reasons.
 
@@ -135,19 +136,19 @@ def trials(
     """
     wanted = {n: m for n, m in model.named_modules() if n and (select is None or select(n, m))}
     if sweep.of == "modules" and not sweep.quantize:
-        return _modules(sweep, wanted, seen, paths, levels)
-    near = {n: m for n, m in wanted.items() if levels.depth(n) <= (sweep.depth or math.inf)}
+        return _modules(sweep, wanted, seen, paths, tree)
+    near = {n: m for n, m in wanted.items() if tree[n].level <= (sweep.depth or math.inf)}
     if sweep.of == "modules":
         return _layers(sweep, near)
     return (_heads if sweep.of == "heads" else _experts)(sweep, model, near, seen)
 
 
 def _modules(
-    sweep: Sweep, wanted: Mapping[str, nn.Module], seen: SeenModules, paths: Collection[str], levels: Levels
+    sweep: Sweep, wanted: Mapping[str, nn.Module], seen: SeenModules, paths: Collection[str], tree: Tree
 ) -> Found:
     """A run for each module down to the depth that was asked for, else to one with at most MOST modules."""
     unswept = seen.unswept(wanted)
-    depths = {n: levels.depth(n) for n in wanted if n not in unswept and n in seen.makers}
+    depths = {n: tree[n].level for n in wanted if n not in unswept and n in seen.makers}
     few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
     depth = sweep.depth or next(few, 1)
     ways = [_Ways(seen.flow.calls, path) for path in paths if sweep.done in _DONE.values()]

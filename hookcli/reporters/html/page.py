@@ -163,7 +163,7 @@ def _lines_of(report: Report) -> dict[str, object]:
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
-        "worst": _fault(worst([*found.values()])[0]) if found else None,
+        "worst": _fault(worst([*found.values()], report.tree)[0]) if found else None,
         "faults": {row: _fault(one) for row, one in found.items()},
         "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,  # another word
     }
