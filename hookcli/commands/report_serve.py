@@ -96,7 +96,8 @@ class LivePage:
             if run != self._run or any(map(operator.gt, sent, counts)):
                 return None
             payload = record_payload(self._steps, {}, sent[: len(self._steps.counts())])
-            news = {"version": self._version, **{key: payload[key] for key in ("steps", "reports", "columns")}}
+            told = {key: value for key, value in payload.items() if key not in ("schema", "kind", "title", "live")}
+            news = {"version": self._version, **told}
             return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:

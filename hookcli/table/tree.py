@@ -78,6 +78,11 @@ class Tree:
             node = self._nodes[inner] = part
         return node
 
+    def add(self, names: Iterable[str]) -> None:
+        """Add the places of these names, and all around them."""
+        for name in names:
+            self[name]
+
     def __iter__(self) -> Iterator[Node]:
         """Every place after the module around it."""
         return iter([*self._nodes.values()])

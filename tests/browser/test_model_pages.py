@@ -228,7 +228,7 @@ def test_a_folded_row_carries_the_worst_fault_inside(visit: Callable[..., Any]) 
         page.locator(".table-row[data-fqn='blocks.13']").click()
         page.keyboard.press("ArrowLeft")
         (text,) = page.locator(".fault-inside").all_inner_texts()
-        assert text.startswith("▲ 1 all zero"), text  # the ReLU, before what follows from it
+        assert text.startswith("▲ blocks.13.1 all zero"), text  # the ReLU, before what follows from it
         assert page.locator(".table-row", has=page.locator(".fault-inside")).get_attribute("data-fqn") == "blocks.13"
         page.keyboard.press("ArrowRight")  # unfolded, the rows themselves say it
         assert page.locator(".fault-inside").count() == 0

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from hookcli.reporters.html.scripts import ASSETS
-from hookcli.table import Row, TensorStats, formatting, strict
+from hookcli.reporters.html.shown_rows import shown_rows
+from hookcli.table import Report, Row, TensorStats, formatting, strict
 from hookcli.table.columns import declared
 from hookcli.table.marks import mark
 
@@ -31,8 +32,7 @@ PROGRAM = """
 import * as format from "ASSETS/format.js";
 const cases = JSON.parse(process.argv[1]);
 const call = (name, args) => format[name](...args.map((x) => (typeof x === "string" ? format.num(x) ?? x : x)));
-const answers = cases.map(([name, ...args]) => (args[0]?.fqn === undefined ? call(name, args) : format[name](...args)));
-console.log(JSON.stringify(answers));
+console.log(JSON.stringify(cases.map(([name, ...args]) => call(name, args))));
 """
 random.seed(7)
 TIES = [0.5, 1.5, 2.5, 0.125, 0.375, 1234.5, 1235.5, 12.125, 100.25, 123450, 123550, 4.35, 1.005, 0.00048828125, 999.95]
@@ -59,12 +59,10 @@ COUNTS = [
 ]
 
 
-def in_node(cases: list[list[Any]]) -> list[str]:
-    program = PROGRAM.replace("ASSETS", str(ASSETS))
-    text = json.dumps(strict(cases), allow_nan=False)
-    command = [str(node()), "--input-type=module", "--eval", program, "--", text]
-    answers: list[str] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    return answers
+def run_node(program: str, argument: Any) -> Any:
+    text = json.dumps(strict(argument), allow_nan=False)
+    command = [str(node()), "--input-type=module", "--eval", program.replace("ASSETS", str(ASSETS)), "--", text]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
 def test_numbers_read_as_in_the_terminal() -> None:
@@ -72,13 +70,13 @@ def test_numbers_read_as_in_the_terminal() -> None:
     sized = [x for x in NUMBERS if 0 <= x < 1e15]
     cases: list[list[Any]] = [["number", x] for x in (*signed, *ODD)]
     cases += [["percent", x] for x in sized if x < 1e6]
-    for name in ("quantity", "size", "figure"):
+    for name in ("quantity", "size"):
         cases += [[name, x] for x in (*COUNTS, None)]
     cases += [[name, x] for name in ("microseconds", "duration") for x in (*COUNTS, *sized)]
     cases += [["setting", x] for x in (0.001, 1e-5, 0.9, [0.9, 0.999], 5e-324, 123456789.0, None)]
     expected = [getattr(formatting, name)(value) for name, value in cases]
     in_scripts = {"size": "bytes", "duration": "seconds"}
-    found = in_node([[in_scripts.get(name, name), value] for name, value in cases])
+    found: list[str] = run_node(PROGRAM, [[in_scripts.get(name, name), value] for name, value in cases])
     wrong = [(case, text, said) for case, text, said in zip(cases, expected, found, strict=True) if text != said]
     assert not wrong, wrong[:5]
 
@@ -92,23 +90,20 @@ def rows() -> list[Row]:
     return [Row({**values, **odd}, stats), Row({**many, "file": "a.py", "line": 3, "fqns": ["a", "b", "c"]}, empty)]
 
 
-def test_cells_and_marks_read_as_in_the_terminal() -> None:
-    names = (
-        "input_shape",
-        "output_shape",
-        "shape",
-        "macs",
-        "kept",
-        "params",
-        "us",
-        "lr",
-        "edited",
-        "fqn",
-        "file",
-        "fqns",
-    )
-    names += ("mean", "std", "min", "max", "l2", "zeros", "nan", "inf", "missing")
-    asked = [(row, declared(name)) for row in rows() for name in names if name in row.flat() or name != "file"]
-    cases = [["cell", row.flat(), {"name": column.name, **column.looks()}] for row, column in asked]
-    assert in_node(cases) == [formatting.cell(row, column) for row, column in asked]
-    assert in_node([["mark", row.flat()] for row in rows()]) == [mark(row) for row in rows()]
+READ = """
+import * as data from "ASSETS/data.js";
+import * as format from "ASSETS/format.js";
+const [report, shown, names] = JSON.parse(process.argv[1]);
+data.showRows(report, shown);
+const texts = report.rows.map((row) => [row[data.SHOWN].mark, ...names.map((name) => format.cell(row, { name }))]);
+console.log(JSON.stringify(texts));
+"""
+
+
+def test_cells_and_marks_are_those_of_the_terminal() -> None:
+    columns = [declared(name) for name in (*dict.fromkeys(name for row in rows() for name in row.flat()), "missing")]
+    report = Report("shapes", "net", columns, rows())
+    names = [column.name for column in columns]
+    found = run_node(READ, [strict(report.to_dict()), shown_rows(report), names])
+    expected = [[mark(row), *(formatting.cell(row, column) for column in columns)] for row in rows()]
+    assert found == expected

@@ -15,6 +15,7 @@ from typing import Any
 from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.findings import rule
+from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.scripts import asset, program, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.system.escaping import visible, visible_json, visible_lines
@@ -146,6 +147,8 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
     rest |= {"charted": CHARTED}
     rest.setdefault("columns", shown_columns(payload["reports"]))
+    if "joined" not in rest:
+        rest |= beside(reports, kind=str(rest["kind"]))
     text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
     packed = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
     return base64.b64encode(packed).decode()
@@ -155,7 +158,7 @@ def _lines_of(report: Report) -> dict[str, object]:
     """The lines around a report's table, as the terminal has them."""
     totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
     judged = with_verdict(report)
-    found = {row: one for row, one in enumerate(faults(judged)) if one}
+    found = [*filter(None, faults(judged))]
     return {
         "verdict": visible(str(judged.totals.get("verdict", ""))),
         "alarms": alarms(judged),
@@ -163,8 +166,7 @@ def _lines_of(report: Report) -> dict[str, object]:
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
-        "worst": _fault(worst([*found.values()], report.tree)[0]) if found else None,
-        "faults": {row: _fault(one) for row, one in found.items()},
+        "worst": _fault(worst(found, report.tree)[0]) if found else None,
         "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,  # another word
     }
 

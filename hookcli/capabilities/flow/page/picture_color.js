@@ -3,19 +3,14 @@
 import { css, scaleOf, sequential } from "./color.js";
 import { h } from "./dom.js";
 import { isOwnPlace } from "./flow_tree.js";
-import { declared } from "./declared.js";
+import { finiteOf } from "./declared.js";
 import { num, number, quantity } from "./format.js";
-import { figureOf, finiteOf, merged, mergedRow } from "./merge.js";
 
-const rmsOfRows = (rows) => {
-  const all = merged(rows);
-  return all && finiteOf(all) > 0 ? num(all.l2) / Math.sqrt(finiteOf(all)) : null;
-};
 const FIGURES_OF_BOXES = [
   { key: "params", title: "Parameters", of: (module) => module.shapes[0]?.params ?? null, text: quantity },
-  { key: "macs", title: "MACs", of: (module) => mergedRow(module.shapes, [declared("macs")])?.macs ?? null, text: quantity },
-  { key: "rms", title: "Activation rms", of: (module) => rmsOfRows(module.activations), text: number },
-  { key: "grad", title: "Gradient L2", of: (module) => figureOf(module.outputGrads, "l2"), text: number },
+  { key: "macs", title: "MACs", of: ({ figures }) => figures.shapes?.macs ?? null, text: quantity },
+  { key: "rms", title: "Activation rms", of: ({ figures: { activations: all } }) => (all && finiteOf(all) > 0 ? num(all.l2) / Math.sqrt(finiteOf(all)) : null), text: number },
+  { key: "grad", title: "Gradient L2", of: ({ figures }) => num(figures.outputGrads?.l2), text: number },
 ];
 
 /**

@@ -22,7 +22,9 @@ from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
 from hookcli.registry.capability import capabilities
 from hookcli.reporters.html import HtmlReporter
+from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.page import shown_columns
+from hookcli.reporters.html.shown_rows import shown_rows
 from hookcli.table import SCHEMA, Report, Row, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
@@ -102,13 +104,14 @@ class RecordPage:
         tracks = list(self._tracks.values())
         coarse = sum(track.cells for track in tracks) > _MOST_FINE_CELLS
         have = [*since, *[0] * (len(tracks) - len(since))]
-        reports, places = self._reports()
+        reports, of_bad = self._reports()
+        settings = [*chain.from_iterable(line.reports for line in self.record.settings)]
         steps: dict[str, Any] = {
             "run": strict(self._run()),
             "remarks": [*wrong_lines(self.record), *compiled_lines(self.record.end), *remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
             "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
-            "settings": document(chain.from_iterable(line.reports for line in self.record.settings))["reports"],
+            "settings": document(settings)["reports"],
             "tracks": [
                 {**track.payload(number, coarse), "losses": self._losses(track)}
                 for track, number in zip(tracks, have, strict=True)
@@ -117,11 +120,10 @@ class RecordPage:
             "said": [{"model": x.model, "step": x.step, "line": x.said} for x in self.record.of_parts if x.said],
             "non_finite": [
                 {name: getattr(one, name) for name in _OF_NON_FINITE} | {"line": non_finite_line(one), "reports": at}
-                for one, at in zip(self.record.non_finite, places, strict=True)
+                for one, at in zip(self.record.non_finite, of_bad, strict=True)
             ],
         }
-        documents = document(reports)["reports"]
-        ranked = steps["ranks"]["table"] if self._ranks else []
+        documents, ranked = document(reports)["reports"], steps["ranks"]["table"] if self._ranks else []
         figures = {
             figure["name"]
             for track in steps["tracks"]
@@ -129,9 +131,11 @@ class RecordPage:
             for figure in part["figures"]
         }
         columns = shown_columns([*documents, *ranked], figures.union(names(RECORDED)))
+        places = list[str]()
         for track in tracks:
             columns |= track.looks
-        return {"reports": documents, "steps": steps, "columns": columns}
+            places += track.fqns
+        return {"reports": documents, "steps": steps, "columns": columns, **beside(reports, settings, places)}
 
     def _losses(self, track: Track) -> dict[str, Sequence[object]] | None:
         """The loss of every step of a model that was trained; of very many, of every Nth and those not finite."""
@@ -233,4 +237,5 @@ class RankTracks:
             "remarks": rank_remarks(self._record),
             "tracks": tracks,
             "table": document(table)["reports"],
+            "shown": [*map(shown_rows, table)],
         }

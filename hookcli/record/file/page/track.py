@@ -56,6 +56,11 @@ class Track:
         """Number of modules times steps."""
         return len(self._modules) * len(self.steps)
 
+    @property
+    def fqns(self) -> list[str]:
+        """The names of the modules, and of those whose heads or tensors have rows."""
+        return [fqn for fqn, _ in self._order]
+
     def take(self, step: RecordedStep) -> None:
         """Add the next step."""
         number, joined = len(self.steps), overview(step)

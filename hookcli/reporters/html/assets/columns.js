@@ -1,9 +1,9 @@
 // The columns of tables: how a cell reads, sorts and looks follows from a column's declaration.
 
 import { columnsOf, declared } from "./declared.js";
-import { cell, mark, num } from "./format.js";
+import { SHOWN } from "./data.js";
+import { cell, num } from "./format.js";
 import { scaleOf } from "./color.js";
-import { mergedRow } from "./merge.js";
 
 /**
  * @typedef {Object} TableRow
@@ -48,7 +48,7 @@ export function reportColumns(report, rows, asked) {
   const shown = columns.map((column) => ({ column, ...made(column) }));
   for (const one of asked ? shown : []) one.drop = null;
   for (const one of shown) one.shown ||= asked || (one.key === "source" && Boolean(report.meta.ops)); // the lines of operators
-  const remark = { ...wordColumn("mark", "Remark", (row) => mark(row.values)), least: REMARK, tone: () => "bad" }; // what is wrong with rows, if anything is
+  const remark = { ...wordColumn("mark", "Remark", (row) => row.values[SHOWN]?.mark ?? ""), least: REMARK, tone: () => "bad" }; // what is wrong with rows, if anything is
   return [...shown, ...further.map((column) => ({ column, ...made(column), shown: false })), ...(!asked && rows.some(remark.text) ? [remark] : [])];
 }
 
@@ -62,13 +62,12 @@ function tableColumn(column, rows, from, { view, group = "", key = column.name, 
   const { name, title, bar, kind } = column;
   const values = rows.map((row) => from(row)?.[name] ?? null).filter((value) => value !== null);
   const numeric = values.length > 0 && values.every((value) => num(value) !== null);
-  const float = numeric && values.some((value) => !Number.isInteger(value));
   const made = {
     key, title: title || name, group, hint, numeric,
     drop: column.shown === "mark" ? null : key === "grad.l2" ? LAST_DROP : (column.drop ?? LAST_DROP - 1), // of gradients the norm stays longest
     look: !numeric || !bar ? "" : kind === "figure" ? "tick" : "bar",
     value: (row) => sortable(from(row), column),
-    text: (row) => (from(row) ? cell(from(row), column, float) : ""),
+    text: (row) => (from(row) ? cell(from(row), column) : ""),
     tone: (row) => toneOf(from(row), column),
   };
   if (kind === "elements" && rows.some((row) => made.value(row) === 1)) made.drop = LAST_DROP; // a tensor that is all zero
@@ -124,24 +123,22 @@ function tickScale(values) {
 
 /** The columns of the joined modules: costs, then the statistics of each probe, then those of reports of other probes. */
 export function moduleColumns(model, rows) {
-  const { modules } = model;
   const costs = figuresOf(model.reports("shapes"), true);
   const [shapes, others] = [true, false].map((isShape) => costs.filter(({ kind }) => (kind === "shape") === isShape));
-  const merged = mergedBy(costs, (row) => row.module.shapes);
   const calls = { ...declared("calls"), unit: "calls" };
   const found = [
     wordColumn("fqn", "Module", (row) => row.module.fqn || "(model)"),
     { ...wordColumn("type", "Type", (row) => typeText(row.module)), tone: (row) => (row.module.type ? "" : "dim") },
-    ...[...shapes, ...(costs.length ? [calls] : []), ...others].map((column) => tableColumn(column, rows, merged, { view: "modules", hint: column.full.slice(0, 1).toLowerCase() + column.full.slice(1) || column.unit || "" })),
+    ...[...shapes, ...(costs.length ? [calls] : []), ...others].map((column) => tableColumn(column, rows, (row) => row.module.figures.shapes, { view: "modules", hint: column.full.slice(0, 1).toLowerCase() + column.full.slice(1) || column.unit || "" })),
   ];
   for (const [list, group, prefix] of MODULE_GROUPS) {
     const reports = model.reports(list === "outputGrads" ? "grads" : list);
-    if (modules.some((module) => module[list].length)) found.push(...groupColumns(reports, rows, (row) => row.module[list], { view: group.toLowerCase(), group, prefix }));
+    if (rows.some((row) => row.module.figures[list])) found.push(...groupColumns(reports, rows, (row) => row.module.figures[list], { view: group.toLowerCase(), group, prefix }));
   }
-  for (const report of model.others) {
-    found.push(...groupColumns([report], rows, (row) => row.module.others.get(report) ?? [], { view: report.probe, group: report.probe, prefix: report.probe }));
+  for (const [number, report] of model.others) {
+    found.push(...groupColumns([report], rows, (row) => row.module.figures[number], { view: report.probe, group: report.probe, prefix: report.probe }));
   }
-  if (modules.some(sourceText)) found.push(wordColumn("source", "Source", (row) => sourceText(row.module)));
+  if (model.modules.some(sourceText)) found.push(wordColumn("source", "Source", (row) => sourceText(row.module)));
   return withValues(found, rows);
 }
 
@@ -150,19 +147,8 @@ function figuresOf(reports, withShapes = false) {
   return columnsOf(reports).filter(({ identity, charted, kind }) => !identity && charted && kind !== "text" && kind !== "source" && (withShapes || kind !== "shape"));
 }
 
-function groupColumns(reports, rows, rowsOf, { view, group, prefix }) {
-  const columns = figuresOf(reports);
-  const merged = mergedBy(columns, rowsOf);
-  return columns.map((column) => tableColumn(column, rows, merged, { view, group, key: `${prefix}.${column.name}` }));
-}
-
-/** A function that merges what a row stands for, once. */
-function mergedBy(columns, rowsOf) {
-  const known = new Map();
-  return (row) => {
-    if (!known.has(row)) known.set(row, mergedRow(rowsOf(row), columns));
-    return known.get(row);
-  };
+function groupColumns(reports, rows, from, { view, group, prefix }) {
+  return figuresOf(reports).map((column) => tableColumn(column, rows, from, { view, group, key: `${prefix}.${column.name}` }));
 }
 
 function withValues(columns, rows) {
@@ -187,8 +173,8 @@ export function parameterColumns(model, rows) {
   const either = ({ parameter }) => parameter.values[0] ?? parameter.gradients[0];
   const found = [wordColumn("fqn", "Parameter", (row) => row.parameter.fqn), ...places.map((column) => tableColumn(column, rows, either, { view: "parameters" }))];
   for (const [i, [list, group, prefix]] of [["values", "Values", "value"], ["gradients", "Gradients", "grad"]].entries()) {
-    const statistics = groupColumns(reports[i], rows, (row) => row.parameter[list], { view: "parameters", group, prefix });
-    if (rows.some((row) => row.parameter[list].length)) found.push(...statistics);
+    const statistics = groupColumns(reports[i], rows, (row) => row.parameter.figures[list], { view: "parameters", group, prefix });
+    if (rows.some((row) => row.parameter.figures[list])) found.push(...statistics);
   }
   return withValues(found, rows);
 }

@@ -1,12 +1,13 @@
 // Reads the data that the page carries.
 
 import { declare } from "./declared.js";
+import { declarePlaces } from "./names.js";
 
 const ABSENT_MANTISSA = 32767;
 const OTHER_MANTISSAS = { 32766: NaN, 32765: Infinity, 32764: -Infinity };
 const EXACT_POWERS = Array.from({ length: 23 }, (_, power) => 10 ** power); // of ten, as floating point has them
-/** The key under which a row has its worst fault, `{fqn, severity, words}`, if it has one. */
-export const FAULT = Symbol("fault");
+/** The key under which a row has what is shown of it: `{texts, at, mark, inside, parent}`. */
+export const SHOWN = Symbol("shown");
 /** Stands in a matrix where nothing was measured: NaN is a figure. */
 export const ABSENT = -1.2345678901234567e308;
 
@@ -21,6 +22,9 @@ export const ABSENT = -1.2345678901234567e308;
  * @property {Object<string, Object>} columns declarations of columns by name (`declared`)
  * @property {string[]} charted the figures that the page of two records charts first
  * @property {Lines[]} lines of each report, as the terminal has them around its table
+ * @property {Shown[]} shown of each report
+ * @property {Join[]} joined the models that reports are of, each with the numbers of its reports
+ * @property {Object<string, string>} places every name in the reports, with that of the module around it
  * @property {{columns: string[], sort: string|null, depth: number|null, all: boolean}} view as the command asked
  * @property {Object|null} [steps] of a record
  * @property {{path: string, seconds: number}|null} [live]
@@ -47,7 +51,11 @@ export const ABSENT = -1.2345678901234567e308;
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
  * @typedef {{fqn: string, severity: string, words: string}} Fault
- * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null, worst: Fault|null, faults: Object<number, Fault>}} Lines `worst` is where faults begin; `faults` by the number of the row
+ * @typedef {Object} Shown the cells of rows as `texts` by column, null where a value is its own text; by the numbers of
+ *   rows their `marks`, the worst fault `inside` of each, and, if they form a tree, `parents`
+ * @typedef {Object} Join `modules` and `parameters` with their rows by kind, each as the numbers of its report and its own;
+ *   and `merged`, what several rows of one kind are together: of the modules or parameters at `places`, `rows` and `texts`
+ * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null, worst: Fault|null}} Lines `worst` is where faults begin
  */
 
 /** The payload of this page: the JSON document, a zero character, and the rest. */
@@ -56,11 +64,25 @@ export async function loadPayload() {
   const end = text.indexOf("\0");
   const written = text.slice(0, end);
   const rest = JSON.parse(text.slice(end + 1));
-  declare(rest.columns);
   const explain = Object.assign(Object.create(null), rest.explain); // an id may be "constructor"
-  const joined = JSON.parse(written);
-  rest.lines.forEach(({ faults }, i) => Object.entries(faults ?? {}).forEach(([row, fault]) => (joined.reports[i].rows[row][FAULT] = fault)));
-  return { ...rest, explain, ...joined, document: written };
+  return takenIn({ ...rest, explain, ...JSON.parse(written), document: written });
+}
+
+/** The payload, or that of the news of a record, whose rows and reports know what is shown of them. */
+export function takenIn(payload) {
+  declare(payload.columns);
+  declarePlaces(payload.places);
+  const { reports, shown, joined, steps } = payload;
+  reports.forEach((report, i) => showRows(report, shown[i]));
+  steps?.ranks?.table.forEach((report, i) => showRows(report, steps.ranks.shown[i]));
+  const all = [...reports, ...(steps?.settings ?? [])];
+  for (const join of joined) for (const number of join.reports) all[number].joined = { ...join, all };
+  return payload;
+}
+
+/** Have rows know what is shown of them. */
+export function showRows({ rows }, { texts, marks = {}, inside = {}, parents }) {
+  rows.forEach((row, at) => (row[SHOWN] = { texts, at, mark: marks[at] ?? "", inside: inside[at] ?? "", parent: parents?.[at] }));
 }
 
 /** The figures of a matrix of modules by steps, as hookcli/record/file/page/rounded.py packs them; ABSENT where there is none. */

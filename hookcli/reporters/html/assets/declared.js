@@ -34,6 +34,11 @@ export function isStatistic({ about, unit }) {
   return about === "output" || unit === "elements";
 }
 
+/** The number of a row's finite elements. */
+export function finiteOf(row) {
+  return row.numel - (row.nan ?? 0) - (row.inf ?? 0);
+}
+
 /** The title within a sentence: "mean", but "L2" and "NaN". */
 export function spoken({ title, full, shown, about }) {
   const text = about === "output" ? title : full || title;

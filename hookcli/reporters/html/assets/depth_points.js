@@ -1,7 +1,6 @@
 // The places of a model in the order in which its outputs were made, with their statistics, for charts over depth.
-import { declared, isStatistic } from "./declared.js";
+import { declared, finiteOf, isStatistic } from "./declared.js";
 import { num } from "./format.js";
-import { finiteOf } from "./merge.js";
 import { ancestors, isWithin } from "./names.js";
 
 const FEWEST_PARTS = 4;

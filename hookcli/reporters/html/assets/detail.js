@@ -167,7 +167,7 @@ function detailGrid(titles, lines, caption = null) {
  */
 export function statisticsTable(columns) {
   const names = new Set(columns.flatMap(([, row]) => Object.keys(row)));
-  const shapes = columns.map(([, row]) => (row.shape ? shape(row.shape) : ""));
+  const shapes = columns.map(([, row]) => (row.shape ? cell(row, { name: "shape" }) : ""));
   const lines = [...names].map(declared).filter(isStatistic).map((column) => [column, columns.map(([, row]) => (column.name in row ? cell(row, column) || "0" : ""))]);
   const told = lines.filter(([{ kind }, texts]) => (kind !== "faults" && kind !== "elements") || texts.some((text) => text !== "0" && text !== ""));
   return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told.map(([column, texts]) => [spoken(column), texts, column.kind === "faults"])]);

@@ -133,7 +133,7 @@ function rowParts(comparison, part, row) {
 
 function distances(diff, row) {
   const measured = columnsOf([diff]).filter(({ name, about }) => about === "distance" && num(row[name]) !== null);
-  return measured.length ? h("p", { class: "diff-dim" }, phrases(measured.map((column) => `${spoken(column)} ${cell(row, column, true)}`))) : null;
+  return measured.length ? h("p", { class: "diff-dim" }, phrases(measured.map((column) => `${spoken(column)} ${cell(row, column)}`))) : null;
 }
 
 function callsOfSides({ a, b }, fqn, row) {

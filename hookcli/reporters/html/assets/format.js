@@ -1,4 +1,6 @@
-// Values as text, the same as in the terminal's tables (hookcli/table/formatting.py).
+// Values as text. The cells of rows are written already; figures of records, and those on charts, are not.
+
+import { SHOWN } from "./data.js";
 
 const WRITTEN = {
   quantity, bytes, microseconds, seconds, setting,
@@ -6,16 +8,10 @@ const WRITTEN = {
   settings: setting,
   share: percent,
   figure: number,
-  judged: figure,
-  source: sourceLine,
   loss: (value) => (Number.isNaN(value) ? "NaN" : number(value)),
-  cosine: (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)),
-  numbers: (numbers) => (numbers ?? []).join(", ") || UNDEFINED,
-  names: (names) => (!names?.length ? UNDEFINED : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`),
 }; // by the kind of a column
 const UNDEFINED = "-";
 const NOT_FINITE = ["NaN", "Infinity", "-Infinity"];
-const LONGEST_SOURCE = 28; // characters
 
 /** A number with so many decimals; ties go to the even digit, as Python has it. */
 export function fixed(value, digits) {
@@ -95,14 +91,6 @@ export function percent(value) {
   return value === null || value === undefined ? UNDEFINED : `${fixed(100 * value, 1)}%`;
 }
 
-/** The line of a program with the last parts of its path. */
-function sourceLine(value) {
-  const text = value ?? "";
-  if (text.length <= LONGEST_SOURCE) return text;
-  const folder = text.indexOf("/", text.length + 1 - LONGEST_SOURCE);
-  return `…${text.slice(folder >= 0 ? folder : 1 - LONGEST_SOURCE)}`;
-}
-
 /** 0.25 s, 25 ms, or 250 µs. */
 export function seconds(value) {
   if (value === null || value === undefined) return UNDEFINED;
@@ -116,12 +104,6 @@ export function microseconds(value) {
   return value >= 1000 ? count(fixed(value, 0)) : fixed(value, 1);
 }
 
-/** The figure of a check: counts as 52 or 25.56 M, others as 0.3125. */
-export function figure(value) {
-  if (Number.isInteger(value)) return Math.abs(value) >= 1e5 ? quantity(value) : count(value);
-  return number(value);
-}
-
 /** A setting of an optimizer as it is typed: 0.001, or 0.9, 0.999. */
 export function setting(value) {
   if (Array.isArray(value)) return value.map(setting).join(", ");
@@ -133,61 +115,21 @@ export function counted(total, what) {
   return `${count(total)} ${what}${total === 1 ? "" : "s"}`;
 }
 
-function shapes(row, name) {
-  const all = row[`${name}s`];
-  if ((row[name] ?? null) === null && all?.length) {
-    return all.length <= 3 ? all.map(shape).join(" | ") : `${shape(all[0])} … ${shape(all.at(-1))}`;
-  }
-  const names = name === "input_shape" ? row.input_names : null;
-  if (!names?.length || (row[name] ?? null) === null) return shape(row[name]);
-  const parts = names.length > 1 ? row[name] : [row[name]];
-  return names.map((key, i) => (key ? `${key}=${shape(parts[i])}` : shape(parts[i]))).join(", ");
-}
-
-function share(row, { name, kind }) {
-  const [value, numel] = [row[name], row.numel];
-  if ((value ?? null) === null || numel === 0) return UNDEFINED;
-  if ((numel ?? null) === null) return count(value);
-  return kind === "faults" ? (value ? count(value) : "") : shareText(value, numel);
-}
-
 function shareText(value, numel) {
   if (value === 0 || value === numel) return value === 0 ? "0" : "100%";
   return `${fixed(Math.min(Math.max((100 * value) / numel, 0.1), 99.9), 1)}%`;
 }
 
-/** The text of one cell; `isFloat`: numbers of the column are not counts. */
-export function cell(row, column, isFloat = false) {
-  const { name, kind } = column;
-  const value = row[name] ?? null;
-  if (kind === "shape") return shapes(row, name);
-  if (name === "fqn") return value || "(model)";
-  if (kind === "elements" || kind === "faults") return share(row, column);
-  if (name === "file" && row.line) return `${value}:${row.line}`;
-  if (typeof value === "boolean") return value ? name : "";
-  return plain(kind, typeof value === "string" && kind !== "text" ? (num(value) ?? value) : value, isFloat);
-}
-
-function plain(kind, value, isFloat) {
-  if (Object.hasOwn(WRITTEN, kind)) return WRITTEN[kind](value);
-  if (typeof value === "number") return isFloat || !Number.isInteger(value) ? number(value) : count(value);
-  if (value !== null && typeof value === "object") return JSON.stringify(value);
-  return value === null ? UNDEFINED : String(value);
+/** The text of one cell. */
+export function cell(row, { name }) {
+  const { texts = {}, at, more = {} } = row[SHOWN] ?? {};
+  return more[name] ?? texts[name]?.[at] ?? String(row[name] ?? UNDEFINED);
 }
 
 /** The text of a record's figure of a column; counts of elements are shares there. */
 export function figureText({ kind }, value) {
   if ((value ?? null) === null || (Number.isNaN(value) && kind !== "loss")) return UNDEFINED;
-  return kind === "elements" ? shareText(value, 1) : plain(kind, value, false);
-}
-
-/** Faults of a row in words, as the terminal's last column has them. */
-export function mark(row) {
-  const said = row.edited ? [`edited: ${row.edited}`] : [];
-  said.push(...["change", "reset"].filter((key) => row[key]).map((key) => String(row[key])));
-  if (row.note) said.push(String(row.note));
-  const faults = [row.nan && `${count(row.nan)} NaN`, row.inf && `${count(row.inf)} Inf`, row.numel && row.zeros === row.numel && "all zero"];
-  said.push(...faults.filter((text) => text && !String(row.note ?? "").includes(text)));
-  if (row.numel === 0) said.push("empty");
-  return said.join(", ");
+  if (kind === "elements") return shareText(value, 1);
+  if (Object.hasOwn(WRITTEN, kind)) return WRITTEN[kind](value);
+  return Number.isInteger(value) ? count(value) : number(value);
 }

@@ -1,7 +1,7 @@
 // The distribution of one tensor, from counts by sign and size as hookcli/table/histogram.py keeps them.
-import { count, counted, num, number, shape } from "./format.js";
+import { cell, count, counted, num, number } from "./format.js";
 import { button, h, phrases, s } from "./dom.js";
-import { finiteOf } from "./merge.js";
+import { finiteOf } from "./declared.js";
 import { tickText } from "./chart_values.js";
 
 /** Narrower formats, as FORMATS in hookcli/table/histogram.py: 2**least is the smallest number, `most` overflows. */
@@ -30,7 +30,7 @@ let chosenScale = null; // of all histograms: "linear" or "powers", as the reade
  * @param {object} row with statistics, and `hist` where histograms were asked for
  */
 export function histogram(row, title) {
-  const head = h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ")));
+  const head = h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && cell(row, { name: "shape" }), row.dtype].filter(Boolean).join(" ")));
   const bins = row.hist ? binsOf(row) : [];
   const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean).map(({ texts, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, phrases(texts)));
   if (!bins.length || num(row.min) === num(row.max)) return h("figure", { class: "hist" }, head, h("p", { class: "hist-none" }, histAbsence(row)), said);

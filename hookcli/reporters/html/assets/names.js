@@ -1,11 +1,15 @@
-// Names of modules, and of the operators that run in them: "layer1.0:add_1" is below "layer1.0", ":add_1" below the model.
-// Trees of them.
+// The tree of places in a model: modules, and parameters and operators in them, by name. The page's data carry it.
 
-const OPERATOR = /^(.*):[^.:]+_\d+$/s; // as in hookcli/table/names.py
+let owners = new Map();
+
+/** Take the places of a payload, each with the module around it; a growing record sends them again. */
+export function declarePlaces(places) {
+  owners = new Map(Object.entries(places));
+}
 
 /** The name of the module around a module, parameter or operator; "" for the model. */
 export function ownerOf(fqn) {
-  return OPERATOR.exec(fqn)?.[1] ?? fqn.slice(0, Math.max(fqn.lastIndexOf("."), 0));
+  return owners.get(fqn) ?? "";
 }
 
 /** The name itself and the names around it, from the innermost to "". */
@@ -17,7 +21,7 @@ export function ancestors(fqn) {
 
 /** True for a part of a module, at any depth. */
 export function isWithin(fqn, owner) {
-  return fqn !== owner && (owner === "" || fqn.startsWith(`${owner}.`) || OPERATOR.exec(fqn)?.[1] === owner);
+  return fqn !== owner && ancestors(fqn).includes(owner);
 }
 
 /** The rest of the name of a part of a module: "conv1", or ":add_1" for an operator. */

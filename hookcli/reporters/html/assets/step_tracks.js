@@ -3,7 +3,6 @@
 import { declared } from "./declared.js";
 import { count } from "./format.js";
 import { ABSENT, unpackCounts, unpackFigures } from "./data.js";
-import { RULES } from "./merge.js";
 import { inTree, ownerOf, relativeName } from "./names.js";
 
 /**
@@ -18,6 +17,15 @@ import { inTree, ownerOf, relativeName } from "./names.js";
  * @property {StepNode|null} parent
  * @property {StepNode[]} children
  */
+
+/** The rules for numbers, by which the figures of a folded row become one, as in hookcli/table/merge.py. */
+const RULES = {
+  sum: (values) => values.reduce((total, value) => total + value, 0),
+  once: ([value]) => value,
+  norm: (values) => Math.hypot(...values),
+  least: (values) => Math.min(...values),
+  most: (values) => Math.max(...values),
+};
 
 /** One model in one phase. Matrices are unpacked when they are asked for, and stay. */
 export class StepTrack {

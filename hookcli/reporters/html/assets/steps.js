@@ -1,6 +1,6 @@
 // A recorded training: charts, a heat map and a table that show one step together.
 
-import { declare } from "./declared.js";
+import { takenIn } from "./data.js";
 import { h } from "./dom.js";
 import { recordHead } from "./header.js";
 import { HeatMap } from "./heatmap.js";
@@ -173,8 +173,8 @@ class StepsView {
   }
 
   /** Take in what a growing record has by now; what the reader has chosen stays, and the last step stays the last. */
-  async take({ steps, reports, columns }) {
-    declare(columns);
+  async take(news) {
+    const { steps, reports } = takenIn(news);
     const atEnd = this.track && this.index === this.track.steps.length - 1;
     this.data = steps;
     this.context.payload.reports = reports;

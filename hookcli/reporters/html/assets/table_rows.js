@@ -2,7 +2,8 @@
 
 import { h } from "./dom.js";
 import { count, counted } from "./format.js";
-import { faultInside, isFolded } from "./table_state.js";
+import { SHOWN } from "./data.js";
+import { isFolded } from "./table_state.js";
 
 export const ROW_HEIGHT = 24;
 const SPARE = 8; // rows beyond the edges
@@ -105,6 +106,11 @@ export function bodyRow(row, index, columns, state, active) {
     },
     columns.map((column, i) => (i ? bodyCell(row, column, columns[i - 1]) : nameCell(row, column, tree, folds, isFolded(state, row)))),
   );
+}
+
+/** The worst fault of the rows inside of a row: ▲ mlp.act all zero, and 2 more; "" without any. */
+function faultInside({ values }) {
+  return values[SHOWN]?.inside ?? "";
 }
 
 function nameCell(row, column, tree, folds, folded) {

@@ -1,8 +1,5 @@
 // The rows that a table shows: folded, sorted, searched. Free of the DOM.
 
-import { FAULT } from "./data.js";
-import { ancestors, inTree, relativeName } from "./names.js";
-
 const OPEN_ROWS = 40; // a tree opens as deep as about a screen shows
 const TERM = /"([^"]*)"|(\S+)/g;
 const COMPARISON = /^([\w.%]+)(<=|>=|!=|=|<|>)(.*)$/;
@@ -33,28 +30,6 @@ export function linked(rows) {
   rows.forEach((row) => (row.inside = 0));
   for (const row of [...rows].reverse()) if (row.parent) row.parent.inside += row.inside + 1;
   return rows;
-}
-
-/** The worst fault of the rows inside of a row, where it begins: ▲ mlp.act all zero, and 2 more; "" without any. */
-export function faultInside(row) {
-  return (row.faultInside ??= faultText(faultsOf(inTree(row.children)), String(row.values.fqn ?? row.fqn)));
-}
-
-/** The faults of rows, of outputs before those of gradients, which follow from them; and what checks found. */
-function faultsOf(rows) {
-  const measured = ["activations", "outputGrads"].flatMap((list) => rows.flatMap(({ module }) => module?.[list] ?? []));
-  const found = rows.flatMap(({ module }) => module?.findings ?? []).map(({ fqn, severity, message }) => ({ fqn, severity, words: message }));
-  return [...rows.map(({ values }) => values), ...measured].map((row) => row[FAULT]).filter(Boolean).concat(found);
-}
-
-function faultText(faults, owner) {
-  const severity = ["error", "warning"].find((one) => faults.some((fault) => fault.severity === one));
-  const alike = faults.filter((fault) => fault.severity === severity);
-  const around = new Set(alike.flatMap(({ fqn }) => ancestors(fqn).slice(1)));
-  const [first, ...others] = alike.filter(({ fqn }) => !around.has(fqn));
-  if (!severity || !first) return "";
-  const more = new Set(others.map(({ fqn }) => fqn).filter((fqn) => fqn !== first.fqn)).size;
-  return `▲ ${relativeName(first.fqn, owner)} ${first.words}${more ? `, and ${more} more` : ""}`;
 }
 
 /** A linked row for each node of a tree, whose parents come before their parts. */
