@@ -206,7 +206,7 @@ def with_verdict(report: Report) -> Report:
 
     Parameters without a gradient come after errors and before warnings. A slope of gradients is noted in its row.
     """
-    report = _with_slope(report) if report.probe == "grads" else report
+    report = with_slope(report) if report.probe == "grads" else report
     if "verdict" in report.totals:
         return report
     of_rows = [one for one in faults(report) if one]
@@ -230,7 +230,7 @@ def without_gradient(report: Report) -> str:
     return f"{len(lost):,} of {every:,} parameters got no gradient ({first}{in_words(lost[0])})"
 
 
-def _with_slope(report: Report) -> Report:
+def with_slope(report: Report) -> Report:
     """Gradients of parameters, with a `slope` in words at the weight from which on they vanish or explode."""
     rows = [row for row in report.rows if row.get("kind") == "parameter" and len(row.get("shape") or ()) > 1]
     norms = {

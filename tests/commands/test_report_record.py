@@ -29,9 +29,10 @@ def test_the_page_of_a_record_is_named_after_it(cli, tmp_path: Path) -> None:
     ran: Ran = cli("report", "train.run.jsonl")
     assert (ran.code, ran.out) == (0, "") and "wrote train.html: 4 recorded steps" in ran.err
     found = paged.payload(Path("train.html").read_text())
-    run = found["steps"]["run"]
+    facts = dict(found["steps"]["facts"])
     assert (found["kind"], found["title"], found["live"]) == ("record", "train.py", None)
-    assert (run["command"], run["ended"]["exit_code"], run["ended"]["seconds"]) == ("train.py --epochs 3", 0, 41.2)
+    assert (facts["Command"], facts["Ended"]) == ("train.py --epochs 3", "exit code 0")
+    assert facts["Took"].startswith("41.2 s")
     assert "connect-src" not in Path("train.html").read_text()
     ran = cli("report", "train.run.jsonl", "-f", "json")
     assert json.loads(ran.out)["reports"] == found["reports"]
@@ -60,7 +61,7 @@ def test_what_a_record_lacks_is_on_its_page(cli) -> None:
     def notes(content: str) -> list[str]:
         Path("b.run.jsonl").write_text(content)
         assert cli("report", "b.run.jsonl").code == 0
-        found: list[str] = paged.payload(Path("b.html").read_text())["steps"]["remarks"]
+        found: list[str] = paged.payload(Path("b.html").read_text())["steps"]["notes"]
         return found
 
     whole = text([HEADER, recorded_step(0), recorded_step(100)])
@@ -96,7 +97,7 @@ def test_ranks_are_beside_each_other_and_missing_ones_are_named(cli) -> None:
     merged = next(figure["values"] for figure in steps["tracks"][0]["figures"] if figure["name"] == "loss")
     assert merged == [2.0, 3.0]
     assert [row["rank"] for row in ranks["table"][0]["rows"]] == [0, 2]
-    assert any("no part of rank 1 of 3 is here" in line for line in steps["remarks"])
+    assert any("no part of rank 1 of 3 is here" in line for line in steps["notes"])
 
 
 @pytest.mark.parametrize(

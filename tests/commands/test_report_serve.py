@@ -88,7 +88,7 @@ def test_the_page_gets_new_steps_and_is_loaded_anew_for_a_new_run(served: Served
     assert served.news(news["version"]) == (204, {})
     writer.write(end())
     status, news = served.news(news["version"])
-    assert status == 200 and news["steps"]["run"]["ended"]["exit_code"] == 0
+    assert status == 200 and dict(news["steps"]["facts"])["Ended"] == "exit code 0"
     writer.close()
     RecordWriter(path).begun(HEADER).close()
     assert served.news(news["version"])[0] == 205

@@ -17,7 +17,7 @@ from hookcli.reporters.html.scripts import ASSETS
 from hookcli.reporters.html.shown_rows import shown_rows
 from hookcli.table import Report, Row, TensorStats, formatting, strict
 from hookcli.table.columns import declared
-from hookcli.table.marks import mark
+from hookcli.table.marks import faults, mark
 
 
 def node() -> str | None:
@@ -93,9 +93,9 @@ def rows() -> list[Row]:
 READ = """
 import * as data from "ASSETS/data.js";
 import * as format from "ASSETS/format.js";
-const [report, shown, names] = JSON.parse(process.argv[1]);
+const [report, shown, columns] = JSON.parse(process.argv[1]);
 data.showRows(report, shown);
-const texts = report.rows.map((row) => [row[data.SHOWN].mark, ...names.map((name) => format.cell(row, { name }))]);
+const texts = report.rows.map((row) => [row[data.SHOWN].mark, ...columns.map((column) => format.cell(row, column))]);
 console.log(JSON.stringify(texts));
 """
 
@@ -103,7 +103,7 @@ console.log(JSON.stringify(texts));
 def test_cells_and_marks_are_those_of_the_terminal() -> None:
     columns = [declared(name) for name in (*dict.fromkeys(name for row in rows() for name in row.flat()), "missing")]
     report = Report("shapes", "net", columns, rows())
-    names = [column.name for column in columns]
-    found = run_node(READ, [strict(report.to_dict()), shown_rows(report), names])
+    looks = [{"name": column.name, **column.looks()} for column in columns]
+    found = run_node(READ, [strict(report.to_dict()), shown_rows(report, faults(report)), looks])
     expected = [[mark(row), *(formatting.cell(row, column) for column in columns)] for row in rows()]
     assert found == expected

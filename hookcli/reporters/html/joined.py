@@ -9,7 +9,7 @@ from typing import Any
 from hookcli.reporters.html.shown_rows import columns_of, shown_rows, texts_of
 from hookcli.system.escaping import visible
 from hookcli.table import SEVERITIES, Reason, Report, Row, strict
-from hookcli.table.marks import Fault, faults, with_verdict, within
+from hookcli.table.marks import Fault, faults, with_slope, within
 from hookcli.table.merged_rows import merged
 from hookcli.table.names import relative
 from hookcli.table.tree import Node, Tree
@@ -34,12 +34,14 @@ def beside(
     are all names in them, and further `names`, each with that of the module around.
     """
     every = dict(enumerate([*reports, *settings]))
+    found = [faults(with_slope(one) if one.probe == "grads" else one) for one in every.values()]
     joins = []
     for group in groups_of(reports, kind):
         model = reports[group[0]].model
         group += [number for number in every if number >= len(reports) and every[number].model == model]
-        joins.append(Join({number: every[number] for number in group}).payload())
-    return {"shown": [*map(shown_rows, reports)], "joined": joins, "places": places_of(every.values(), names)}
+        joins.append(Join({number: every[number] for number in group}, found).payload())
+    shown = [*map(shown_rows, reports, found)]
+    return {"shown": shown, "joined": joins, "places": places_of(every.values(), names)}
 
 
 def groups_of(reports: Sequence[Report], kind: str) -> Iterable[list[int]]:
@@ -66,10 +68,10 @@ def places_of(reports: Iterable[Report], names: Iterable[str]) -> dict[str, str]
 
 
 class Join:
-    """The modules and parameters of one model, as reports have them, by their numbers on the page."""
+    """The modules and parameters of one model, of reports and their faults by the numbers of these on the page."""
 
-    def __init__(self, reports: Mapping[int, Report]) -> None:
-        self._reports = reports
+    def __init__(self, reports: Mapping[int, Report], found: Sequence[Sequence[Fault | None]]) -> None:
+        self._reports, self._faults = reports, found
         self._tree = Tree()
         self._types: dict[Node, str] = {}
         self._modules: dict[Node, dict[str, list[Place]]] = {}
@@ -208,10 +210,9 @@ class Join:
 
     def faults(self) -> Iterator[tuple[Node, Fault]]:
         """The faults of rows and the findings of checks, with their modules."""
-        of_row = {number: faults(with_verdict(report)) for number, report in self._reports.items()}
         for kind in ("activations", "outputGrads"):
             for module in self._order:
-                own = (of_row[number][at] for number, at in self._modules[module].get(kind, ()))
+                own = (self._faults[number][at] for number, at in self._modules[module].get(kind, ()))
                 yield from ((module, fault) for fault in own if fault)
         findings = (one for report in self._reports.values() for one in report.findings if one.severity in SEVERITIES)
         for found in dict.fromkeys(Fault(one.fqn, one.severity, one.message) for one in findings):

@@ -15,6 +15,7 @@ from typing import Any
 from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.findings import rule
+from hookcli.reporters.html.facts import heads
 from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.scripts import asset, program, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
@@ -147,6 +148,7 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
     rest |= {"charted": CHARTED}
     rest.setdefault("columns", shown_columns(payload["reports"]))
+    rest["heads"] = heads(reports, str(rest["kind"]))
     if "joined" not in rest:
         rest |= beside(reports, kind=str(rest["kind"]))
     text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
@@ -167,7 +169,6 @@ def _lines_of(report: Report) -> dict[str, object]:
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
         "worst": _fault(worst(found, report.tree)[0]) if found else None,
-        "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,  # another word
     }
 
 

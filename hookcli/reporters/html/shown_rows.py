@@ -9,14 +9,14 @@ from typing import Any
 from hookcli.system.escaping import visible
 from hookcli.table import Column, Kind, Report, Row
 from hookcli.table.formatting import cell
-from hookcli.table.marks import Fault, faults, mark, with_verdict, within
+from hookcli.table.marks import Fault, mark, within
 from hookcli.table.tree import Node
 
 _OUTPUTS = ("output", "", None)  # kinds of a comparison's rows that form a tree
 
 
-def shown_rows(report: Report) -> dict[str, Any]:
-    """The rows of a report as a page shows them.
+def shown_rows(report: Report, found: Sequence[Fault | None]) -> dict[str, Any]:
+    """The rows of a report as a page shows them, with these faults.
 
     `texts` are cells by column, None where the value is its own text; `marks` the remarks on rows by their numbers, but
     for what is beyond tolerance, which has columns of its own; `parents` the row that each is a part of, None where
@@ -28,7 +28,7 @@ def shown_rows(report: Report) -> dict[str, Any]:
         "texts": texts_of(report, report.rows),
         "marks": {at: visible(text) for at, text in enumerate(marks) if text},
         "parents": parents,
-        "inside": faults_inside(report, parents) if parents else {},
+        "inside": faults_inside(report, parents, found) if parents else {},
     }
 
 
@@ -40,9 +40,12 @@ def columns_of(report: Report, rows: Sequence[Row]) -> list[Column]:
 
 
 def texts_of(report: Report, rows: Sequence[Row]) -> dict[str, list[str | None]]:
-    """The cells of rows by column, None where the value is its own text; no column in which all are."""
+    """The cells of rows by column, None where the value is its own text; no column in which all are.
+
+    Floats are left to the page, which writes those of charts, too: as text they would make it a third longer.
+    """
     texts = {}
-    for column in columns_of(report, rows):
+    for column in (column for column in columns_of(report, rows) if column.kind != Kind.FIGURE):
         cells = [(cell(row, column), row.get(column.name)) for row in rows]
         texts[column.name] = [None if text == value else text for text, value in cells]
     return {name: column for name, column in texts.items() if any(text is not None for text in column)}
@@ -64,10 +67,10 @@ def parents_of(report: Report) -> list[int | None] | None:
     return parents
 
 
-def faults_inside(report: Report, parents: Sequence[int | None]) -> dict[int, str]:
+def faults_inside(report: Report, parents: Sequence[int | None], found: Sequence[Fault | None]) -> dict[int, str]:
     """The worst fault of the parts of each row, by its number."""
     held: dict[int, list[Fault]] = defaultdict(list)
-    for at, fault in enumerate(faults(with_verdict(report))):
+    for at, fault in enumerate(found):
         around = parents[at] if fault else None
         while fault and around is not None:
             held[around].append(fault)

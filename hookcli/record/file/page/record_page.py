@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from hookcli.checks.judgement import PROBE
+from hookcli.record.file.page.record_facts import run_facts, run_notes
 from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry, is_spoiled
 from hookcli.record.file.views.headlines import wrong_lines
-from hookcli.record.file.views.over_time import about, figures, history, needed
+from hookcli.record.file.views.over_time import figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
@@ -30,6 +31,7 @@ from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
 from hookcli.table.losses import LossCourse
+from hookcli.table.marks import faults
 
 CHARTS_OF_PARTS = [(title, {name: ""}) for one in capabilities() for name, title in one.charts.items()]
 """Charts of the figures that parts of capabilities report of whole steps, each of one figure."""
@@ -107,9 +109,8 @@ class RecordPage:
         reports, of_bad = self._reports()
         settings = [*chain.from_iterable(line.reports for line in self.record.settings)]
         steps: dict[str, Any] = {
-            "run": strict(self._run()),
-            "remarks": [*wrong_lines(self.record), *compiled_lines(self.record.end), *remarks, *self._left_out()],
-            "digits": 3 if coarse else 4,
+            "facts": run_facts(self.record, tracks),
+            "notes": run_notes(self.record, self._remarks(remarks), rounded=coarse),
             "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
             "settings": document(settings)["reports"],
             "tracks": [
@@ -167,7 +168,9 @@ class RecordPage:
             found += rows
         return found, places
 
-    def _left_out(self) -> Iterator[str]:
+    def _remarks(self, remarks: Sequence[str]) -> Iterator[str]:
+        """What went wrong, these remarks, and what the page lacks of the record."""
+        yield from (*wrong_lines(self.record), *compiled_lines(self.record.end), *remarks)
         for (model, phase), stride in self._strides.items():
             if stride > 1:
                 number = counted(sum(entry.key == (model, phase) for entry in self.record.entries), "step")
@@ -175,18 +178,6 @@ class RecordPage:
         left_out = len(self.record.entries) - len(finished(self.record, self.record.entries))
         if left_out:
             yield f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)"
-
-    def _run(self) -> Mapping[str, object]:
-        """Describe the run: the script, how it was recorded, and how it ended (None if the record has no end)."""
-        header, end = self.record.header, self.record.end
-        ended = {name: getattr(end, name) for name in _OF_END} if end else None
-        return {
-            "record": str(self.record.path),
-            **(about(header) if header else {}),
-            "versions": dict(header.versions) if header else {},
-            "ended": ended,
-            "models": [dict(model) for model in end.models] if end else [],
-        }
 
 
 def frame(path: Path) -> str:
@@ -199,7 +190,6 @@ def frame(path: Path) -> str:
     return HtmlReporter().frame(reports, payload={"schema": SCHEMA, "kind": "record", "title": title, **payload})
 
 
-_OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", "others", "notes")
 _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
 
 
@@ -237,5 +227,5 @@ class RankTracks:
             "remarks": rank_remarks(self._record),
             "tracks": tracks,
             "table": document(table)["reports"],
-            "shown": [*map(shown_rows, table)],
+            "shown": [shown_rows(report, faults(report)) for report in table],
         }

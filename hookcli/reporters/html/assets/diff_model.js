@@ -2,8 +2,7 @@
 
 import { declared } from "./declared.js";
 import { joinReports } from "./model.js";
-import { SHOWN } from "./data.js";
-import { cell, num } from "./format.js";
+import { num } from "./format.js";
 
 // The kinds of a comparison's rows, and where a side's own figures of the same tensor are: probe and kind.
 const MEASURED = { output: ["activations", null], grad_output: ["grads", "output"], grad_input: ["grads", "input"], grad: ["grads", "parameter"], received: ["inputs", null], weight: ["parameters", null] };
@@ -93,10 +92,9 @@ export function nameInB(row) {
 function joinedSides([a, b], diff) {
   const known = new Set();
   const rows = diff.rows.map((row) => {
-    const figures = ownRows({ a, b }, diff, row).flatMap((own, place) => Object.keys(own ?? {}).filter(isOfSides).map((name) => [`${"ab"[place]}_${name}`, own[name], name, cell(own, { name })]));
+    const figures = ownRows({ a, b }, diff, row).flatMap((own, place) => Object.keys(own ?? {}).filter(isOfSides).map((name) => [`${"ab"[place]}_${name}`, own[name], name]));
     figures.forEach(([, , name]) => known.add(name));
-    const more = Object.fromEntries(figures.map(([key, , , text]) => [key, text]));
-    return { ...row, ...Object.fromEntries(figures), [SHOWN]: { ...row[SHOWN], more } };
+    return { ...row, ...Object.fromEntries(figures) };
   });
   const ofSide = ({ name, title, kind, merge }, side) => ({ name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, drop: 0, aside: merge === "norm" ? ["diff"] : [] }); // norms are asked for
   const columns = [...known].map(declared).flatMap((column) => ["a", "b"].map((side) => ofSide(column, side)));

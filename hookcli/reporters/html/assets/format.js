@@ -1,4 +1,4 @@
-// Values as text. The cells of rows are written already; figures of records, and those on charts, are not.
+// Values as text. The cells of rows are written already, but for floats; so are no figures of records and of charts.
 
 import { SHOWN } from "./data.js";
 
@@ -121,9 +121,9 @@ function shareText(value, numel) {
 }
 
 /** The text of one cell. */
-export function cell(row, { name }) {
-  const { texts = {}, at, more = {} } = row[SHOWN] ?? {};
-  return more[name] ?? texts[name]?.[at] ?? String(row[name] ?? UNDEFINED);
+export function cell(row, { name, kind }) {
+  const { texts, at } = row[SHOWN];
+  return kind === "figure" ? number(num(row[name])) : (texts[name]?.[at] ?? String(row[name] ?? UNDEFINED));
 }
 
 /** The text of a record's figure of a column; counts of elements are shares there. */

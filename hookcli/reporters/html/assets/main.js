@@ -69,7 +69,7 @@ function build(app, payload) {
   const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: 0 });
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
-  mountHeader(header, comparison ? { ...payload, reports: comparison.diffs } : payload); // totals of one side would be no facts of both
+  mountHeader(header, payload);
   if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings are those of a step
   if (!payload.steps) mountNotes(verdict, context);
   beside.hidden = !comparison && !context.model.modules.length && !payload.steps?.tracks.length;

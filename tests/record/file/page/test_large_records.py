@@ -43,11 +43,9 @@ def test_500_modules_by_1000_steps() -> None:
         noise = random.lognormal(0, 0.1, (MODULES, 11))  # a tenth more or less from one step to the next
         track.take(replace(step(number, usual * noise), losses=[random.random()]))
     assert track.cells == MODULES * STEPS
-    run = {"record": "a.run.jsonl", "models": [], "versions": {}, "ended": None}
     steps = {
-        "run": run,
-        "remarks": [],
-        "digits": 3,
+        "facts": [],
+        "notes": [],
         "tracks": [track.payload(0, True)],
         "ranks": None,
         "non_finite": [],

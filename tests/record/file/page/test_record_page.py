@@ -68,7 +68,7 @@ def test_every_figure_is_that_of_show(tmp_path: Path) -> None:
                 seen += 1
             assert found["zeros"][place][at] == pytest.approx(row["zeros"] / row["numel"], rel=1e-3)
         assert all(values[at] is None for place, values in found["std"].items() if place not in places)
-    assert seen > 100 and of(record)["steps"]["digits"] == 4
+    assert seen > 100 and of(record)["steps"]["notes"] == []
     train = tracks["Net", "train"]
     assert train["steps"] == [0, 100, 200] and tracks["Net", "no_grad"]["forwards"] == [2]
     assert [module["fqn"] for module in train["modules"]] == ["", "body", "body.0", "body.1", "head"]
@@ -126,10 +126,11 @@ def test_a_page_says_how_many_digits_its_figures_have(tmp_path: Path, monkeypatc
     seen = activation("body.0", "Linear", TensorStats(128, 1.23456, 1.0, -1.0, 1.0, 9.0))
     step = RecordedStep("Net", "train", 0, (Report("activations", "Net", (), [seen]),))
     record = recorded(tmp_path, [HEADER, step, end()])
-    for most, digits, mean in ((1, 4, 1.235), (0, 3, 1.24)):  # of one module in one step
+    for most, coarse, mean in ((1, False, 1.235), (0, True, 1.24)):  # of one module in one step
         monkeypatch.setattr(record_page, "_MOST_FINE_CELLS", most)
         steps = of(record)["steps"]
-        assert steps["digits"] == digits and paged.matrices(steps["tracks"][0])["mean"]["body.0", ""] == [mean]
+        assert any("rounded to 3 digits" in note for note in steps["notes"]) == coarse
+        assert paged.matrices(steps["tracks"][0])["mean"]["body.0", ""] == [mean]
 
 
 def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_of_too_many_steps_every_nth_is_shown_and_the_last_and_the_bad_ones(
     steps = [recorded_step(number) for number in range(20)]
     found = of(recorded(tmp_path, [HEADER, *steps[:8], bad(7), *steps[8:], end()]))["steps"]
     assert found["tracks"][0]["steps"] == [0, 4, 7, 8, 12, 16, 19]
-    assert found["remarks"] == ["Net, train: 20 steps recorded, every 4th is on this page"]
+    assert found["notes"] == ["Net, train: 20 steps recorded, every 4th is on this page"]
 
 
 def test_a_page_is_full_with_more_than_twice_the_steps_that_it_shows(
