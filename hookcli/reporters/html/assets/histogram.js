@@ -4,13 +4,9 @@ import { button, h, phrases, s } from "./dom.js";
 import { finiteOf } from "./declared.js";
 import { tickText } from "./chart_values.js";
 
-/** Narrower formats, as FORMATS in hookcli/table/histogram.py: 2**least is the smallest number, `most` overflows. */
-const NARROW_FORMATS = [
-  { title: "float16", least: -24, most: 65520 },
-  { title: "bfloat16", least: -133, most: (2 - 2 ** -8) * 2 ** 127 },
-  { title: "float8 e4m3", least: -9, most: 464 },
-  { title: "float8 e5m2", least: -16, most: 61440 },
-];
+const NARROW_FORMATS = ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"];
+const LEAST_FLOAT16 = 2 ** -25; // smaller ones become 0
+const QUANTILES = [["min", "min"], ["1%", "p1"], ["50%", "p50"], ["99%", "p99"], ["max", "max"]];
 const BARS_WIDTH = 320;
 const BARS_HEIGHT = 96; // of the bars
 const AXIS_HEIGHT = 18;
@@ -83,39 +79,9 @@ function cellsOf(row) {
   });
 }
 
-/**
- * The value below which a share of the finite elements lies, to within its cell; `Histogram.quantile` in Python.
- * @param {object} row with hist
- * @returns {number} NaN without an element
- */
-function quantileOf(row, share) {
-  const [least, most] = [num(row.min), num(row.max)];
-  const bins = cellsOf(row);
-  const total = bins.reduce((sum, bin) => sum + bin.count, 0);
-  let left = share * (total - 1);
-  for (const { low, high, count } of bins) {
-    if (count && left < count) {
-      const [begin, end] = [Math.max(low, least), Math.min(high, most)];
-      return begin + (end - begin) * (count > 1 ? Math.min(left / (count - 1), 1) : 0.5);
-    }
-    left -= count;
-  }
-  return total ? most : NaN;
-}
-
-/** Elements that are too large for a format, or so small that they become 0. */
-function outsideOf({ hist }, format) {
-  const below = Math.max(0, format.least - 1 - hist.low);
-  const sum = (counts) => counts.slice(0, below).reduce((a, b) => a + b, 0);
-  return hist.overflows[NARROW_FORMATS.indexOf(format)] + sum(hist.negative) + sum(hist.positive);
-}
-
 function quantilesText(row) {
   if (!row.hist || !(finiteOf(row) > 0) || num(row.min) === num(row.max)) return null;
-  const ends = [num(row.min), 0.01, 0.5, 0.99, num(row.max)];
-  const [p1, median, p99] = ends.slice(1, 4).map((share) => number(quantileOf(row, share)));
-  const said = [`min ${number(ends[0])}`, `1% ${p1}`, `50% ${median}`, `99% ${p99}`, `max ${number(ends[4])}`];
-  return { texts: said };
+  return { texts: QUANTILES.filter(([, key]) => key in row).map(([title, key]) => `${title} ${number(num(row[key]))}`) };
 }
 
 /** Zeros, elements that are not finite, and those outside narrower formats. */
@@ -124,7 +90,7 @@ function* oddTexts(row) {
   const bad = [[row.nan, "NaN"], [row.inf, "Inf"]].filter(([n]) => n);
   const said = bad.map(([n, name]) => `${count(n)} ${name} (${partOf(n, row.numel)})`);
   if (said.length) yield { texts: said, bad: true };
-  const outside = row.hist ? NARROW_FORMATS.map((format) => [format.title, outsideOf(row, format)]).filter(([, n]) => n) : [];
+  const outside = row.hist ? NARROW_FORMATS.map((format) => [format.replace("_", " "), row[`outside_${format}`]]).filter(([, n]) => n) : [];
   if (outside.length) yield { texts: outside.map(([title, n], i) => `${i ? "" : "outside "}${title} ${partOf(n, row.numel)}`) };
 }
 
@@ -158,8 +124,8 @@ function powerBars(row, bins) {
  * axis that outliers would stretch ends before them.
  */
 function linearBars(row) {
-  const [first, last] = [0.01, 0.99].map((share) => quantileOf(row, share));
   const [least, most] = [num(row.min), num(row.max)];
+  const [first, last] = [num(row.p1) ?? least, num(row.p99) ?? most];
   const beside = last > first ? (last - first) / 2 : Infinity;
   const [from, to] = [Math.max(least, first - beside), Math.min(most, last + beside)];
   const step = 2 ** Math.ceil(Math.log2((to - from) / Math.min(MOST_BARS, Math.max(FEWEST_BARS, 2 * Math.sqrt(finiteOf(row))))));
@@ -193,7 +159,7 @@ function withHeights(bars) {
 /** True for a bin whose magnitudes float16 has no place for. */
 function isOutside({ low, high }) {
   const [small, large] = [Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
-  return large > 0 && (large <= 2 ** (NARROW_FORMATS[0].least - 1) || small >= 2 ** 16);
+  return large > 0 && (large <= LEAST_FLOAT16 || small >= 2 ** 16);
 }
 
 /** A bar with a text that names its limits; the place above it shows the text, too. A cut bar has a gap. */
