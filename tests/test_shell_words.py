@@ -11,9 +11,10 @@ import pytest
 from records import RUN, save
 from support import swept
 
-from hookcli.record.file.record_lines import End, Header
+from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.summary import summary
 from hookcli.system.escaping import shell_path, shell_word, visible
+from hookcli.table.grouping import View
 
 WORDS = [
     "train.run.jsonl",
@@ -50,14 +51,13 @@ def test_the_command_that_a_summary_ends_with_shows_the_record(tmp_path: Path, n
         path = save(tmp_path / name, RUN)
     except OSError:
         pytest.skip("the file system takes no such name")
-    header, ended = RUN[0], RUN[-1]
-    assert isinstance(header, Header) and isinstance(ended, End)
-    *_, line = summary(header, ended, {}, [], name, 80, False).splitlines()
+    record = read_record(path)
+    *_, line = summary(record, record, name, View(width=80)).splitlines()
     command = line.partition("Next: hookcli ")[2]
     ran = subprocess.run(
         ["bash", "-c", f"python -m hookcli {command} --format csv"], cwd=path.parent, capture_output=True, check=False
     )
-    assert ran.returncode == 0 and ran.stdout.startswith(b"fqn,"), ran.stderr
+    assert ran.returncode == 0 and ran.stdout.startswith(b"probe,fqn,"), ran.stderr
 
 
 def test_only_what_looks_like_an_option_is_changed() -> None:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import in_brief, shortened
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
+from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, Header, PartLine, RecordedStep
 from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
@@ -30,7 +31,7 @@ from hookcli.system.files import relative
 from hookcli.system.interrupts import ignored
 from hookcli.system.streams import aside, encodable, is_terminal, say, terminal_size
 from hookcli.system.torchrun import World, joined_world
-from hookcli.table.losses import jumps
+from hookcli.table.grouping import View
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import Optimizer
@@ -214,13 +215,15 @@ class ProcessSink(RecordSink):
             size = terminal_size(sys.__stderr__) if on_terminal else None
             width, height = (size.columns, size.lines) if size else (None, None)
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-            path = relative(record) if self.kept else None
+            view = View(width=width, height=height, color=color, bars=on_terminal)
             header = replace(self._header, rank=self._world.rank, ranks=self._world.size)
-            seen = (header, end, self.latest, self._non_finite)
-            asks = self._world.size > 1 or self._has_part_lines or jumps(self._courses)
-            written = open_record(record) if self.kept and asks else None
-            checked = self._run.plan["check"]
-            text = summary(*seen, path, width, color, self._courses, checked, height, written)
+            unkept = Record.unkept(header, self._non_finite, self._courses)
+            whole = open_record(record) if self.kept else unkept
+            own = whole.parts[self._world.rank] if isinstance(whole, RankedRecord) else whole
+            own.end = end  # for which a full disk has no room
+            whole.end = whole.end or end  # other ranks may still run
+            path = relative(record) if self.kept else None
+            text = summary(whole, own, path, view, checked=self._run.plan["check"])
             aside(encodable(text, sys.__stderr__), sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

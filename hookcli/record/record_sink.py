@@ -72,7 +72,6 @@ class RecordSink:
         self._unwritten: list[StepLosses | ModelSettings] = []
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
-        self._has_part_lines = False
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
 
@@ -150,7 +149,6 @@ class RecordSink:
 
     def of_part(self, line: PartLine) -> None:
         """Append the line of a part, and say its news at once. Raises OSError if the file can take no more."""
-        self._has_part_lines = True
         if line.said and line.is_news:
             world = joined_world()
             self._say((line.of_rank(world.rank) if world.size > 1 else line).said)

@@ -15,12 +15,13 @@ _BEFORE, _STEPS = 3, 16  # recorded steps, at least and at most
 _SMALL = 0.01  # of the weights: an update may grow to this
 
 
-def grown(record: Record, model: str, course: LossCourse) -> str:
+def grown(record: Record, model: str) -> str:
     """The text on the first module that grew, of the steps up to that at which the loss ran away.
 
     "" if it did not, if none has grown or the first part of the model, as by a batch, or if an update that was larger
     than the weights tells why.
     """
+    course = record.courses().get(model, LossCourse())
     ran_away = [step for step in (course.jumped, course.first_fault if course.not_finite else None) if step is not None]
     if not ran_away or course.blow_up():
         return ""

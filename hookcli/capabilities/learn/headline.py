@@ -40,9 +40,8 @@ from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.whole_run import whole_run
+from hookcli.record.file.views.verdict import whole_run
 from hookcli.table.formatting import counted, setting
-from hookcli.table.losses import LossCourse
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
 
@@ -59,10 +58,8 @@ def headline(record: Record) -> str:
     Causes come before what is seen of the loss.
     """
     models = dict.fromkeys(line.model for kind in LINES for line in record.of(kind))
-    courses = record.courses() if models else {}
     for model in models:
-        course = courses.get(model, LossCourse())
-        if said := next(faults(whole_run(record, model, course)), "") or grown(record, model, course):
+        if said := next(faults(whole_run(record, model)), "") or grown(record, model):
             return f"{model}: {said}"
     return ""
 

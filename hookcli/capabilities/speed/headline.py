@@ -6,8 +6,7 @@ from hookcli.capabilities.speed.checks import SlowRank, WaitsForData
 from hookcli.capabilities.speed.lines import Pace
 from hookcli.checks.judgement import judge
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.whole_run import whole_run
-from hookcli.table.losses import LossCourse
+from hookcli.record.file.views.verdict import whole_run
 
 
 def headline(record: Record) -> list[str]:
@@ -16,5 +15,5 @@ def headline(record: Record) -> list[str]:
     if not lines:
         return []
     model = lines[-1].model
-    found = judge([WaitsForData(), SlowRank()], whole_run(record, model, LossCourse())).findings
+    found = judge([WaitsForData(), SlowRank()], whole_run(record, model)).findings
     return [f"{model}: {one.message}" for one in found]

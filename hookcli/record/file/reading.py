@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.packing import Layout, Recent, SharedRows, unpack, unpack_layout
@@ -74,6 +74,11 @@ class Record:
     _known: Recent[int, Layout] = field(default_factory=Recent, repr=False)
     """The layouts that were used last."""
 
+    @classmethod
+    def unkept(cls, header: Header, non_finite: Iterable[NonFinite], courses: Mapping[str, LossCourse]) -> Self:
+        """What is known of a run of which no record is left."""
+        return cls(Path(), header, non_finite=[*non_finite], _courses=((0, 0), {**courses}))
+
     def add(self, offset: int, text: bytes) -> None:
         """Add a line of the file. Raises UsageError for the header of a newer hookcli."""
         self.lines += 1
@@ -133,10 +138,11 @@ class Record:
             short = {step for line in self.losses if line.model == model for step in line.short}
             courses[model] = LossCourse.of(self.losses_of(model), short)
         for line in self.losses:
-            if line.taken:
-                courses[line.model].unknown += sum(value is None for value in line.values)
-            else:
+            if not line.taken:
                 courses[line.model].add(line.first, line.values, taken=False)
+                continue
+            for step in (n for n, value in enumerate(line.values, line.first) if value is None):
+                courses[line.model].add(step, [None])
         self._add_updates(courses)
         self._courses = read, courses
         return courses

@@ -106,10 +106,23 @@ class RecordedStep(Line):
 
     def with_verdict_of(self, last: RecordedStep) -> RecordedStep:
         """This step, with the verdict of the checks on all steps up to the `last` one, if that is one on them all."""
-        mine, later = (next((r for r in step.reports if r.probe == "check"), None) for step in (self, last))
-        if not (mine and later and {*mine.meta["checks"]} <= {*later.meta["checks"]}):
-            return self
-        return replace(self, reports=[later if report is mine else report for report in self.reports])
+        mine, later = self.verdict, last.verdict
+        covers = mine and later and {*mine.meta["checks"]} <= {*later.meta["checks"]}
+        return self.with_verdict(later) if later and covers else self
+
+    @property
+    def probes(self) -> Sequence[str]:
+        """The probes whose reports it has, each once."""
+        return [*dict.fromkeys(report.probe for report in self.reports)]
+
+    @property
+    def verdict(self) -> Report | None:
+        """The findings of the checks; None if it was not judged."""
+        return next((report for report in self.reports if report.probe == "check"), None)
+
+    def with_verdict(self, verdict: Report) -> RecordedStep:
+        """This step with another verdict."""
+        return replace(self, reports=[verdict if report.probe == "check" else report for report in self.reports])
 
     def rows(self, probe: str) -> Sequence[Row]:
         """The rows of a probe's report; none without one."""

@@ -18,6 +18,7 @@ from hookcli.record.file.record_lines import StepLosses
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.ranks_view import rank_remarks
 from hookcli.record.file.views.summary import summary
+from hookcli.table.grouping import View
 from hookcli.table.losses import jumps
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
@@ -87,6 +88,6 @@ def test_a_gradient_that_may_have_grown_over_steps_that_were_not_recorded_did_no
     loss = jumps(jumped.courses())
     assert wrong_lines(jumped, loss) == [loss, headline(jumped)]  # which names no row, and so comes last
     assert "no row of 8 stands out" in headline(jumped) and loss
-    lines = summary(HEADER, end(), {}, [], jumped.path, None, False, jumped.courses(), record=jumped).splitlines()
+    lines = summary(jumped, jumped, jumped.path, View()).splitlines()
     assert [lines[0], lines[2]] == [f"hookcli: {loss}", f"hookcli: {headline(jumped)}"]
     assert "recorded steps in" in lines[1]

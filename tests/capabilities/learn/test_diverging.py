@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.diverging import first_grown, grown
 from hookcli.record.file.reading import Record
-from hookcli.table.losses import LossCourse
+from hookcli.record.file.record_lines import StepLosses
 
 STEPS = 14
 
@@ -72,5 +72,5 @@ def test_updates_that_grow_are_named_unless_they_are_small() -> None:
 
 
 def test_it_is_said_of_losses_that_ran_away_alone() -> None:
-    record = Record(Path("none.run.jsonl"))
-    assert not grown(record, "Net", LossCourse.of({0: 1.0, 1: 0.9}))
+    record = Record(Path("none.run.jsonl"), losses=[StepLosses("Net", 0, [1.0, 0.9])])
+    assert not grown(record, "Net")

@@ -12,11 +12,16 @@ from records import HEADER, end, recorded_step, save
 from support import swept
 
 from hookcli.capabilities.replicas.differing import apart
+from hookcli.errors import UsageError
+from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import read_ranks
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.headlines import wrong_lines
-from hookcli.record.file.views.overview import verdict_on
+from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks
+from hookcli.record.file.views.summary import summary
+from hookcli.record.file.views.verdict import verdict_on
+from hookcli.table.grouping import View
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.usefixtures("rank_pools")]  # one pool of ranks
 
@@ -44,8 +49,27 @@ def test_weights_that_differ_are_found_where_they_should_not(how: str, tmp_path:
     assert apart(record) == PLANTED[how] and wrong_lines(record) == [PLANTED[how]] * bool(PLANTED[how])
     own = "Sequential: ranks 0, 1 train weights of their own: nothing makes their gradients alike"
     assert (own in rank_remarks(record)) is how.startswith("own")
-    found = [one.check for report in verdict_on(record.end, "", record) for one in report.findings]
+    found = [one.check for report in verdict_on(record) for one in report.findings]
     assert found == ["HK052"] * bool(PLANTED[how])
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_show_and_report_find_what_the_end_of_the_run_finds(checked: bool, tmp_path: Path) -> None:
+    """The verdict on the whole run stands after those on steps; not where one model is asked for, or no check ran."""
+    record = record_of(tmp_path, "changed", check=checked)
+    (wanted,) = verdict_on(record)
+    assert wanted.model == "train.py on 2 ranks" and [one.message for one in wanted.findings] == [PLANTED["changed"]]
+    shown = [Query(), Query(probe="check")] if checked else [Query()]
+    for query in shown:
+        assert [wanted] * checked == [one for one in query.reports(record) if one.findings]
+    for query in (Query(model="Sequential"), Query(step=7)):
+        assert not [one for one in query.reports(record) if one.findings]
+    with pytest.raises(UsageError, match="unknown --probe 'compiled'"):  # that is of torch.compile alone
+        Query(probe="compiled").reports(record)
+    of_page = RecordPage(record).payload()["reports"]
+    assert [one["findings"][0]["check"] for one in of_page if one["findings"]] == ["HK052"] * checked
+    ended = summary(record, record.parts[0], "train.run", View(), checked=checked)
+    assert (f"HK052  error    (model): {PLANTED['changed']}" in ended) is checked
 
 
 def test_the_rank_that_is_alone_and_its_parameter(tmp_path: Path) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
 from observing import Seen, observed
+from records import end
 from support import swept
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.program import outermost
-from hookcli.record.file.views.overview import findings
+from hookcli.record.file.reading import Record
+from hookcli.record.file.views.verdict import judged
 from hookcli.record.observe import following, recording_plan
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.following import Following
@@ -271,8 +274,8 @@ def test_the_verdict_says_how_many_losses_are_known() -> None:
     assert known == "All 29 checks passed (5 modules, 40 of 10,000 steps, and 352 of 10,000 losses)"
 
 
-@pytest.mark.parametrize(("limit", "judged"), [(1, 2), (3, 6), (0, 0)])
-def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit: int, judged: int) -> None:
+@pytest.mark.parametrize(("limit", "covered"), [(1, 2), (3, 6), (0, 0)])
+def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit: int, covered: int) -> None:
     def program() -> nn.Module:
         model = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -285,9 +288,7 @@ def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit:
         return model
 
     seen = observed(program, check=True, every=1, no_grad=limit)
-    trained = next(step for step in reversed(seen.recorded) if step.phase == "train")
-    (report,) = findings(trained, ran=asdict(seen.ran["Linear"]))
-    assert _verdict(report.totals).endswith(f"2 steps, and {judged} of 6 forwards without gradients)")
-    evaluated = [step for step in seen.recorded if step.phase == "no_grad"][-1:]
-    for one in (report for step in evaluated for report in findings(step, ran=asdict(seen.ran["Linear"]))):
-        assert _verdict(one.totals).endswith(f"(1 module, {judged} of 6 forwards without gradients)")
+    record = Record(Path("x"), end=end([asdict(seen.ran["Linear"])]))
+    last = {step.phase: _verdict(judged(record, step).totals("check")) for step in seen.recorded}
+    assert last["train"].endswith(f"2 steps, and {covered} of 6 forwards without gradients)")
+    assert last.get("no_grad", "").endswith(f"(1 module, {covered} of 6 forwards without gradients)" * bool(covered))

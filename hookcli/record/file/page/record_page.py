@@ -9,18 +9,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hookcli.checks.judgement import PROBE
 from hookcli.record.file.page.record_facts import run_facts, run_notes
 from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry, is_spoiled
+from hookcli.record.file.record_lines import Key, NonFinite, StepEntry, is_spoiled
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.over_time import figures, history, needed
-from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
+from hookcli.record.file.views.overview import in_full, overview, rows_before
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
+from hookcli.record.file.views.verdict import judged_reports
 from hookcli.registry.capability import capabilities
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside
@@ -30,7 +30,6 @@ from hookcli.table import SCHEMA, Report, Row, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
-from hookcli.table.losses import LossCourse
 from hookcli.table.marks import faults
 
 CHARTS_OF_PARTS = [(title, {name: ""}) for one in capabilities() for name, title in one.charts.items()]
@@ -159,8 +158,7 @@ class RecordPage:
         steps = list(self.record.steps(chosen)) if chosen else []  # the file may not exist yet
         taken = {(step.model, step.phase, step.step) for step in steps}
         steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in taken]
-        courses = self.record.courses()
-        found = [*chain.from_iterable(_in_full(step, courses.get(step.model), self.record) for step in steps)]
+        found = judged_reports(self.record, steps, in_full)
         places = []
         for one in self.record.non_finite:
             rows = rows_before(one)
@@ -191,11 +189,6 @@ def frame(path: Path) -> str:
 
 
 _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
-
-
-def _in_full(step: RecordedStep, losses: LossCourse | None, record: Record) -> Iterator[Report]:
-    for probe in dict.fromkeys(report.probe for report in step.reports):
-        yield from findings(step, losses, record=record) if probe == PROBE else probe_reports(step, probe)
 
 
 class RankTracks:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import Header, RecordedStep
-from hookcli.record.file.views.overview import findings, overview, probe_reports
+from hookcli.record.file.views.overview import overview, probe_reports
 from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named
 from hookcli.table.columns import IDENTITY, OF_CAPABILITIES
 from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS, WHEN
@@ -218,7 +218,7 @@ def _joined(step: RecordedStep) -> Iterator[Report]:
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
     yield from probe_reports(step, "optimizer")
-    yield from findings(step)
+    yield from probe_reports(step, "check")
 
 
 def _dated(report: Report, step: RecordedStep) -> Report:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
-from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
-from hookcli.checks.judgement import Judgement, judge
-from hookcli.checks.losses import LossJumped, LossNotFinite
-from hookcli.checks.measurements import Measurements
-from hookcli.checks.selection import of_whole_runs
-from hookcli.checks.training import UpdateTooLarge
+from hookcli.checks.judgement import PROBE
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
-from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
-from hookcli.record.file.views.whole_run import whole_run
-from hookcli.registry import load
-from hookcli.table import INFO, SEVERITIES, Finding, Reason, Report, Row
+from hookcli.record.file.record_lines import NonFinite, RecordedStep
+from hookcli.table import Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import with_operators
@@ -119,76 +110,25 @@ def step_totals(step: RecordedStep) -> dict[str, Any]:
     return totals | dict(step.totals("time"))
 
 
-def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
-    """The report of one probe as it was recorded, with the figures of its step; empty without such a probe."""
-    return [replace(r, meta={**r.meta, **step_meta(step)}) for r in step.reports if r.probe == probe]
+def probe_reports(step: RecordedStep, *probes: str) -> list[Report]:
+    """The reports of these probes as they were recorded, with the figures of their step; empty without such a probe."""
+    reports = (report for probe in probes for report in step.reports if report.probe == probe)
+    return [replace(report, meta={**report.meta, **step_meta(step)}) for report in reports]
+
+
+def in_full(step: RecordedStep) -> list[Report]:
+    """Every report of the step as it was recorded."""
+    return probe_reports(step, *step.probes)
 
 
 def further(step: RecordedStep) -> list[Report]:
     """The reports of further probes (`--probe`, `--attention` ...), each a table of its own."""
-    probes = dict.fromkeys(report.probe for report in step.reports if report.probe not in _RECORDED)
-    return [report for probe in probes for report in probe_reports(step, probe)]
+    return probe_reports(step, *(probe for probe in step.probes if probe not in _RECORDED))
 
 
-def findings(
-    step: RecordedStep,
-    losses: LossCourse | None = None,
-    ran: Mapping[str, Any] = MappingProxyType({}),
-    record: Record | None = None,
-) -> list[Report]:
-    """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model.
-
-    `record`: the record so far, which may have more on these steps. `ran`: the counts of its model (ModelRun), which
-    tell how many of its forwards without gradients were judged.
-    """
-    of_run = losses if losses and losses.known and step.phase == "train" else None
-    reports = probe_reports(step, "check")
-    if of_run:
-        reports = [_with_losses(report, of_run, whole_run(record, step.model, of_run)) for report in reports]
-    if not ran.get("no_grad_forwards"):
-        return reports
-    forwards = {"forwards": ran.get("recorded_forwards", 0), "of_forwards": ran["no_grad_forwards"]}
-    if step.phase == "train":
-        return [replace(report, totals={**report.totals, **forwards}) for report in reports]
-    steps = ("steps", "of_steps", "losses")
-    others = [{key: value for key, value in report.totals.items() if key not in steps} for report in reports]
-    return [replace(report, totals=of | forwards) for report, of in zip(reports, others, strict=True)]
-
-
-def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
-    of_lines = (check for check in of_whole_runs() if check.reads)
-    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *of_lines], measured)
-    found_at = report.meta.get("found_at", {})
-    early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
-    causes = [one for one in early if one.check in LossNotFinite.follows]
-    rest = (one if one in early else _after(of_run.findings, one) for one in report.findings if one not in causes)
-    found = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
-    found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
-    skipped = [*report.skipped, *of_run.skipped]
-    whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
-    judged = (
-        {"steps": report.totals["steps"], "of_steps": losses.steps + losses.unknown} if "steps" in report.totals else {}
-    )
-    judged |= {"losses": losses.steps} if judged and losses.unknown else {}
-    return whole.report(report.model, report.meta, modules=report.totals["modules"], **judged)
-
-
-def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
-    """The finding, with the first of these as its cause that it may follow from, if no other is known."""
-    follows = load("checks", finding.check).follows if causes and not finding.cause else ()
-    cause = next((one.name for one in causes if one.check in follows), "")
-    return replace(finding, cause=cause) if cause else finding
-
-
-def verdict_on(end: End | None, name: str, record: Record | None = None) -> list[Report]:
-    """The verdict of the checks on the work of torch.compile in the program of this name, if they found anything.
-
-    With the `record` of the run, also that of the checks of capabilities which judge whole records.
-    """
-    of_records = [check for check in of_whole_runs() if record and "record" in check.needs]
-    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)
-    judged = judge(checks, Measurements(compilation=end.compilation if end else None, record=record))
-    return [replace(judged, skipped=()).report(name, {})] if judged.findings else []
+def joined(step: RecordedStep) -> list[Report]:
+    """The step as it is shown: the overview, the verdict of the checks if it was judged, and further reports."""
+    return [overview(step), *probe_reports(step, PROBE), *further(step)]
 
 
 def rows_before(value: NonFinite) -> list[Report]:

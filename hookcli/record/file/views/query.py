@@ -18,7 +18,8 @@ from hookcli.record.file.views.over_time import (
     report_title,
     spoken,
 )
-from hookcli.record.file.views.overview import findings, further, overview, probe_reports, rows_before, verdict_on
+from hookcli.record.file.views.overview import joined, probe_reports, rows_before
+from hookcli.record.file.views.verdict import judged_reports, verdict_on
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row, Shown, Skipped
 from hookcli.table.columns import columns_named
@@ -72,23 +73,19 @@ class Query:
         if self.over_time is not None:
             return self._history(record, "" if self.over_time == "." else self.over_time, self._of_one_phase(entries))
         chosen = entries if self.step is None else self._at_step(entries, record)
-        steps = list(record.last(chosen) if self.step is None else record.steps(chosen))
-        if chosen and not any(step.reports for step in steps):
-            raise NothingToShowError(self._nothing(record, chosen, entries))
+        steps = record.last(chosen) if self.step is None else record.steps(chosen)
         measured = [step for step in steps if step.reports]
-        of_compiler = verdict_on(record.end, record.header.name if record.header else "")
-        if not self.probe:
-            courses = record.courses()
-            ran = record.ran
-            judged = [findings(s, courses.get(s.model), ran.get(s.model, {}), record) for s in measured]
-            tables = [(overview(step), *own, *further(step)) for step, own in zip(measured, judged, strict=True)]
-            reports = [report for of_step in tables for report in of_step]
-            return [*reports, *(of_compiler if any(judged) and self == Query() else ())]
-        if self.probe == COMPILED and of_compiler:
-            return of_compiler
-        reports = [report for step in measured for report in probe_reports(step, self.probe)]
+        if chosen and not measured:
+            raise NothingToShowError(self._nothing(record, chosen, entries))
+        probe, whole = self.probe, replace(self, probe=None) == Query()
+        if probe is None:
+            return judged_reports(record, measured, joined, whole=whole)
+        compiled = probe == COMPILED and record.end and record.end.compiled
+        if compiled and (of_run := verdict_on(record)):
+            return of_run
+        reports = judged_reports(record, measured, lambda step: probe_reports(step, probe), whole=whole)
         if not reports:
-            raise UsageError(_no_probe(self.probe, record))
+            raise UsageError(_no_probe(probe, record))
         return reports
 
     def non_finite(self, record: Record) -> list[Report]:
@@ -218,7 +215,7 @@ def _unfinished(report: Report, fqn: str, entries: Iterable[StepEntry]) -> list[
 
 
 def _no_probe(probe: str, record: Record) -> str:
-    known = {report.probe for step in record.last() for report in step.reports}
+    known = {probe for step in record.last() for probe in step.probes}
     if probe in known:
         return f"--probe {probe}: the selected steps have no such report (gradients and updates exist in training only)"
     return unknown("--probe", probe, known)

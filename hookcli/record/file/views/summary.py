@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from hookcli.checks.base import ERROR, WARNING
-from hookcli.checks.judgement import fails, with_advice
+from hookcli.checks.judgement import PROBE, fails
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, NonFinite, RecordedStep
 from hookcli.record.file.views.headlines import Aside, part_fault, wrong_lines
-from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
+from hookcli.record.file.views.overview import brief, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
+from hookcli.record.file.views.verdict import judged, script_of, verdict_on
 from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
-from hookcli.table import Report, Row, formatting
+from hookcli.table import Report, Row
 from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults, jumps
@@ -36,36 +35,19 @@ _MANY, _TAIL = 24, 0.2  # steps of a run; its share, at the end, in which a step
 _BEFORE = 20  # steps before a jump: enough to tell what is usual
 
 
-def summary(
-    header: Header,
-    end: End,
-    latest: Mapping[tuple[str, str], RecordedStep],
-    non_finite: Sequence[NonFinite],
-    path: str | Path | None,
-    width: int | None,
-    color: bool,
-    courses: Mapping[str, LossCourse] = MappingProxyType({}),
-    checked: bool = False,
-    height: int | None = None,
-    record: Record | None = None,
-) -> str:
-    """The text that ends a run, for a terminal of this `width` and `height` (None: no terminal).
+def summary(record: Record, own: Record, path: str | Path | None, view: View, *, checked: bool = False) -> str:
+    """The text that ends a run, for a terminal of the `view`'s width and height (None: no terminal), in its colours.
 
-    `latest` is the last recorded step of each model and phase, `courses` the course of each model's loss, if
-    known; `path` is the record's path as the user would type it, None if no record was kept. `checked`: `run --check`.
-    `record`: what has been written by now, by all ranks, for what one process does not know.
-    Of the tables of modules it has what leaves the first line on the screen.
+    `record` is what all ranks have written by now, `own` the part of the process that prints it, which has ended: the
+    same for one process. `path` is the record's path as the user would type it, None if no record was kept.
+    `checked`: `run --check`. Of the tables of modules it has what leaves the first line on the screen.
     """
-    if isinstance(record, RankedRecord):
-        whole = [entry for entry in record.entries if len(record.held(entry)) == record.ranks]
-        merged = {(step.model, step.phase): step for step in record.last(whole)}
-        latest, courses = {key: merged.get(key, step) for key, step in latest.items()}, record.courses()
-    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, record)
-    fails = checked or bool(record and part_fault(record))
+    made = _Summary(record, own, path, replace(view, depth=math.inf, height=None), checked)
+    fails = bool(checked or part_fault(record))
     text = ""
     for rows, facts in _SIZES:
         text = made.text(rows, facts=facts)
-        if height is None or text.count("\n") + _TYPED + bool(non_finite) + fails <= height:
+        if view.height is None or text.count("\n") + _TYPED + bool(own.non_finite) + fails <= view.height:
             break
     return text
 
@@ -74,134 +56,120 @@ def summary(
 class _Summary:
     """The arguments of `summary`, and its parts."""
 
-    header: Header
-    end: End
-    latest: Mapping[tuple[str, str], RecordedStep]
-    non_finite: Sequence[NonFinite]
+    record: Record
+    own: Record
     path: str | Path | None
-    width: int | None
-    color: bool
-    courses: Mapping[str, LossCourse]
+    view: View
     checked: bool
-    record: Record | None
 
     def text(self, size: int, *, facts: bool) -> str:
         """The summary with so many rows per model, and with or without the facts on each step."""
-        end, path = self.end, self.path
+        end, path, non_finite = self.end, self.path, self.own.non_finite
         if not end.models or path is None:
             return "\n".join([*self._first, *self._told(end.notes or [_nothing(end)]), ""])
-        rows = [_model_row(model, self.latest, self.courses) for model in _most_recorded(end.models, _MODELS)]
+        rows = [_model_row(model, self._latest, self._courses) for model in _most_recorded(end.models, _MODELS)]
         parts = [*self._first, "", self._rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")])]
-        bad = next((one for one in self.non_finite[:1] if one.reports), None)
+        bad = next((one for one in non_finite[:1] if one.reports), None)
         # the rows before it say more than all
         tables, stopped = ([*rows_before(bad)], (bad.model, bad.phase, bad.step)) if bad else ([], None)
         whole = (s for s in self._shown if s.complete or (s.model, s.phase, s.step) != stopped)
-        tables += [brief(step, self.courses.get(step.model), size, facts=facts) for step in whole if size]
+        tables += [brief(step, self._courses.get(step.model), size, facts=facts) for step in whole if size]
         parts += [self._rendered(tables)] if tables else []
         parts += self._verdicts
         parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
         return "\n".join([*parts, *self._told(self._remarks(path, size)), ""])
 
-    @cached_property
-    def _lost(self) -> str:
-        return faults(self.courses)
+    @property
+    def end(self) -> End:
+        """The end of this process."""
+        return self.own.end or End(None, None, 0.0, ())
+
+    @property
+    def _courses(self) -> Mapping[str, LossCourse]:
+        return self.record.courses()
 
     @cached_property
-    def _whole_courses(self) -> Mapping[str, LossCourse]:
-        """The course of each loss, of all ranks."""
-        return self.record.courses() if self.record else self.courses
+    def _latest(self) -> Mapping[tuple[str, str], RecordedStep]:
+        """The last recorded step of each model and phase, judged: of several ranks the last one that all have."""
+        latest = {(step.model, step.phase): step for step in self.own.last()}
+        if isinstance(self.record, RankedRecord):
+            whole = [entry for entry in self.record.entries if len(self.record.held(entry)) == self.record.ranks]
+            latest |= {(step.model, step.phase): step for step in self.record.last(whole)}
+        return {key: judged(self.record, step) for key, step in latest.items()}
+
+    @cached_property
+    def _lost(self) -> str:
+        return faults(self._courses)
 
     @cached_property
     def _bad_line(self) -> str:
-        return "".join(map(non_finite_line, self.non_finite[:1]))
+        return "".join(map(non_finite_line, self.own.non_finite[:1]))
 
     @cached_property
     def _first(self) -> list[str]:
         """The lines on what is not finite, or on a loss that jumped, on the run, and on what it compiled."""
-        header, end = self.header, self.end
-        if header.ranks > 1:
-            header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
-        goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
-        wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self._whole_courses)
-        found = wrong_lines(self.record, wrong) if self.record else [wrong] * bool(wrong)
+        header, end = self.own.header, self.end
+        goes_on = self._bad_line and end.program_steps > self.own.non_finite[0].step  # else the line stands right above
+        found = wrong_lines(self.record, self._lost or (self._bad_line if goes_on else "") or jumps(self._courses))
         asides = [f"hookcli: {text}" for text in found if isinstance(text, Aside)]
         lines = self._told(f"hookcli: {text}" for text in found if not isinstance(text, Aside))
-        lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
-        run = [f"hookcli: {ran_line(header, end, self.path)}", *compiled_lines(end, places=not self.checked)]
-        return lines + self._told([*run, *asides])
+        lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.view.color else lines
+        if header and header.ranks > 1:
+            header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
+        run = [f"hookcli: {ran_line(header, end, self.path)}"] if header else []
+        return lines + self._told([*run, *compiled_lines(end, places=not self.checked), *asides])
 
     @cached_property
     def _shown(self) -> list[RecordedStep]:
         models = _most_recorded(self.end.models, _SHOWN)
-        return [step for model in models for step in _last(model["model"], self.latest)]
+        return [step for model in models for step in _last(model["model"], self._latest)]
 
     @cached_property
     def _others(self) -> list[RecordedStep]:
-        return [step for step in self.latest.values() if step not in self._shown]
+        return [step for step in self._latest.values() if step not in self._shown]
 
     @cached_property
     def _verdicts(self) -> list[str]:
         """The findings, rendered, if there are any."""
-        ran, courses = {model["model"]: model for model in self.end.models}, self.courses
-        shown = (findings(step, courses.get(step.model), ran.get(step.model, {}), self.record) for step in self._shown)
-        verdicts = [report for reports in shown for report in reports]
-        others = (findings(step, ran=ran.get(step.model, {})) for step in self._others)
-        verdicts += [report for reports in others for report in reports if fails([report], ERROR)]
-        verdicts += verdict_on(self.end, self.header.name, self.record) if self.checked else []
+        verdicts = [report for step in self._shown for report in probe_reports(step, PROBE)]
+        others = (report for step in self._others for report in probe_reports(step, PROBE))
+        verdicts += [report for report in others if fails([report], ERROR)]
+        verdicts += verdict_on(self.record) if self.checked else []
         verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
-        verdicts = [with_advice(r, lambda text: text.replace("SCRIPT", self._script or "SCRIPT")) for r in verdicts]
         if self.end.is_cut and not fails(verdicts, WARNING):
             return ["No check found a fault in the recorded steps; those after them were not judged"] * bool(verdicts)
         return [self._rendered(verdicts)] if verdicts else []
 
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
         """The remarks below the tables, and the next command."""
-        end, lost = self.end, self._lost
-        said = not self.non_finite or self.non_finite[0].cause in (UNSEARCHED, SKIPPED)
+        end, lost, non_finite = self.end, self._lost, self.own.non_finite
+        said = not non_finite or non_finite[0].cause in (UNSEARCHED, SKIPPED)
         remarks = [*([self._bad_line] if lost and not said else []), *_notes(end, self._others)]
-        remarks += [] if lost or self.header.every else _unrecorded(end, self.latest)
+        every = self.own.header and self.own.header.every
+        remarks += [] if lost or every else _unrecorded(end, self._latest)
         remarks += [] if size else [f"all modules and times: hookcli show {shell_path(path)}"]
-        passes = (lost or self.non_finite) and not self.checked and not end.exit_code
+        passes = (lost or non_finite) and not self.checked and not end.exit_code
         remarks += ["--check would make the exit code 1"] if passes else []
         yield from (line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT))
         then = next((note for note in end.notes if note.startswith(_NEXT)), "")
-        yield then or self._again() or _further(self._shown, path, self.non_finite)
+        yield then or self._again() or _further(self._shown, path, non_finite)
 
     def _again(self) -> str:
         """The command that records a step at which the loss jumped, and those before; "" if there is none to record."""
-        jumped = [(one.jumped, model) for model, one in self._whole_courses.items() if one.jumped is not None]
-        if not (jumped and self.record and self._script):
+        jumped = [(one.jumped, model) for model, one in self._courses.items() if one.jumped is not None]
+        script = script_of(self.own)
+        if not (jumped and script):
             return ""
         step, model = min(jumped)
         if any((entry.step, entry.model) == (step, model) for entry in self.record.entries):
             return ""
-        return f"{_NEXT}hookcli run --every 1 --steps {max(0, step - _BEFORE)}:{step + 2} {self._script}"
-
-    @property
-    def _script(self) -> str:
-        """The script and its arguments, as typed; "" where only a part of them is known."""
-        return shlex.join(self.header.argv) if self.header.name.endswith(".py") and self.header.argv else ""
+        return f"{_NEXT}hookcli run --every 1 --steps {max(0, step - _BEFORE)}:{step + 2} {script}"
 
     def _told(self, lines: Iterable[str]) -> list[str]:
-        return [wrapped(visible(line), self.width) for line in lines]
+        return [wrapped(visible(line), self.view.width) for line in lines]
 
     def _rendered(self, reports: Sequence[Report]) -> str:
-        view = View(depth=math.inf, width=self.width, color=self.color, bars=self.width is not None)
-        return str(load("reporters", "table")().render(reports, view))
-
-
-def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
-    """The fault that a part found; if `checked`, also a loss that was not finite, or errors of the last steps."""
-    if (found := part_fault(record, said)) or not checked:
-        return found
-    courses = record.courses()
-    if lost := faults(courses) or "".join(map(non_finite_line, record.non_finite[:1])):
-        return "a value was not finite" if said else lost
-    judged = (report for step in record.last() for report in findings(step, courses.get(step.model), record=record))
-    if errors := sum(one.fails(ERROR) for report in judged for one in report.findings):
-        return f"{formatting.counted(errors, 'error')} in the recorded steps"
-    of_run = (one for report in verdict_on(record.end, "", record) for one in report.findings)
-    return next((one.message for one in of_run if one.fails(ERROR)), "")
+        return str(load("reporters", "table")().render(reports, self.view))
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:

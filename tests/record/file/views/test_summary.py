@@ -8,21 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from records import HEADER, activation, bad, end, ran, recorded_step
+from records import HEADER, activation, bad, end, ran, recorded_step, save
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.training import UpdateTooLarge
-from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, RecordedStep
+from hookcli.record.file.reading import read_record
+from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, RecordedStep, StepLosses
 from hookcli.record.file.views.run_lines import non_finite_line, ran_line
 from hookcli.record.file.views.summary import summary
 from hookcli.table import Column, Report, TensorStats
+from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults, jumps
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-COURSES = {"Net": LossCourse(steps=201, first=2.0, last=2 / 201, first_at=0, ends=299)}
+LOSSES = [*(2 / (1 + step) for step in range(201)), *[None] * 99]
 LATEST = {
     ("Net", "train"): recorded_step(200, std=2.0),
     ("Net", "no_grad"): recorded_step(100, phase="no_grad", forward=2),
@@ -30,9 +33,21 @@ LATEST = {
 
 
 def text(
-    ended: End, latest: Mapping[tuple[str, str], RecordedStep] = LATEST, width: int | None = 80, **how: Any
+    ended: End,
+    latest: Mapping[tuple[str, str], RecordedStep] = LATEST,
+    width: int | None = 80,
+    *,
+    bad: Sequence[NonFinite] = (),
+    losses: Sequence[float | None] = (),
+    named: str = "train.run.jsonl",
+    checked: bool = False,
+    **view: Any,
 ) -> str:
-    return summary(HEADER, ended, latest, how.pop("bad", []), "train.run.jsonl", width, how.pop("color", False), **how)
+    """The summary of a record with these last steps, and the losses of Net from its first step on."""
+    lines = [HEADER, *latest.values(), StepLosses("Net", 0, losses), *bad, ended]
+    with TemporaryDirectory() as folder:
+        record = read_record(save(Path(folder) / "x", lines))
+        return summary(record, record, named, View(width=width, bars=width is not None, **view), checked=checked)
 
 
 TWO = end(
@@ -47,7 +62,7 @@ NOTED = {
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_golden(width: int, request: pytest.FixtureRequest) -> None:
-    found = text(TWO, NOTED, width, bad=[bad()], courses=COURSES)
+    found = text(TWO, NOTED, width, bad=[bad()], losses=LOSSES)
     file = GOLDEN / f"summary{width}.txt"
     if request.config.getoption("--golden"):
         file.write_text(found)
@@ -56,7 +71,7 @@ def test_golden(width: int, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 160, None])
 def test_the_figures_are_there_and_fit(width: int | None) -> None:
-    found = text(TWO, NOTED, width, bad=[bad()], courses=COURSES)
+    found = text(TWO, NOTED, width, bad=[bad()], losses=LOSSES)
     assert "\x1b" not in found and found.endswith("\n") and not re.search(r"[ \t]\n", found)
     tables = [line for line in found.splitlines() if not line.startswith(("hookcli: ", "over time"))]
     assert width is None or max(map(len, tables)) <= width
@@ -77,16 +92,16 @@ def test_the_figures_are_there_and_fit(width: int | None) -> None:
 @pytest.mark.parametrize("height", [16, 24, 40])
 def test_the_first_line_stays_on_the_screen(height: int) -> None:
     """With the command, a remark while it ran, the exit code and the prompt."""
-    lost = {"Net": LossCourse.of({**dict.fromkeys(range(250), 1.5), **dict.fromkeys(range(250, 300), math.nan)})}
+    lost = [*[1.5] * 250, *[math.nan] * 50]
     value = NonFinite("Net", "train", 250, "", "loss", 1, 0, (), UNSEARCHED)
     step = {("Net", "train"): recorded_step(200)}
-    shown = text(end(), step, courses=lost, bad=[value], checked=True, height=height)
+    shown = text(end(), step, losses=lost, bad=[value], checked=True, height=height)
     lines = shown.splitlines()
     assert lines[0] == "hookcli: Net: the loss was NaN from step 250 on (50 of 300 steps)" and len(lines) <= height - 4
     assert shown.count("NaN from step") == 1 and "loss is NaN" not in shown
     whole = "\nNet, last recorded step before the NaN · step 200 · loss" in shown
     assert whole == (height == 40) and whole != ("all modules and times: hookcli show train.run.jsonl" in lines)
-    assert "--check would" not in shown and "\n--check would make the exit code 1\n" in text(end(), step, courses=lost)
+    assert "--check would" not in shown and "\n--check would make the exit code 1\n" in text(end(), step, losses=lost)
 
 
 def test_a_step_that_was_not_finished_is_counted_as_such() -> None:
@@ -166,8 +181,7 @@ def test_many_models_are_named_in_part() -> None:
 
 
 def test_a_name_with_blanks_can_be_pasted() -> None:
-    found = summary(HEADER, end(), LATEST, [], "my run.jsonl", 80, False)
-    assert found.endswith("\nNext: hookcli report 'my run.jsonl'\n")
+    assert text(end(), named="my run.jsonl").endswith("\nNext: hookcli report 'my run.jsonl'\n")
 
 
 def test_colour_only_where_it_is_asked_for() -> None:
@@ -267,9 +281,7 @@ def test_a_loss_is_the_first_or_the_last_only_if_it_is(
     counts: dict[str, int], first: int, losses: list[float | None], shown: tuple[str, str]
 ) -> None:
     """Of a model without an optimizer only recorded steps tell the loss; its forwards without gradients count, too."""
-    course = LossCourse()
-    course.add(first, losses)
-    lines = text(end([ran(**counts)]), {}, 160, courses={"Net": course}).splitlines()
+    lines = text(end([ran(**counts)]), {}, 160, losses=[*[None] * first, *losses]).splitlines()
     row = next(line for line in lines if line.startswith("Net ")).split()
     found = tuple(figure for figure in row if figure in ("3.500", "2.500", "1.500", "1.250"))
     assert found == tuple(figure for figure in shown if figure != "-")

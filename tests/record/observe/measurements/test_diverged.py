@@ -77,14 +77,15 @@ def diverged(step: int) -> RecordedStep:
     return RecordedStep("Net", "train", step, reports, losses=[math.nan])
 
 
-def test_a_table_has_dashes_and_json_nan() -> None:
+def test_a_table_has_dashes_and_json_nan(tmp_path: Path) -> None:
     report = overview(diverged(3))
     (row,) = [row for row in group_rows(report, 1).rows if row.fqn == "body"]
     assert all(math.isnan(row[name]) for name in ("param_grad", "weight", "update", "ratio"))
     assert math.isnan(report.totals["param_grad"]) and math.isnan(report.totals["ratio"])
     found = json.loads(load("reporters", "json")().render([report], View()))["reports"][0]
     assert [found["rows"][2][name] for name in ("std", "output_grad", "param_grad", "weight")] == ["NaN"] * 4
-    text = summary(HEADER, end(), {("Net", "train"): diverged(3)}, [], "x", 160, False)
+    record = read_record(save(tmp_path / "x", [HEADER, diverged(3), end()]))
+    text = summary(record, record, "x", View(width=160))
     (line,) = [line.split() for line in text.splitlines() if line.startswith("  0 ")]
     assert line[3:8] == ["-"] * 2 + ["0"] + ["-"] * 2 and "loss NaN" in text
     assert "gradient of the parameters -" in text

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from observing import observed
+from observing import observed, report
 from record.observe.measurements.judged import Program, found, net, trained
 from records import HEADER, end, save
 from support import swept
 from torch import Tensor, nn
 
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.views.overview import findings
+from hookcli.record.file.views.verdict import judged
 
 # Modules that no recorded step runs.
 
@@ -224,10 +224,10 @@ def test_the_verdict_is_that_of_all_steps_whichever_is_shown(tmp_path: Path) -> 
     record = read_record(save(tmp_path / "run.jsonl", [HEADER, *seen.recorded, end()]))
     (shown,) = record.last()
     assert (shown.step, shown.complete) == (6, True)
-    (verdict,) = findings(shown)
+    verdict = report(judged(record, shown), "check")
     assert [finding.check for finding in verdict.findings] == ["HK004"] and verdict.totals["steps"] == 7
     whole = next(step for step in seen.recorded if step.step == 6 and step.complete)
-    assert {*verdict.meta["checks"]} == {*findings(whole)[0].meta["checks"]}
+    assert {*verdict.meta["checks"]} == {*report(judged(record, whole), "check").meta["checks"]}
 
 
 # Findings that stay, with their step.

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from observing import observing, rows
-from records import HEADER, end
+from records import HEADER, end, ran, save
 from support import assert_stats, float64_stats
 from torch import Tensor, distributed, nn
 
+from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.summary import summary
+from hookcli.table.grouping import View
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +32,7 @@ def local(tensor: Tensor) -> Tensor:
     return mine.detach().clone()
 
 
-def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so() -> None:
+def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so(tmp_path: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -56,8 +58,8 @@ def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so() -> N
         == pytest.approx(sum(float(grad.double().square().sum()) for grad in grads.values()) ** 0.5, rel=1e-6)
     )
     assert "sharded" not in rows(recorded, "grads", "output")["0"].values and len(recorded.losses) == 1
-    latest = {(recorded.model, recorded.phase): recorded}
-    assert "of this rank's shard alone" in summary(HEADER, end(), latest, [], "x", 160, False)
+    record = read_record(save(tmp_path / "x", [HEADER, recorded, end([ran(recorded.model)])]))
+    assert "of this rank's shard alone" in summary(record, record, "x", View(width=160))
 
 
 def test_parameters_that_are_whole_say_nothing() -> None:

@@ -1,0 +1,128 @@
+"""The verdict of the checks on a record: on the steps of each model, on the run as a whole, and whether it fails."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from hookcli.checks.base import ERROR
+from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
+from hookcli.checks.judgement import PROBE, Judgement, judge, with_advice
+from hookcli.checks.losses import LossJumped, LossNotFinite
+from hookcli.checks.measurements import Measurements
+from hookcli.checks.selection import of_whole_runs
+from hookcli.checks.training import UpdateTooLarge
+from hookcli.record.file.parsing import PART_KINDS
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.file.views.headlines import part_fault
+from hookcli.record.file.views.run_lines import non_finite_line
+from hookcli.registry import load
+from hookcli.table import INFO, SEVERITIES, Finding, Report
+from hookcli.table.formatting import counted
+from hookcli.table.losses import LossCourse, faults
+
+
+def judged_reports(
+    record: Record, steps: Iterable[RecordedStep], shown: Callable[[RecordedStep], list[Report]], *, whole: bool = True
+) -> list[Report]:
+    """Return the reports of these steps, judged, as `shown` makes them of each; of a `whole` record then the verdict on
+    the run, if the verdicts on steps are among them.
+    """
+    reports = [report for step in steps for report in shown(judged(record, step))]
+    return reports + (verdict_on(record) if whole and any(one.probe == PROBE for one in reports) else [])
+
+
+def whole_run(record: Record, model: str) -> Measurements:
+    """Return what checks read that judge the whole training of a model: its losses, and the lines of parts on it."""
+    lines: dict[str, list[PartLine]] = {kind: [] for kind in PART_KINDS}
+    for line in record.of_parts:
+        if line.model == model:
+            lines[line.kind].append(line)
+    losses = record.courses().get(model, LossCourse())
+    return Measurements(losses=losses, every_loss=record.losses_of(model), lines=lines)
+
+
+def judged(record: Record, step: RecordedStep) -> RecordedStep:
+    """Return the step, its verdict that of the checks on the whole run of its model; as it is if it has none.
+
+    It then also covers the loss of every step and the lines of parts, names the script in its advice, and says how many
+    forwards without gradients it covers.
+    """
+    verdict = step.verdict
+    if verdict is None:
+        return step
+    losses, ran = record.courses().get(step.model), record.ran.get(step.model, {})
+    if step.phase == "train" and losses and losses.known:
+        verdict = _with_losses(verdict, losses, whole_run(record, step.model))
+    if ran.get("no_grad_forwards"):
+        forwards = {"forwards": ran.get("recorded_forwards", 0), "of_forwards": ran["no_grad_forwards"]}
+        of_steps = () if step.phase == "train" else ("steps", "of_steps", "losses")
+        totals = {key: value for key, value in verdict.totals.items() if key not in of_steps}
+        verdict = replace(verdict, totals=totals | forwards)
+    return step.with_verdict(with_script(verdict, record))
+
+
+def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
+    of_lines = (check for check in of_whole_runs() if check.reads)
+    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *of_lines], measured)
+    found_at = report.meta.get("found_at", {})
+    early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
+    causes = [one for one in early if one.check in LossNotFinite.follows]
+    rest = (one if one in early else _after(of_run.findings, one) for one in report.findings if one not in causes)
+    found = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
+    found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
+    skipped = [*report.skipped, *of_run.skipped]
+    whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
+    of_steps = (
+        {"steps": report.totals["steps"], "of_steps": losses.steps + losses.unknown} if "steps" in report.totals else {}
+    )
+    of_steps |= {"losses": losses.steps} if of_steps and losses.unknown else {}
+    return whole.report(report.model, report.meta, modules=report.totals["modules"], **of_steps)
+
+
+def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
+    """The finding, with the first of these as its cause that it may follow from, if no other is known."""
+    follows = load("checks", finding.check).follows if causes and not finding.cause else ()
+    cause = next((one.name for one in causes if one.check in follows), "")
+    return replace(finding, cause=cause) if cause else finding
+
+
+def verdict_on(record: Record) -> list[Report]:
+    """Return the verdict of the checks on the run as a whole, if they found anything: on the work of torch.compile in
+    its program, and that of the checks of capabilities which judge whole records.
+    """
+    of_records = (check for check in of_whole_runs() if "record" in check.needs)
+    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)
+    found = judge(checks, Measurements(compilation=record.end.compilation if record.end else None, record=record))
+    report = replace(found, skipped=()).report(record.header.name if record.header else "", {})
+    return [with_script(report, record)] if found.findings else []
+
+
+def with_script(report: Report, record: Record) -> Report:
+    """Return the report with the script, as it was typed, in the commands that its advice names."""
+    return with_advice(report, lambda text: text.replace("SCRIPT", script_of(record) or "SCRIPT"))
+
+
+def script_of(record: Record) -> str:
+    """Return the script and its arguments, as typed; "" where only a part of them is known."""
+    header = record.header
+    named = header and header.name.removesuffix(f" on {header.ranks:,} ranks").endswith(".py")
+    return shlex.join(header.argv) if header and named else ""
+
+
+def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
+    """Return the fault that a part found; if `checked`, also a loss that was not finite, or errors of the checks.
+
+    In brief if the summary has `said` more; "" if there is none.
+    """
+    if (found := part_fault(record, said)) or not checked:
+        return found
+    if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
+        return "a value was not finite" if said else lost
+    of_steps = (one for step in record.last() for report in judged(record, step).reports for one in report.findings)
+    if errors := sum(one.fails(ERROR) for one in of_steps):
+        return f"{counted(errors, 'error')} in the recorded steps"
+    of_run = (one for report in verdict_on(record) for one in report.findings)
+    return next((one.message for one in of_run if one.fails(ERROR)), "")
