@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
@@ -21,7 +20,6 @@ from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
 from hookcli.commands.run_options import StepOptions
-from hookcli.commands.show import lacking
 from hookcli.diff.rows import diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, ModelError, NoGradientsError, UsageError
@@ -33,7 +31,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
 from hookcli.record.file.views.query import Query
 from hookcli.registry import load
-from hookcli.table import SCHEMA, Report, formatting
+from hookcli.table import Report, formatting
 from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 from hookcli.table.meta import with_notes
 
@@ -48,7 +46,7 @@ def report_record(name: str, page: Page, source: Path | None = None) -> int:
         progress.stage(f"reading {name}")
         steps = RecordPage(open_record(name, source))
         steps.take(told(progress, steps.record))
-        payload = record_payload(steps)
+        payload = steps.payload()
     if page.output.name == "html":
         page.write_payload(payload, formatting.counted(sum(steps.counts()), "recorded step"))
     else:
@@ -60,27 +58,6 @@ def told(progress: Progress, record: Record) -> Callable[[StepEntry], None]:
     """A function that says on the progress line which step is being read."""
     last = max((entry.step for entry in record.entries), default=0)
     return lambda entry: progress.part(f"step {entry.step:,} of {last:,}")
-
-
-def record_payload(
-    steps: RecordPage, live: Mapping[str, object] | None = None, since: list[int] | None = None
-) -> dict[str, Any]:
-    """The payload of a page; `live` is for one that is served, and has the steps of each track `since` a number."""
-    record = steps.record
-    payload = steps.payload(_remarks(record, live is not None), since or [])
-    title = record.header.name if record.header else record.path.name
-    return {"schema": SCHEMA, "kind": "record", "title": title, "live": live, **payload}
-
-
-def _remarks(record: Record, live: bool) -> list[str]:
-    """Remarks on what the record lacks: an end, unless the page is live; steps, ranks, lines."""
-    lines = [] if record.header else ["the record has no header, so the script and its settings are unknown"]
-    if record.end is None and not live:
-        ago = formatting.clock(max(time.time() - record.written(), 0))
-        lines.append(
-            f"no end is recorded: the script was killed, or still ran; the last line came {ago} before this page"
-        )
-    return [*lines, *lacking(record)]
 
 
 def report_model(job: Job, page: Page) -> int:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from hookcli.commands.options import Options
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import open_in_browser
-from hookcli.commands.report_pages import record_payload, told
+from hookcli.commands.report_pages import told
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.tail import tail_of
@@ -83,7 +83,7 @@ class LivePage:
         with self._lock:
             self.look()
             live = {"path": "steps", "seconds": _SECONDS, "version": self._version}
-            return page(record_payload(self._steps, live))
+            return page(self._steps.payload(live))
 
     def news(self, have: str) -> str | None:
         """The steps that came after those of a version, as JSON; "" if there are none, None for another run's."""
@@ -95,7 +95,7 @@ class LivePage:
             counts = [*self._steps.counts(), *[0] * len(sent)]
             if run != self._run or any(map(operator.gt, sent, counts)):
                 return None
-            payload = record_payload(self._steps, {}, sent[: len(self._steps.counts())])
+            payload = self._steps.payload({}, sent[: len(self._steps.counts())])
             told = {key: value for key, value in payload.items() if key not in ("schema", "kind", "title", "live")}
             news = {"version": self._version, **told}
             return json.dumps(news, allow_nan=False)

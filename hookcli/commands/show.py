@@ -21,16 +21,14 @@ from hookcli.record.file.comparison.runs import charted
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
-from hookcli.record.file.views.headlines import wrong_lines
-from hookcli.record.file.views.query import Query
-from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
-from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
+from hookcli.record.file.views.headlines import about_losses, first_bad_lines, wrong_lines
+from hookcli.record.file.views.query import Query, Selection
+from hookcli.record.file.views.ranks_view import further, lacking, ranks_beside
+from hookcli.record.file.views.run_lines import compiled_lines, ran_line
 from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
 from hookcli.table.columns.recorded import EVERY_STEP
 from hookcli.table.files import read_reports, unfamiliar
-from hookcli.table.losses import faults, jumps
 from hookcli.table.ranks import ranks_named
 
 EXAMPLES = (
@@ -146,7 +144,7 @@ def show(
             return follow_record(path, query, output)
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
-            return _show(open_record(path, source), query, output, progress, which)
+            return _show(query.within(open_record(path, source)), output, progress, which)
 
 
 def _is_report(path: Path) -> bool:
@@ -165,18 +163,19 @@ def _check_report(path: Path, query: Query, follow: bool) -> None:
         raise UsageError(f"{path}: is a saved report; {(typed or ['--follow'])[0]} is for records of hookcli run")
 
 
-def _show(record: Record, query: Query, output: Output, progress: Progress, which: ShowOptions) -> int:
+def _show(selection: Selection, output: Output, progress: Progress, which: ShowOptions) -> int:
     """Write the reports to stdout; to stderr, how the run ended and what it lacks."""
-    if query.every_step or (output.exports and query.over_time is None):
+    record = selection.record
+    if selection.every_step or (output.exports and selection.over_time is None):
         if output.options.ranks != "merged":
             one_step = f"--ranks {output.options.ranks} shows one step"
             raise UsageError(f"{one_step}; give --step N, and a format such as table")
-        return _show_each(record, query, output, progress)
-    reports = _selected(record, query, output.options.ranks)
-    if query.over_time is not None and (which.smooth or which.x == "time"):
+        return _show_each(selection, output, progress)
+    reports = _of_ranks(selection, output.options.ranks)
+    if selection.over_time is not None and (which.smooth or which.x == "time"):
         reports = charted(reports, which.smooth, which.x)
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
-        reports += query.non_finite(record)
+        reports += selection.non_finite()
     progress.end()
     for report in reports:
         output.check_columns(report.columns)
@@ -192,16 +191,15 @@ def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
     """The reports, of which the first has the verdict on the run in its totals; beside a table it is a remark."""
     if not reports or reports[0].probe != "run":
         return reports
-    lost = faults(courses := record.courses())
-    wrong = wrong_lines(record, lost or jumps(courses), *_first_bad(record, lost))
+    wrong = wrong_lines(record, about_losses(record), *first_bad_lines(record))
     ran = ran_line(record.header, record.end, record.path) if record.header else ""
     verdict = "; ".join(wrong) or ran
     return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
 
 
-def _selected(record: Record, query: Query, ranks: str) -> list[Report]:
+def _of_ranks(selection: Selection, ranks: str) -> list[Report]:
     """The selected reports, of all ranks together or of ranks beside each other. Raises UsageError."""
-    reports = query.reports(record)
+    reports, record = selection.reports(), selection.record
     if ranks == "merged":
         return reports
     if not isinstance(record, RankedRecord):
@@ -209,17 +207,18 @@ def _selected(record: Record, query: Query, ranks: str) -> list[Report]:
     asked = parse_ranks(ranks, record.ranks)
     if gone := [rank for rank in asked or () if rank not in record.parts]:
         raise UsageError(f"--ranks {ranks}: no part of {ranks_named(gone)} is in {record.path}")
-    return ranks_beside(record, query, asked)
+    return ranks_beside(record, selection, asked)
 
 
-def _show_each(record: Record, query: Query, output: Output, progress: Progress) -> int:
+def _show_each(selection: Selection, output: Output, progress: Progress) -> int:
     """Write the reports of every selected step. The remarks come after, since damage shows when steps are read."""
-    if not query.probe:
+    record = selection.record
+    if not selection.probe:
         output.check_columns(EVERY_STEP)
     last = max((entry.step for entry in record.entries), default=0)
 
     def each() -> Iterator[Report]:
-        for report in query.each(record):
+        for report in selection.each():
             progress.part(f"step {report.meta.get('step', 0):,} of {last:,}")
             yield report
 
@@ -227,7 +226,7 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
     if not output.exports:  # an export takes the steps one by one
         reports = list(reports)
         progress.end()
-    output.write(reports, mixed=not query.probe)
+    output.write(reports, mixed=not selection.probe)
     progress.end()
     for text in remarks(record):
         remark(text, output.options)
@@ -236,8 +235,7 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
-    lost = faults(courses := record.courses())
-    lines = wrong_lines(record, lost or jumps(courses))
+    lines = wrong_lines(record, about_losses(record))
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:
@@ -247,19 +245,4 @@ def remarks(record: Record) -> list[str]:
         ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += compiled_lines(record.end)
-    return [*lines, *_first_bad(record, lost), *lacking(record)]
-
-
-def _first_bad(record: Record, lost: str) -> list[str]:
-    """The line on the first non-finite value; none if it is only the loss, and the line `lost` says that."""
-    values = record.non_finite[:1]
-    return [non_finite_line(one) for one in values if not (lost and one.cause in (UNSEARCHED, SKIPPED))]
-
-
-def lacking(record: Record) -> list[str]:
-    """Remarks, one per line, on what a record lacks: steps, forwards, ranks, and damaged lines."""
-    lines = [] if record.entries else ["no step was recorded"]
-    lines += filter(None, [left_out_line(record.end)] if record.end else [])
-    lines += rank_remarks(record) if isinstance(record, RankedRecord) else []
-    damage = record.damage()
-    return [*lines, *([damage] if damage else [])]
+    return [*lines, *first_bad_lines(record), *lacking(record)]

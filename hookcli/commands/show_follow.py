@@ -172,4 +172,4 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
             said = [*record.of_parts]
             if query.of(record.entries):
                 with suppress(NothingToShowError):  # the next step may be complete
-                    live.update(Text.from_ansi(output.rendered(query.reports(record))), refresh=True)
+                    live.update(Text.from_ansi(output.rendered(query.within(record).reports())), refresh=True)

@@ -128,7 +128,7 @@ def test_ranks_that_end_at_different_steps_and_the_first_nan(tmp_path: Path) -> 
     assert "rank 1: exit code 0; last recorded step 3" in remarks
     first = record.non_finite[0]
     assert first.step == 1
-    table, step, *_ = ranks_beside(record, Query(step=1, phase="train"), None)
+    table, step, *_ = ranks_beside(record, Query(step=1, phase="train").within(record), None)
     assert [row["rank"] for row in table.rows] == [0, 1] and table.model.endswith(" on 2 ranks")
     assert [bool(row["non_finite"]) for row in table.rows] == [True, True]
     assert table.rows[1]["deviates"].startswith("the model: NaN here alone") and table.rows[0]["deviates"] is None

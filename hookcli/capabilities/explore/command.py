@@ -26,7 +26,7 @@ from hookcli.errors import FAILED, UsageError
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.over_time import spoken
-from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.query import Query, Selection
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.system.files import at_rest
 from hookcli.system.stdout import report_stream
@@ -95,7 +95,7 @@ def of_record(record: Record) -> list[Subject]:
         raise UsageError(f"{record.path}: no step was recorded")
     said = [line for line in remarks(record) if " step " in line]
     for model, phase in sorted({entry.key: 0 for entry in record.entries}, key=lambda key: key[1] != "train"):
-        read = partial(_read, record, lock, Query(model=model, phase=phase))
+        read = partial(_read, lock, Query(model=model, phase=phase).within(record))
         steps = sorted({entry.step for entry in record.entries if entry.key == (model, phase)})
         bad: list[Any] = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
         at = {f"{step:,}": place for place, step in enumerate(steps)}
@@ -111,8 +111,8 @@ def of_record(record: Record) -> list[Subject]:
     return sorted(found, key=lambda one: not one.lines)
 
 
-def _read(record: Record, lock: Lock, query: Query, what: str, value: Any) -> Sequence[Report]:
-    """The reports of a record that a query selects with a further setting; none if nothing was measured."""
+def _read(lock: Lock, selection: Selection, what: str, value: Any) -> Sequence[Report]:
+    """The reports of a selection with a further setting; none if nothing was measured."""
     with lock, suppress(UsageError, OSError):
-        return replace(query, **{what: value}).reports(record)
+        return replace(selection, **{what: value}).reports()
     return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -125,6 +125,11 @@ class Record:
         """The counts of each model (ModelRun); none before the record has its end."""
         return {model["model"]: model for model in (self.end.models if self.end else ())}
 
+    def trained(self) -> list[str]:
+        """The models that were trained: with recorded training steps, or with losses alone."""
+        recorded = (entry.model for entry in self.entries if entry.phase == "train")
+        return [*dict.fromkeys([*recorded, *(line.model for line in self.losses)])]
+
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained; not computed again as long as there are no new lines.
 
@@ -178,6 +183,11 @@ class Record:
         """True if to show a step by default: it was finished, or it has the non-finite value."""
         found = [(one.model, one.phase, one.step) for one in self.non_finite]
         return entry.complete or (*entry.key, entry.step) in found
+
+    def finished(self, entries: Sequence[StepEntry]) -> list[StepEntry]:
+        """Those of finished steps, and of those with a non-finite value; all of a model and phase without any."""
+        whole = {entry.key for entry in entries if self.counts(entry)}
+        return [entry for entry in entries if self.counts(entry) or entry.key not in whole]
 
     def steps(self, entries: Iterable[StepEntry], keep: Keep | None = None) -> Iterator[RecordedStep]:
         """Load these steps one at a time, leaving out and counting the damaged ones.

@@ -61,11 +61,11 @@ def test_show_and_report_find_what_the_end_of_the_run_finds(checked: bool, tmp_p
     assert wanted.model == "train.py on 2 ranks" and [one.message for one in wanted.findings] == [PLANTED["changed"]]
     shown = [Query(), Query(probe="check")] if checked else [Query()]
     for query in shown:
-        assert [wanted] * checked == [one for one in query.reports(record) if one.findings]
+        assert [wanted] * checked == [one for one in query.within(record).reports() if one.findings]
     for query in (Query(model="Sequential"), Query(step=7)):
-        assert not [one for one in query.reports(record) if one.findings]
+        assert not [one for one in query.within(record).reports() if one.findings]
     with pytest.raises(UsageError, match="unknown --probe 'compiled'"):  # that is of torch.compile alone
-        Query(probe="compiled").reports(record)
+        Query(probe="compiled").within(record).reports()
     of_page = RecordPage(record).payload()["reports"]
     assert [one["findings"][0]["check"] for one in of_page if one["findings"]] == ["HK052"] * checked
     ended = summary(record, record.parts[0], "train.run", View(), checked=checked)

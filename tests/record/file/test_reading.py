@@ -199,5 +199,5 @@ def test_a_step_with_a_non_finite_value_is_shown_though_it_is_incomplete(tmp_pat
     )
     record = read_record(save(tmp_path / "run.jsonl", lines))
     assert [recorded.step for recorded in record.last()] == [100]
-    (chart,) = Query(over_time=".").reports(record)
+    (chart,) = Query(over_time=".").within(record).reports()
     assert [row["step"] for row in chart.rows] == [0, 100] and [s.fqn for s in chart.skipped] == ["Net, step 200"]

@@ -15,7 +15,7 @@ from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses, final
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.views.query import Query, trained
+from hookcli.record.file.views.query import Query
 from hookcli.system.escaping import shell_path
 from hookcli.table import Column, Report, Row
 from hookcli.table.columns.recorded import RUNS, RUNS_PROBE
@@ -106,13 +106,13 @@ _ENDING = ".run.jsonl"
 def histories(records: Sequence[Record], query: Query) -> list[Report]:
     """The figures over steps of all records beside each other. Raises UsageError if the first one has none."""
     first, *others = records
-    sides = [query.reports(first)]
+    sides = [query.within(first).reports()]
     for record in others:
         sides.append([])
         with suppress(UsageError):  # it has no such figure
-            sides[-1] = query.reports(record)
+            sides[-1] = query.within(record).reports()
     if not any(sides[1:]):
-        query.reports(others[0])  # says why
+        query.within(others[0]).reports()  # says why
     return beside(sides, [str(record.path) for record in records])
 
 
@@ -125,7 +125,7 @@ def charted(reports: Sequence[Report], smooth: int | None, x: str) -> list[Repor
 
 def runs(records: Sequence[Record], model: str | None = None) -> list[Report]:
     """For each model that was trained, or the one named, a report with a row for each run; its verdict is on losses."""
-    first, *others = map(trained, records)
+    first, *others = (record.trained() for record in records)
     reports = []
     for name in first if model is None else [model] * (model in first):
         called = [name, *(namesakes(first, theirs).get(name) for theirs in others)]

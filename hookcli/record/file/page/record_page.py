@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -17,8 +18,8 @@ from hookcli.record.file.record_lines import Key, NonFinite, StepEntry, is_spoil
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.over_time import figures, history, needed
 from hookcli.record.file.views.overview import in_full, overview, rows_before
-from hookcli.record.file.views.query import Query, finished
-from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
+from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.ranks_view import lacking, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
 from hookcli.record.file.views.verdict import judged_reports
 from hookcli.registry.capability import capabilities
@@ -29,7 +30,7 @@ from hookcli.reporters.html.shown_rows import shown_rows
 from hookcli.table import SCHEMA, Report, Row, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
-from hookcli.table.formatting import counted
+from hookcli.table.formatting import clock, counted
 from hookcli.table.marks import faults
 
 CHARTS_OF_PARTS = [(title, {name: ""}) for one in capabilities() for name, title in one.charts.items()]
@@ -52,7 +53,7 @@ class RecordPage:
         self._tracks: dict[Key, Track] = {}
         self._ranks = RankTracks(record) if isinstance(record, RankedRecord) else None
         self._seen: set[int] = set()
-        entries = finished(self.record, self.record.entries)
+        entries = self.record.finished(self.record.entries)
         number = {key: sum(entry.key == key for entry in entries) for key in dict.fromkeys(e.key for e in entries)}
         modules = {(step.model, step.phase): len(overview(step).rows) for step in self.record.last(entries)}
         most = {key: max(2, min(_MOST_STEPS, _MOST_CELLS // max(modules.get(key, 1), 1))) for key in number}
@@ -76,7 +77,7 @@ class RecordPage:
 
     def _chosen(self) -> Iterator[StepEntry]:
         bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
-        entries = finished(self.record, self.record.entries)
+        entries = self.record.finished(self.record.entries)
         last = {entry.key: entry for entry in entries}
         counts = dict.fromkeys(last, 0)
         for entry in entries:
@@ -97,8 +98,8 @@ class RecordPage:
         """The number of steps on the page, by track."""
         return [len(track.steps) for track in self._tracks.values()]
 
-    def payload(self, remarks: Sequence[str] = (), since: Sequence[int] = ()) -> dict[str, Any]:
-        """The page's payload, strict JSON; `remarks` are lines on the run, and on what the record lacks.
+    def payload(self, live: Mapping[str, object] | None = None, since: Sequence[int] = ()) -> dict[str, Any]:
+        """The page's payload, strict JSON; `live` says of one that is served where its news are.
 
         With `since`, the number of steps of each track that the reader has, matrices hold the later ones alone.
         """
@@ -109,7 +110,7 @@ class RecordPage:
         settings = [*chain.from_iterable(line.reports for line in self.record.settings)]
         steps: dict[str, Any] = {
             "facts": run_facts(self.record, tracks),
-            "notes": run_notes(self.record, self._remarks(remarks), rounded=coarse),
+            "notes": run_notes(self.record, self._remarks(live is not None), rounded=coarse),
             "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
             "settings": document(settings)["reports"],
             "tracks": [
@@ -135,7 +136,10 @@ class RecordPage:
         for track in tracks:
             columns |= track.looks
             places += track.fqns
-        return {"reports": documents, "steps": steps, "columns": columns, **beside(reports, settings, places)}
+        title = self.record.header.name if self.record.header else self.record.path.name
+        about: dict[str, Any] = {"schema": SCHEMA, "kind": "record", "title": title, "live": live}
+        told = {"reports": documents, "steps": steps, "columns": columns}
+        return {**about, **told, **beside(reports, settings, places)}
 
     def _losses(self, track: Track) -> dict[str, Sequence[object]] | None:
         """The loss of every step of a model that was trained; of very many, of every Nth and those not finite."""
@@ -166,16 +170,24 @@ class RecordPage:
             found += rows
         return found, places
 
-    def _remarks(self, remarks: Sequence[str]) -> Iterator[str]:
-        """What went wrong, these remarks, and what the page lacks of the record."""
-        yield from (*wrong_lines(self.record), *compiled_lines(self.record.end), *remarks)
+    def _remarks(self, live: bool) -> list[str]:
+        """What went wrong, and what the record lacks: an end, unless the page is live; steps, ranks, lines."""
+        record = self.record
+        lines = [*wrong_lines(record), *compiled_lines(record.end)]
+        lines += [] if record.header else ["the record has no header, so the script and its settings are unknown"]
+        if record.end is None and not live:
+            ago = clock(max(time.time() - record.written(), 0))
+            why = "the script was killed, or still ran"
+            lines.append(f"no end is recorded: {why}; the last line came {ago} before this page")
+        lines += lacking(record)
         for (model, phase), stride in self._strides.items():
             if stride > 1:
-                number = counted(sum(entry.key == (model, phase) for entry in self.record.entries), "step")
-                yield f"{model}, {phase}: {number} recorded, every {stride:,}th is on this page"
-        left_out = len(self.record.entries) - len(finished(self.record, self.record.entries))
+                number = counted(sum(entry.key == (model, phase) for entry in record.entries), "step")
+                lines.append(f"{model}, {phase}: {number} recorded, every {stride:,}th is on this page")
+        left_out = len(record.entries) - len(record.finished(record.entries))
         if left_out:
-            yield f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)"
+            lines.append(f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)")
+        return lines
 
 
 def frame(path: Path) -> str:
@@ -183,9 +195,7 @@ def frame(path: Path) -> str:
     steps = RecordPage(open_record(path))
     steps.take()
     payload = steps.payload()
-    reports = [Report.from_dict(report) for report in payload["reports"]]
-    title = steps.record.header.name if steps.record.header else path.name
-    return HtmlReporter().frame(reports, payload={"schema": SCHEMA, "kind": "record", "title": title, **payload})
+    return HtmlReporter().frame([Report.from_dict(report) for report in payload["reports"]], payload=payload)
 
 
 _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
@@ -213,7 +223,7 @@ class RankTracks:
             own = [rows.get(number, Row({})) for number in range(len(self._steps[model, phase]))]
             columns = history(model, phase, list(rows.values())).columns
             tracks.append({"model": model, "phase": phase, "rank": rank, "figures": columnar(columns, own)})
-        table = ranks_beside(self._record, Query(), None)[:1]
+        table = ranks_beside(self._record, Query().within(self._record), None)[:1]
         return {
             "number": self._record.ranks,
             "missing": self._record.missing(),

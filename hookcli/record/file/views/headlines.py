@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
+from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.registry.capability import capabilities, load_text
+from hookcli.table.losses import faults, jumps
 
 
 class Aside(str):
@@ -18,6 +21,18 @@ def wrong_lines(record: Record, *others: str) -> list[str]:
     said = (load_text(one.headline)(record) for one in with_lines)
     lines = [line for lines in said for line in ([lines] if isinstance(lines, str) else lines)]
     return sorted(filter(None, (*lines, *others)), key=lambda line: isinstance(line, Aside))
+
+
+def about_losses(record: Record) -> str:
+    """The line on losses that were not finite, or that jumped; "" if there were none."""
+    courses = record.courses()
+    return faults(courses) or jumps(courses)
+
+
+def first_bad_lines(record: Record) -> list[str]:
+    """The line on the first non-finite value; none if it is only the loss, which has a line of its own."""
+    values, lost = record.non_finite[:1], faults(record.courses())
+    return [non_finite_line(one) for one in values if not (lost and one.cause in (UNSEARCHED, SKIPPED))]
 
 
 def part_fault(record: Record, said: bool = False) -> str:

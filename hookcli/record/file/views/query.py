@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import RecordedStep, StepEntry
+from hookcli.record.file.record_lines import NonFinite, RecordedStep, StepEntry
 from hookcli.record.file.views.over_time import (
     every_step,
     history,
@@ -31,6 +32,9 @@ COMPILED = "compiled"
 _SAME = {"grad_norm": ("unclipped_grad", "param_grad")}  # what --rule calls the norm of all gradients
 
 
+OfStep = TypeVar("OfStep", StepEntry, NonFinite)
+
+
 class NothingToShowError(UsageError):
     """The selected steps are all damaged, or nothing was measured in them; a later one may be whole."""
 
@@ -51,120 +55,130 @@ class Query:
     every_step: bool = False
     match: str | None = None
 
-    def each(self, record: Record) -> Iterator[Report]:
+    def of(self, lines: Iterable[OfStep]) -> list[OfStep]:
+        """Those of the selected model and phase."""
+        return [one for one in lines if self.model in (None, one.model) and self.phase in (None, one.phase)]
+
+    def within(self, record: Record) -> Selection:
+        """What it selects of a record."""
+        return Selection(**asdict(self), record=record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(Query):
+    """The part of a `record` that a query selects."""
+
+    record: Record
+
+    def each(self) -> Iterator[Report]:
         """Yield the reports of every selected step. Raises UsageError, as `reports` does.
 
         Steps that were not finished are left out, unless there is no other of the model and phase.
         """
-        entries, any_report = self._known(record), False
-        chosen = finished(record, entries) if self.step is None else self._at_step(entries, record)
-        for report in every_step(record.steps(chosen), record.header, self.probe):
+        entries, any_report = self._known(), False
+        chosen = self.record.finished(entries) if self.step is None else self._at_step(entries)
+        for report in every_step(self.record.steps(chosen), self.record.header, self.probe):
             any_report = True
             yield report
         if any_report or not chosen:
             return
-        if self.probe and any(record.last(chosen)):
-            raise UsageError(_no_probe(self.probe, record))
-        raise NothingToShowError(self._nothing(record, chosen, entries))
+        if self.probe and any(self.record.last(chosen)):
+            raise UsageError(self._no_probe(self.probe))
+        raise NothingToShowError(self._nothing(chosen, entries))
 
-    def reports(self, record: Record) -> list[Report]:
+    def reports(self) -> list[Report]:
         """The selected reports. Raises UsageError for what the record doesn't have, or if nothing can be shown."""
-        entries = self._known(record)
+        entries = self._known()
         if self.over_time is not None:
-            return self._history(record, "" if self.over_time == "." else self.over_time, self._of_one_phase(entries))
-        chosen = entries if self.step is None else self._at_step(entries, record)
-        steps = record.last(chosen) if self.step is None else record.steps(chosen)
+            return self._history("" if self.over_time == "." else self.over_time, self._of_one_phase(entries))
+        chosen = entries if self.step is None else self._at_step(entries)
+        steps = self.record.last(chosen) if self.step is None else self.record.steps(chosen)
         measured = [step for step in steps if step.reports]
         if chosen and not measured:
-            raise NothingToShowError(self._nothing(record, chosen, entries))
-        probe, whole = self.probe, replace(self, probe=None) == Query()
+            raise NothingToShowError(self._nothing(chosen, entries))
+        probe, whole = self.probe, {self.step, self.model, self.phase} == {None}
         if probe is None:
-            return judged_reports(record, measured, joined, whole=whole)
-        compiled = probe == COMPILED and record.end and record.end.compiled
-        if compiled and (of_run := verdict_on(record)):
+            return judged_reports(self.record, measured, joined, whole=whole)
+        compiled = probe == COMPILED and self.record.end and self.record.end.compiled
+        if compiled and (of_run := verdict_on(self.record)):
             return of_run
-        reports = judged_reports(record, measured, lambda step: probe_reports(step, probe), whole=whole)
+        reports = judged_reports(self.record, measured, lambda step: probe_reports(step, probe), whole=whole)
         if not reports:
-            raise UsageError(_no_probe(probe, record))
+            raise UsageError(self._no_probe(probe))
         return reports
 
-    def non_finite(self, record: Record) -> list[Report]:
+    def non_finite(self) -> list[Report]:
         """The rows before the first non-finite value, if it is selected."""
         if self.step is not None or self.probe or self.over_time is not None:
             return []
-        mine = [one for one in record.non_finite if self.model in (None, one.model) and self.phase in (None, one.phase)]
-        return [report for one in mine[:1] for report in rows_before(one)]
+        return [report for one in self.of(self.record.non_finite)[:1] for report in rows_before(one)]
 
-    def of(self, entries: Iterable[StepEntry]) -> list[StepEntry]:
-        """The entries of the selected model and phase."""
-        return [e for e in entries if self.model in (None, e.model) and self.phase in (None, e.phase)]
-
-    def _known(self, record: Record) -> list[StepEntry]:
-        for what, given, known in (
-            ("--model", self.model, [*(entry.model for entry in record.entries), *trained(record)]),
-            ("--phase", self.phase, [*(entry.phase for entry in record.entries), *["train"] * bool(record.losses)]),
-        ):
+    def _known(self) -> list[StepEntry]:
+        entries = self.record.entries
+        models = [*(entry.model for entry in entries), *self.record.trained()]
+        phases = [*(entry.phase for entry in entries), *["train"] * bool(self.record.losses)]
+        for what, given, known in (("--model", self.model, models), ("--phase", self.phase, phases)):
             if given is not None and given not in known:
                 raise UsageError(unknown(what, given, dict.fromkeys(known)))
-        return self.of(record.entries)
+        return self.of(entries)
 
     def _of_one_phase(self, entries: Sequence[StepEntry]) -> list[StepEntry]:
         """For a model that was trained, the training steps only: both phases in one line would say little."""
         trained = {entry.model for entry in entries if entry.phase == "train"}
         return [e for e in entries if self.phase or e.phase == "train" or e.model not in trained]
 
-    def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
-        shown = finished(record, entries)
+    def _history(self, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
+        shown = self.record.finished(entries)
         if self.match is not None:
-            return of_places(list(record.steps(shown)), fqn, self.match)
-        reports = over_time(record.steps(shown, needed(fqn)), fqn)
-        of_losses = self._of_losses(record, entries) if fqn in ("", "loss") else []
+            return of_places(list(self.record.steps(shown)), fqn, self.match)
+        reports = over_time(self.record.steps(shown, needed(fqn)), fqn)
+        of_losses = self._of_losses(entries) if fqn in ("", "loss") else []
         if not reports:
-            known = {name for step in record.last(entries) for name in known_names(step)}
+            known = {name for step in self.record.last(entries) for name in known_names(step)}
             if entries and not (known or of_losses):
-                raise NothingToShowError(self._nothing(record, entries, ()))
+                raise NothingToShowError(self._nothing(entries, ()))
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: no statistics were recorded for it")
-            reports = self._figure(record, fqn, shown, known) if known or not of_losses else []
+            reports = self._figure(fqn, shown, known) if known or not of_losses else []
         if fqn in ("", "loss"):
-            reports = [_with_every_loss(report, record) for report in [*reports, *of_losses]]
+            reports = [self._with_every_loss(report) for report in [*reports, *of_losses]]
         left_out = [entry for entry in entries if entry not in shown]
         return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in reports]
 
-    def _of_losses(self, record: Record, entries: Sequence[StepEntry]) -> list[Report]:
+    def _of_losses(self, entries: Sequence[StepEntry]) -> list[Report]:
         """Reports without rows of the models that have losses, but no recorded training step that can be read."""
-        read = {step.model for step in record.last(entries) if step.phase == "train"}
-        models = [model for model in trained(record) if model not in read and record.losses_of(model)]
+        read = {step.model for step in self.record.last(entries) if step.phase == "train"}
+        models = [model for model in self.record.trained() if model not in read and self.record.losses_of(model)]
         chosen = [model for model in models if self.model in (None, model) and self.phase in (None, "train")]
         return [
             replace(history(model, "train", []), columns=columns_named("step", "forward", "loss")) for model in chosen
         ]
 
-    def _figure(self, record: Record, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
+    def _figure(self, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
         """A figure of the models themselves over time. Raises UsageError if there is none of this name."""
-        models = over_time(record.steps(shown, needed("")), "")
+        models = over_time(self.record.steps(shown, needed("")), "")
         for same in _SAME.get(name, (name,)):
             if reports := of_figure(models, same):
                 return reports
         columns = [column for report in models for column in report.columns]
         figures = dict.fromkeys(column.name for column in columns if column.charted and column.shown != Shown.MARK)
-        see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"
+        see = f"`hookcli show {shell_path(self.record.path)}` lists modules; figures: {', '.join(figures)}"
         raise UsageError(unknown("module, parameter or figure", name, {*known, *figures}, see=see))
 
-    def _at_step(self, entries: Sequence[StepEntry], record: Record) -> list[StepEntry]:
+    def _at_step(self, entries: Sequence[StepEntry]) -> list[StepEntry]:
         of_step = [entry for entry in entries if entry.step == self.step]
         if not of_step:
-            every = f" (every {record.header.every:,})" if record.header and record.header.every else ""
+            every = f" (every {self.record.header.every:,})" if self.record.header and self.record.header.every else ""
             raise UsageError(f"step {self.step} was not recorded{self._nearest(entries) or '; no step was'}{every}")
         return of_step
 
-    def _nothing(self, record: Record, chosen: Sequence[StepEntry], entries: Sequence[StepEntry]) -> str:
+    def _nothing(self, chosen: Sequence[StepEntry], entries: Sequence[StepEntry]) -> str:
         """Why the chosen steps show nothing, and which other steps are nearest."""
-        damaged = [entry.line for entry in chosen if entry.line in record.damaged]
+        damaged = [entry.line for entry in chosen if entry.line in self.record.damaged]
         lines = f"line{'s' * (len(damaged) != 1)} {listed(damaged)}"
         why = f"all its measurements are damaged ({lines})" if damaged else "nothing was measured"
         if self.step is None:
-            return f"{record.path}: no recorded step can be shown: {why}"
+            return f"{self.record.path}: no recorded step can be shown: {why}"
         return f"step {self.step} can't be shown: {why}{self._nearest([e for e in entries if e not in chosen])}"
 
     def _nearest(self, entries: Sequence[StepEntry]) -> str:
@@ -173,29 +187,21 @@ class Query:
         near = [f"{s:,}" for s in (*below, *above)]
         return f"; nearest: {' and '.join(near)}" if near else ""
 
+    def _with_every_loss(self, report: Report) -> Report:
+        """The report with the loss of every step, recorded or not: as rows, if it has nothing else."""
+        losses = self.record.losses_of(report.model) if report.meta["mode"] == "train" else {}
+        if not losses:
+            return report
+        report = replace(report, meta={**report.meta, "loss_of_steps": [sorted(losses.items())]})
+        if {column.name for column in report.columns} - {"step", "forward", "loss"}:
+            return report
+        recorded = {row["step"]: row.get("loss") for row in report.rows}
+        return replace(report, rows=[Row({"step": n, "loss": loss}) for n, loss in sorted((recorded | losses).items())])
 
-def _with_every_loss(report: Report, record: Record) -> Report:
-    """The report with the loss of every step, also of those that were not recorded: as rows, if it has nothing else."""
-    losses = record.losses_of(report.model) if report.meta["mode"] == "train" else {}
-    if not losses:
-        return report
-    report = replace(report, meta={**report.meta, "loss_of_steps": [sorted(losses.items())]})
-    if {column.name for column in report.columns} - {"step", "forward", "loss"}:
-        return report
-    recorded = {row["step"]: row.get("loss") for row in report.rows}
-    return replace(report, rows=[Row({"step": n, "loss": loss}) for n, loss in sorted((recorded | losses).items())])
-
-
-def trained(record: Record) -> list[str]:
-    """The models that were trained: with recorded training steps, or with losses alone."""
-    recorded = (entry.model for entry in record.entries if entry.phase == "train")
-    return [*dict.fromkeys([*recorded, *(line.model for line in record.losses)])]
-
-
-def finished(record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
-    """The entries of finished steps, and of those with a non-finite value; all of a model and phase without any."""
-    whole = {entry.key for entry in entries if record.counts(entry)}
-    return [entry for entry in entries if record.counts(entry) or entry.key not in whole]
+    def _no_probe(self, probe: str) -> str:
+        known = {one for step in self.record.last() for one in step.probes}
+        why = "the selected steps have no such report (gradients and updates exist in training only)"
+        return f"--probe {probe}: {why}" if probe in known else unknown("--probe", probe, known)
 
 
 def known_names(step: RecordedStep) -> set[str]:
@@ -212,10 +218,3 @@ def _unfinished(report: Report, fqn: str, entries: Iterable[StepEntry]) -> list[
         for entry in entries
         if (report_title(entry.model, fqn), spoken(entry.phase)) == mine
     ]
-
-
-def _no_probe(probe: str, record: Record) -> str:
-    known = {probe for step in record.last() for probe in step.probes}
-    if probe in known:
-        return f"--probe {probe}: the selected steps have no such report (gradients and updates exist in training only)"
-    return unknown("--probe", probe, known)

@@ -11,8 +11,8 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, step_totals
-from hookcli.record.file.views.query import Query
-from hookcli.record.file.views.run_lines import non_finite_line
+from hookcli.record.file.views.query import Query, Selection
+from hookcli.record.file.views.run_lines import left_out_line, non_finite_line
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row, formatting
@@ -27,20 +27,21 @@ _PARTS = names(STEP_PARTS)
 _FIRST = "first non-finite value: "
 
 
-def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None) -> list[Report]:
+def ranks_beside(record: RankedRecord, selection: Selection, ranks: Sequence[int] | None) -> list[Report]:
     """The selected steps of these ranks (None: all) beside each other, after a table with a row per rank."""
     asked = [rank for rank in record.parts if ranks is None or rank in ranks]
-    if query.over_time is not None:
+    if selection.over_time is not None:
         return [
             replace(report, model=f"{report.model} (rank {rank})")
             for rank in asked
-            for report in query.reports(record.parts[rank])
+            for report in replace(selection, record=record.parts[rank]).reports()
         ]
-    chosen = _chosen(record, query)
+    chosen = _chosen(record, selection)
     by_report: dict[tuple[object, ...], dict[int, Report]] = {}
     for rank in asked:
         own = [record.held(entry)[rank] for entry in chosen if rank in record.held(entry)]
-        for report in query.reports(replace(record.parts[rank], entries=own)) if own else ():
+        part = replace(record.parts[rank], entries=own)
+        for report in replace(selection, record=part).reports() if own else ():
             by_report.setdefault((report.probe, report.model, report.meta.get("phase")), {})[rank] = report
     reports = [beside(parts) for parts in by_report.values()]
     last = {rank: step for entry in chosen[:1] for rank, step in record.steps_of_ranks(entry) if rank in asked}
@@ -72,6 +73,14 @@ def rank_remarks(record: RankedRecord) -> list[str]:
         later = [f"rank {rank} from step {step:,}" for rank, step in sorted(ranks.items()) if step > first]
         lines.append(f"non-finite first on {ranks_named(where)}{''.join(f', {each}' for each in later[:3])}")
     return lines
+
+
+def lacking(record: Record) -> list[str]:
+    """Remarks, one per line, on what a record lacks: steps, forwards, ranks, and damaged lines."""
+    lines = [] if record.entries else ["no step was recorded"]
+    lines += filter(None, [left_out_line(record.end)] if record.end else [])
+    lines += rank_remarks(record) if isinstance(record, RankedRecord) else []
+    return [*lines, *filter(None, [record.damage()])]
 
 
 def further(record: RankedRecord) -> str:

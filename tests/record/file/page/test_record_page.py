@@ -49,7 +49,7 @@ def test_every_figure_is_that_of_show(tmp_path: Path) -> None:
     lines = [HEADER, without(recorded_step(0), "body"), *RUN[2:]]
     record = recorded(tmp_path, lines)
     tracks = {(track["model"], track["phase"]): track for track in of(record)["steps"]["tracks"]}
-    shown = [report for report in Query(every_step=True).each(record) if report.probe in ("run", "step")]
+    shown = [report for report in Query(every_step=True).within(record).each() if report.probe in ("run", "step")]
     seen = 0
     for report in shown:
         track = tracks[report.model, report.meta["phase"]]

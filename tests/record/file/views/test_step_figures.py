@@ -91,10 +91,10 @@ def test_over_time() -> None:
 def test_a_record_in_a_file(tmp_path: Path) -> None:
     """Saved and read back, selected by probe, and over time, for which rows are left out while reading."""
     record = read_record(save(tmp_path / "a.run.jsonl", (RUN[0], timed_step(), timed_step(100), RUN[-1])))
-    (groups,) = Query(step=100, probe="optimizer").reports(record)
+    (groups,) = Query(step=100, probe="optimizer").within(record).reports()
     assert [row["lr"] for row in groups.rows] == [0.1, 0.01]  # not rounded
-    (history,) = Query(over_time=".").reports(record)
+    (history,) = Query(over_time=".").within(record).reports()
     assert [row["lr_1"] for row in history.rows] == [0.01, 0.01]
-    (times,) = Query(probe="time").reports(record)
+    (times,) = Query(probe="time").within(record).reports()
     found: Any = csv.DictReader(io.StringIO(registry.load("reporters", "csv")().render([times], View())))
     assert float(next(found)["forward_us"]) == 5e5

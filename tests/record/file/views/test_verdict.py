@@ -43,7 +43,7 @@ def test_advice_names_the_script_as_it_was_typed(
     probe: str | None, name: str, argv: tuple[str, ...], script: str, tmp_path: Path
 ) -> None:
     record = record_of(tmp_path / "x.run.jsonl", replace(HEADER, name=name, argv=argv))
-    (verdict,) = (report for report in Query(probe=probe).reports(record) if report.probe == "check")
+    (verdict,) = (report for report in Query(probe=probe).within(record).reports() if report.probe == "check")
     (finding,) = verdict.findings
     assert (finding.check, finding.message) == ("HK038", "the loss was NaN from step 2 on (1 of 3 steps)")
     assert (
@@ -55,6 +55,6 @@ def test_advice_names_the_script_as_it_was_typed(
 def test_advice_names_the_script_of_ranks(tmp_path: Path) -> None:
     for rank in range(2):
         record_of(tmp_path / f"rank{rank}.jsonl", replace(HEADER, argv=("torchrun", "train.py"), rank=rank, ranks=2))
-    (verdict,) = Query(probe="check").reports(record := open_record(tmp_path))
+    (verdict,) = Query(probe="check").within(record := open_record(tmp_path)).reports()
     assert "stop torchrun train.py`" in verdict.findings[0].remedy
     assert fault(record) == "Net: the loss was NaN from step 2 on (1 of 3 steps)" and fault(record, checked=False) == ""

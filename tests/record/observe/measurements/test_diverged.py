@@ -96,7 +96,7 @@ def test_a_table_has_dashes_and_json_nan(tmp_path: Path) -> None:
 def test_a_chart_has_a_gap(fqn: str, tmp_path: Path) -> None:
     lines = (HEADER, recorded_step(0), recorded_step(100, std=2.0), diverged(200), diverged(300), end())
     record = read_record(save(tmp_path / "run.jsonl", lines))
-    (report,) = Query(over_time=fqn).reports(record)
+    (report,) = Query(over_time=fqn).within(record).reports()
     for name in ("param_grad", "weight", "ratio"):
         values = [row[name] for row in report.rows]
         assert all(map(math.isfinite, values[:2])) and all(map(math.isnan, values[2:]))

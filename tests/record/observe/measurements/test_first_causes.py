@@ -33,7 +33,7 @@ def test_a_gradient_that_was_lost_in_the_step_before_is_the_cause_of_the_loss(tm
     seen = observed(root_of_equal_rows, check=True, every=1)
     losses = StepLosses("Linear", 0, [*seen.every_loss["Linear"].values()])
     record = read_record(save(tmp_path / "run.jsonl", [HEADER, *seen.recorded, losses, end()]))
-    (verdict,) = [report for report in Query().reports(record) if report.probe == "check"]
+    (verdict,) = [report for report in Query().within(record).reports() if report.probe == "check"]
     first, second = verdict.findings[:2]
     assert (first.check, second.check) == ("HK004", "HK038") and "(step 5)" in first.message
     assert "from step 6 on" in second.message and second.cause == first.name

@@ -127,10 +127,10 @@ def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -
     record = read_record(tmp_path / "gan.run.jsonl")
     assert remarks(record)[0].startswith("ModuleList: 3 steps of 2 models in ")
     assert [(p.step, p.complete) for p in record.entries if p.model == "Linear"][-2:] == [(2, True), (3, False)]
-    (shown,) = Query(model="Linear").reports(record)
+    (shown,) = Query(model="Linear").within(record).reports()
     assert (shown.meta["step"], shown.meta["losses"]) == (2, losses[-1:])
-    (chart,) = Query(model="Linear", over_time=".").reports(record)
+    (chart,) = Query(model="Linear", over_time=".").within(record).reports()
     assert [row["step"] for row in chart.rows] == [0, 1, 2] and [row["loss"] for row in chart.rows] == losses
     assert [(left.fqn, "not finished" in left.reason) for left in chart.skipped] == [("Linear, step 3", True)]
-    (shown,) = Query(model="Linear", step=3).reports(record)
+    (shown,) = Query(model="Linear", step=3).within(record).reports()
     assert shown.meta["complete"] is False
