@@ -92,12 +92,8 @@ def report(
         return _compared([target, *others], checks, compare, page, typed_names(ctx))
     if compare.same_weights:
         raise UsageError("--same-weights: name a second model, which gets the weights of the first")
-    if is_record(target):
-        from hookcli.commands.report_pages import report_record
-
-        return report_record(target, page)
-    if looks_saved(target):
-        return _of_saved(target, page)
+    if is_record(target) or looks_saved(target):
+        return _of_file(target, page)
     from hookcli.commands.report_pages import report_model
 
     return report_model(job_of(ctx, target, checks, page.options), page)
@@ -127,8 +123,8 @@ def _compared(
     return report_sides(a, b, own, StepOptions(loss=checks.loss), page)
 
 
-def _of_saved(file: str, page: Page) -> int:
-    """Write the page of a saved report, or of a record in a pipe. Does not import torch."""
+def _of_file(file: str, page: Page) -> int:
+    """Write the page of a record, or of a saved report. Does not import torch."""
     with at_rest(Path(file)) as source:
         if is_record(str(source)):
             from hookcli.commands.report_pages import report_record

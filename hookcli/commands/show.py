@@ -21,10 +21,11 @@ from hookcli.record.file.comparison.runs import charted
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.headlines import about_losses, first_bad_lines, wrong_lines
+from hookcli.record.file.views.headlines import first_bad_lines, wrong_lines
 from hookcli.record.file.views.query import Query, Selection
-from hookcli.record.file.views.ranks_view import further, lacking, ranks_beside
+from hookcli.record.file.views.ranks_view import lacking, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, ran_line
+from hookcli.system.escaping import shell_path
 from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
 from hookcli.table.columns.recorded import EVERY_STEP
@@ -182,7 +183,7 @@ def _show(selection: Selection, output: Output, progress: Progress, which: ShowO
     for text in remarks(record):
         remark(text, output.options)
     if isinstance(record, RankedRecord) and output.options.ranks == "merged":
-        remark(further(record), output.options)
+        remark(f"ranks side by side: hookcli show {shell_path(record.path)} --ranks each", output.options)
     output.write(reports if output.name == "table" else _with_verdict(reports, record))
     return 0
 
@@ -191,7 +192,7 @@ def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
     """The reports, of which the first has the verdict on the run in its totals; beside a table it is a remark."""
     if not reports or reports[0].probe != "run":
         return reports
-    wrong = wrong_lines(record, about_losses(record), *first_bad_lines(record))
+    wrong = wrong_lines(record, *first_bad_lines(record))
     ran = ran_line(record.header, record.end, record.path) if record.header else ""
     verdict = "; ".join(wrong) or ran
     return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
@@ -235,7 +236,7 @@ def _show_each(selection: Selection, output: Output, progress: Progress) -> int:
 
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
-    lines = wrong_lines(record, about_losses(record))
+    lines = wrong_lines(record)
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:

@@ -29,7 +29,7 @@ from hookcli.registry.capability import search_option
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
 from hookcli.system.interrupts import ignored
-from hookcli.system.streams import aside, encodable, is_terminal, say, terminal_size
+from hookcli.system.streams import aside, encodable, is_terminal, say, takes_color, terminal_size
 from hookcli.system.torchrun import World, joined_world
 from hookcli.table.grouping import View
 
@@ -214,8 +214,7 @@ class ProcessSink(RecordSink):
             on_terminal = is_terminal(sys.__stderr__)
             size = terminal_size(sys.__stderr__) if on_terminal else None
             width, height = (size.columns, size.lines) if size else (None, None)
-            color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-            view = View(width=width, height=height, color=color, bars=on_terminal)
+            view = View(width=width, height=height, color=takes_color(sys.__stderr__), bars=on_terminal)
             header = replace(self._header, rank=self._world.rank, ranks=self._world.size)
             unkept = Record.unkept(header, self._non_finite, self._courses)
             whole = open_record(record) if self.kept else unkept

@@ -32,6 +32,6 @@ CAPABILITY = Capability(
         "peak_share": "Share of the device's peak (MFU)",
     },
     lines="hookcli.capabilities.speed.lines:LINES",
-    headline="hookcli.capabilities.speed.headline:headline",
+    headline="hookcli.capabilities.speed.checks:headline",
     headline_place=1,
 )

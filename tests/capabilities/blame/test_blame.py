@@ -34,7 +34,8 @@ def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None
     )
     record = record_of(tmp_path / "nan", "nan", steps=14, parts=3, first_bad="report")
     where = "micro-batch 2 of 3 on rank 1, there row 3 of 8, first in 2; all counted from 0"
-    assert wrong_lines(record) == [f"Sequential: the gradient was not finite at step 12: {where}"]
+    lost = "Sequential: the loss was NaN from step 12 on (2 of 14 steps)"
+    assert wrong_lines(record) == [f"Sequential: the gradient was not finite at step 12: {where}", lost]
     found = record.non_finite_by_rank()
     assert [rank for rank, one in found] == [1, 0] and found[0][1].cause.endswith(
         "in micro-batch 2 of 3 (counted from 0)"
@@ -86,7 +87,7 @@ def test_a_gradient_that_may_have_grown_over_steps_that_were_not_recorded_did_no
     assert headline(record_with(140, steps=gap)) != "" == headline(record_with(140, steps=gap[:18]))
     jumped = record_with(120, steps=gap, losses=[1.0] * 20 + [50.0] * 11)
     loss = jumps(jumped.courses())
-    assert wrong_lines(jumped, loss) == [loss, headline(jumped)]  # which names no row, and so comes last
+    assert wrong_lines(jumped) == [loss, headline(jumped)]  # which names no row, and so comes last
     assert "no row of 8 stands out" in headline(jumped) and loss
     lines = summary(jumped, jumped, jumped.path, View()).splitlines()
     assert [lines[0], lines[2]] == [f"hookcli: {loss}", f"hookcli: {headline(jumped)}"]

@@ -16,17 +16,13 @@ class Aside(str):
 
 
 def wrong_lines(record: Record, *others: str) -> list[str]:
-    """The lines of capabilities, then `others` that are not empty; asides come last."""
+    """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last."""
+    courses = record.courses()
     with_lines = sorted((one for one in capabilities() if one.headline), key=lambda one: one.headline_place)
     said = (load_text(one.headline)(record) for one in with_lines)
     lines = [line for lines in said for line in ([lines] if isinstance(lines, str) else lines)]
-    return sorted(filter(None, (*lines, *others)), key=lambda line: isinstance(line, Aside))
-
-
-def about_losses(record: Record) -> str:
-    """The line on losses that were not finite, or that jumped; "" if there were none."""
-    courses = record.courses()
-    return faults(courses) or jumps(courses)
+    lines += [faults(courses) or jumps(courses), *others]
+    return sorted(filter(None, lines), key=lambda line: isinstance(line, Aside))
 
 
 def first_bad_lines(record: Record) -> list[str]:

@@ -14,7 +14,6 @@ from hookcli.record.file.views.overview import overview, step_totals
 from hookcli.record.file.views.query import Query, Selection
 from hookcli.record.file.views.run_lines import left_out_line, non_finite_line
 from hookcli.registry.capability import capabilities, load_text
-from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RANKS
@@ -81,11 +80,6 @@ def lacking(record: Record) -> list[str]:
     lines += filter(None, [left_out_line(record.end)] if record.end else [])
     lines += rank_remarks(record) if isinstance(record, RankedRecord) else []
     return [*lines, *filter(None, [record.damage()])]
-
-
-def further(record: RankedRecord) -> str:
-    """The command that shows the ranks beside each other."""
-    return f"ranks side by side: hookcli show {shell_path(record.path)} --ranks each"
 
 
 def _stopped(part: Record) -> str:

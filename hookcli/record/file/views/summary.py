@@ -13,8 +13,8 @@ from hookcli.checks.base import ERROR, WARNING
 from hookcli.checks.judgement import PROBE, fails
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, NonFinite, RecordedStep
-from hookcli.record.file.views.headlines import Aside, part_fault, wrong_lines
+from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
+from hookcli.record.file.views.headlines import Aside, first_bad_lines, part_fault, wrong_lines
 from hookcli.record.file.views.overview import brief, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.record.file.views.verdict import judged, script_of, verdict_on
@@ -23,7 +23,7 @@ from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row
 from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
-from hookcli.table.losses import LossCourse, faults, jumps
+from hookcli.table.losses import LossCourse, faults
 
 _MODELS, _SHOWN = 10, 3  # rows in the table of models; models whose modules are shown
 _ROWS = 14  # rows per model
@@ -42,7 +42,8 @@ def summary(record: Record, own: Record, path: str | Path | None, view: View, *,
     same for one process. `path` is the record's path as the user would type it, None if no record was kept.
     `checked`: `run --check`. Of the tables of modules it has what leaves the first line on the screen.
     """
-    made = _Summary(record, own, path, replace(view, depth=math.inf, height=None), checked)
+    end = own.end or End(None, None, 0.0, ())
+    made = _Summary(record, own, end, path, replace(view, depth=math.inf, height=None), checked)
     fails = bool(checked or part_fault(record))
     text = ""
     for rows, facts in _SIZES:
@@ -58,6 +59,7 @@ class _Summary:
 
     record: Record
     own: Record
+    end: End
     path: str | Path | None
     view: View
     checked: bool
@@ -67,26 +69,17 @@ class _Summary:
         end, path, non_finite = self.end, self.path, self.own.non_finite
         if not end.models or path is None:
             return "\n".join([*self._first, *self._told(end.notes or [_nothing(end)]), ""])
-        rows = [_model_row(model, self._latest, self._courses) for model in _most_recorded(end.models, _MODELS)]
+        rows = [self._model_row(model) for model in _most_recorded(end.models, _MODELS)]
         parts = [*self._first, "", self._rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")])]
         bad = next((one for one in non_finite[:1] if one.reports), None)
         # the rows before it say more than all
         tables, stopped = ([*rows_before(bad)], (bad.model, bad.phase, bad.step)) if bad else ([], None)
         whole = (s for s in self._shown if s.complete or (s.model, s.phase, s.step) != stopped)
-        tables += [brief(step, self._courses.get(step.model), size, facts=facts) for step in whole if size]
+        tables += [brief(step, self.record.courses().get(step.model), size, facts=facts) for step in whole if size]
         parts += [self._rendered(tables)] if tables else []
         parts += self._verdicts
         parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
         return "\n".join([*parts, *self._told(self._remarks(path, size)), ""])
-
-    @property
-    def end(self) -> End:
-        """The end of this process."""
-        return self.own.end or End(None, None, 0.0, ())
-
-    @property
-    def _courses(self) -> Mapping[str, LossCourse]:
-        return self.record.courses()
 
     @cached_property
     def _latest(self) -> Mapping[tuple[str, str], RecordedStep]:
@@ -99,18 +92,15 @@ class _Summary:
 
     @cached_property
     def _lost(self) -> str:
-        return faults(self._courses)
-
-    @cached_property
-    def _bad_line(self) -> str:
-        return "".join(map(non_finite_line, self.own.non_finite[:1]))
+        return faults(self.record.courses())
 
     @cached_property
     def _first(self) -> list[str]:
         """The lines on what is not finite, or on a loss that jumped, on the run, and on what it compiled."""
         header, end = self.own.header, self.end
-        goes_on = self._bad_line and end.program_steps > self.own.non_finite[0].step  # else the line stands right above
-        found = wrong_lines(self.record, self._lost or (self._bad_line if goes_on else "") or jumps(self._courses))
+        bad = [] if self._lost else self.own.non_finite[:1]
+        goes_on = (one for one in bad if end.program_steps > one.step)  # else the line stands right above
+        found = wrong_lines(self.record, *map(non_finite_line, goes_on))
         asides = [f"hookcli: {text}" for text in found if isinstance(text, Aside)]
         lines = self._told(f"hookcli: {text}" for text in found if not isinstance(text, Aside))
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.view.color else lines
@@ -119,10 +109,27 @@ class _Summary:
         run = [f"hookcli: {ran_line(header, end, self.path)}"] if header else []
         return lines + self._told([*run, *compiled_lines(end, places=not self.checked), *asides])
 
+    def _model_row(self, model: Mapping[str, Any]) -> Row:
+        """A model's steps and forwards, and its loss at the beginning and the end, if these are known.
+
+        Of a model without an optimizer each forward with gradients is a step, and the loss is known of those recorded.
+        """
+        name = model["model"]
+        step, course = self._latest.get((name, "train")), self.record.courses().get(name, LossCourse())
+        every = not model["steps"] and course.steps + course.unknown >= model["forwards"]
+        begins = every or course.first_at == 0
+        ends = every or (model["steps"] and course.ends >= model["steps"] - 1)
+        losses = {"first_loss": course.first if begins else None, "loss": course.last if ends else None}
+        return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
+
     @cached_property
     def _shown(self) -> list[RecordedStep]:
-        models = _most_recorded(self.end.models, _SHOWN)
-        return [step for model in models for step in _last(model["model"], self._latest)]
+        """The last training step of the models with the most; the last step of any phase of one not trained."""
+        shown: list[RecordedStep] = []
+        for model in _most_recorded(self.end.models, _SHOWN):
+            steps = [step for (name, _), step in self._latest.items() if name == model["model"]]
+            shown += [step for step in steps if step.phase == "train"] or steps[-1:]
+        return shown
 
     @cached_property
     def _others(self) -> list[RecordedStep]:
@@ -143,8 +150,7 @@ class _Summary:
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
         """The remarks below the tables, and the next command."""
         end, lost, non_finite = self.end, self._lost, self.own.non_finite
-        said = not non_finite or non_finite[0].cause in (UNSEARCHED, SKIPPED)
-        remarks = [*([self._bad_line] if lost and not said else []), *_notes(end, self._others)]
+        remarks = [*(first_bad_lines(self.own) if lost else []), *_notes(end, self._others)]
         every = self.own.header and self.own.header.every
         remarks += [] if lost or every else _unrecorded(end, self._latest)
         remarks += [] if size else [f"all modules and times: hookcli show {shell_path(path)}"]
@@ -156,7 +162,7 @@ class _Summary:
 
     def _again(self) -> str:
         """The command that records a step at which the loss jumped, and those before; "" if there is none to record."""
-        jumped = [(one.jumped, model) for model, one in self._courses.items() if one.jumped is not None]
+        jumped = [(one.jumped, model) for model, one in self.record.courses().items() if one.jumped is not None]
         script = script_of(self.own)
         if not (jumped and script):
             return ""
@@ -178,12 +184,6 @@ def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Map
     return [models[i] for i in sorted(most)]
 
 
-def _last(name: str, latest: Mapping[tuple[str, str], RecordedStep]) -> list[RecordedStep]:
-    """The model's last training step; the last step of any phase if it was not trained."""
-    steps = [step for (model, _), step in latest.items() if model == name]
-    return [step for step in steps if step.phase == "train"] or steps[-1:]
-
-
 def _nothing(end: End) -> str:
     why = f" ({'; '.join(end.notes)})" if end.notes else ""
     if end.others:
@@ -193,21 +193,6 @@ def _nothing(end: End) -> str:
 
 def _called(others: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({count:,})" for name, count in others.items())
-
-
-def _model_row(
-    model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], courses: Mapping[str, LossCourse]
-) -> Row:
-    """A model's steps and forwards, and its loss at the beginning and the end, if these are known.
-
-    Of a model without an optimizer each forward with gradients is a step, and the loss is known of those recorded.
-    """
-    step, course = latest.get((model["model"], "train")), courses.get(model["model"], LossCourse())
-    every = not model["steps"] and course.steps + course.unknown >= model["forwards"]
-    begins = every or course.first_at == 0
-    ends = every or (model["steps"] and course.ends >= model["steps"] - 1)
-    losses = {"first_loss": course.first if begins else None, "loss": course.last if ends else None}
-    return Row({**model, **losses, "name": model["model"], "seconds": step.plain_seconds if step else None})
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:

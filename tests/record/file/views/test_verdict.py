@@ -10,9 +10,12 @@ import pytest
 from records import HEADER, end, ran, recorded_step, save
 
 from hookcli.checks.judgement import Judgement
+from hookcli.commands.show import remarks
+from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Header, RecordedStep, StepLosses
+from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.verdict import fault
 
@@ -58,3 +61,9 @@ def test_advice_names_the_script_of_ranks(tmp_path: Path) -> None:
     (verdict,) = Query(probe="check").within(record := open_record(tmp_path)).reports()
     assert "stop torchrun train.py`" in verdict.findings[0].remedy
     assert fault(record) == "Net: the loss was NaN from step 2 on (1 of 3 steps)" and fault(record, checked=False) == ""
+
+
+def test_a_page_begins_with_the_lines_that_show_begins_with(tmp_path: Path) -> None:
+    record = record_of(tmp_path / "x.run.jsonl", HEADER)
+    assert RecordPage(record).payload()["steps"]["remarks"] == wrong_lines(record) == remarks(record)[:1]
+    assert remarks(record)[0] == "Net: the loss was NaN from step 2 on (1 of 3 steps)"
