@@ -117,7 +117,7 @@ def _arriving(query: Query, changes: Iterable[Record]) -> Iterator[Report]:
         latest, seen = record, seen if record is latest else 0
         entries = query.of(entry for entry in record.entries[seen:] if record.counts(entry))
         seen = len(record.entries)
-        yield from every_step(record.steps(entries), record.header, query.probe)
+        yield from every_step(record, entries, query.probe)
 
 
 def _print_lines(tail: Tail, query: Query, output: Output) -> None:

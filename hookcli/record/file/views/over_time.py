@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.parameter_rows import parameter_rows
-from hookcli.record.file.record_lines import Header, RecordedStep
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import Header, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, probe_reports
+from hookcli.record.file.views.verdict import with_script
 from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named
 from hookcli.table.columns import IDENTITY, OF_CAPABILITIES
 from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS, WHEN
@@ -195,15 +197,17 @@ def _further(rows: Sequence[Row]) -> Iterator[Column]:
             yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}", kind=Kind.SETTING)
 
 
-def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str | None = None) -> Iterator[Report]:
-    """Yield the reports of each step: that of one `probe`; else "step", "run", "optimizer" and "check".
+def every_step(record: Record, entries: Iterable[StepEntry], probe: str | None = None) -> Iterator[Report]:
+    """Yield the reports of each of these steps: that of one `probe`; else "step", "run", "optimizer" and "check".
 
     "step" has one row, the figures of the whole model as `show --over-time .` has them; "run" has a row per module, as
-    `show` has it; "optimizer" a row per parameter group; "check" the findings, if there were checks. The meta of each
-    report also says what was run.
+    `show` has it; "optimizer" a row per parameter group; "check" the findings up to it, if there were checks. The meta
+    of each report also says what was run.
     """
-    run: Meta = about(header) if header else {}
-    for step in steps:
+    run: Meta = about(record.header) if record.header else {}
+    for recorded in record.steps(entries):
+        verdict = recorded.verdict
+        step = recorded.with_verdict(with_script(verdict, record)) if verdict else recorded
         for report in probe_reports(step, probe) if probe else _joined(step):
             yield _dated(replace(report, meta={**run, **report.meta}), step)
 

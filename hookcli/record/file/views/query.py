@@ -77,7 +77,7 @@ class Selection(Query):
         """
         entries, any_report = self._known(), False
         chosen = self.record.finished(entries) if self.step is None else self._at_step(entries)
-        for report in every_step(self.record.steps(chosen), self.record.header, self.probe):
+        for report in every_step(self.record, chosen, self.probe):
             any_report = True
             yield report
         if any_report or not chosen:

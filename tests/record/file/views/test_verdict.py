@@ -18,6 +18,7 @@ from hookcli.record.file.record_lines import Header, RecordedStep, StepLosses
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.verdict import fault
+from hookcli.table import Finding
 
 LOST = StepLosses("Net", 0, [1.0, 2.0, math.nan])
 
@@ -61,6 +62,17 @@ def test_advice_names_the_script_of_ranks(tmp_path: Path) -> None:
     (verdict,) = Query(probe="check").within(record := open_record(tmp_path)).reports()
     assert "stop torchrun train.py`" in verdict.findings[0].remedy
     assert fault(record) == "Net: the loss was NaN from step 2 on (1 of 3 steps)" and fault(record, checked=False) == ""
+
+
+def test_a_verdict_of_each_step_names_the_script(tmp_path: Path) -> None:
+    found = Finding(
+        "HK003", "error", "body", "its output is NaN", remedy="`hookcli run --first-bad stop SCRIPT` finds it"
+    )
+    judged = Judgement([found], [], ["HK003"]).report("Net", {}, modules=5, steps=1)
+    step = replace(recorded_step(), reports=[*recorded_step().reports, judged])
+    record = open_record(save(tmp_path / "x.run.jsonl", [HEADER, step, end()]))
+    (verdict,) = (report for report in Query(every_step=True).within(record).each() if report.probe == "check")
+    assert verdict.findings[0].remedy == "`hookcli run --first-bad stop train.py --epochs 3` finds it"
 
 
 def test_a_page_begins_with_the_lines_that_show_begins_with(tmp_path: Path) -> None:
