@@ -44,7 +44,7 @@ class Forwards:
         if model is None:
             return False
         for waiting in self._steps:
-            waiting.measured.stop_loss()
+            waiting.measured.other_begins()
         grad = torch.is_grad_enabled()
         goes_on = grad and model.mid_step
         number = model.step() - goes_on

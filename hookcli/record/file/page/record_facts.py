@@ -32,12 +32,12 @@ def run_facts(record: Record, tracks: Sequence[Track]) -> list[tuple[str, str]]:
 
 
 def recorded(tracks: Sequence[Track], every: int) -> str:
-    """12 steps and 3 forwards without gradients, every 10th"""
+    """12 steps and 3 forwards without gradients, one in 10"""
     trained = sum(len(track.steps) for track in tracks if track.phase == "train")
     others = sum(len(track.steps) for track in tracks) - trained
     counts = [counted(trained, "step")] if trained or not others else []
     counts += [f"{counted(others, 'forward')} without gradients"] if others else []
-    return f"{' and '.join(counts)}{f', every {every:,}th' if every > 1 else ''}"
+    return f"{' and '.join(counts)}{f', one in {every:,}' if every > 1 else ''}"
 
 
 def models(end: End) -> str:

@@ -183,7 +183,7 @@ class RecordPage:
         for (model, phase), stride in self._strides.items():
             if stride > 1:
                 number = counted(sum(entry.key == (model, phase) for entry in record.entries), "step")
-                lines.append(f"{model}, {phase}: {number} recorded, every {stride:,}th is on this page")
+                lines.append(f"{model}, {phase}: {number} recorded, one in {stride:,} is on this page")
         left_out = len(record.entries) - len(record.finished(record.entries))
         if left_out:
             lines.append(f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)")

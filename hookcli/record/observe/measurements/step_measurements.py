@@ -196,6 +196,11 @@ class StepMeasurements:
         if self._plan.ops or self._reach:
             self.sessions[-1].watch_loss()
 
+    def other_begins(self) -> None:
+        """Note that another model runs now: its operators are not the loss function's, but may use what is followed."""
+        if self._plan.ops:
+            self.stop_loss()
+
     def stop_loss(self) -> None:
         for session in self.sessions:
             session.stop_loss()

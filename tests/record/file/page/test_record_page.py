@@ -146,7 +146,7 @@ def test_of_too_many_steps_every_nth_is_shown_and_the_last_and_the_bad_ones(
     steps = [recorded_step(number) for number in range(20)]
     found = of(recorded(tmp_path, [HEADER, *steps[:8], bad(7), *steps[8:], end()]))["steps"]
     assert found["tracks"][0]["steps"] == [0, 4, 7, 8, 12, 16, 19]
-    assert found["notes"] == ["Net, train: 20 steps recorded, every 4th is on this page"]
+    assert found["notes"] == ["Net, train: 20 steps recorded, one in 4 is on this page"]
 
 
 def test_a_page_is_full_with_more_than_twice_the_steps_that_it_shows(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from observing import observed
 from record.observe.measurements.judged import found
 from support import hooks_on
 from torch import Tensor, nn
@@ -75,6 +76,26 @@ def test_what_the_loss_uses_past_a_detach_is_an_error(use: Use, loss: Use, sever
     finding = judged(lambda: steps(use, loss), every=1)
     assert finding is not None and (finding.fqn, finding.severity) == ("side", severity)
     assert finding.message == "no gradient reached weight, bias" + (f": {said}" if said else "")
+
+
+def test_a_model_that_runs_after_it_is_followed_through() -> None:
+    """A body whose second half goes nowhere, or past a detach, and a head that is a model of its own."""
+    for use, severity in ((lambda x, side: x, "warning"), (lambda x, side: x + side.detach(), "error")):
+
+        def two(use: Use = use) -> nn.Module:
+            torch.manual_seed(0)
+            body, head = Sided(use), nn.Linear(1, 1)
+            optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], 0.01)
+            for _ in range(8):
+                optimizer.zero_grad()
+                head(body(torch.randn(16, 8))[0]).square().mean().backward()
+                optimizer.step()
+            return body
+
+        seen = observed(two, check=True, every=1)
+        last = next(one for one in reversed(seen.recorded) if one.model == "Sided")
+        (finding,) = (one for report in last.reports for one in report.findings if one.check == "HK008")
+        assert (finding.fqn, finding.severity) == ("side", severity)
 
 
 def test_what_is_not_followed_is_no_error() -> None:
