@@ -101,8 +101,8 @@ class Capability:
     """The options of `run` for this part."""
     recorded_if_asked: bool = False
     """True if a run has this part only where one of these options is given."""
-    charts: Mapping[str, str] = field(default_factory=dict)
-    """Charts on the page of a record: columns of the one row that its part reports of a step, with their titles."""
+    charts: str = ""
+    """Charts on the page of a record: titles by the columns of the one row that its part reports of a step."""
     lines: str = ""
     """The kinds of lines that this part writes into a record, each a `PartLine`."""
     headline: str = ""

@@ -101,7 +101,7 @@ def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Pat
     assert f"{made.graphs} graphs, " in told and made.complete and 0 < made.seconds < record.end.seconds
     page = RecordPage(record)
     page.take()
-    assert page.payload()["steps"]["remarks"][0] == told
+    assert page.payload()["steps"]["notes"][0] == told
     shown = run(tmp_path, "show", "train.run.jsonl", "--probe", "compiled", "--format", "json")
     findings = json.loads(shown.stdout)["reports"][0]["findings"]
     assert {(one["check"], one["line"]) for one in findings if one["check"] in ("HK039", "HK041")} == {

@@ -21,8 +21,8 @@ class Learning(PartLine):
     `left` is the number of recorded steps up to this one that began with the gradients of steps before them, of the
     `judged` ones. If the loss is the mean cross-entropy of a choice among classes, `classes` is their number, and
     `items` that of the choices in the step; both are 0 if it is not, or was told by an earlier line. If the loss is a
-    mean squared error, `spread` is the variance of its targets, and `broadcast` the shape to which both outputs and
-    targets were broadcast, each along a dimension of the other: "64x64".
+    mean squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and `broadcast`
+    the shape to which both outputs and targets were broadcast, each along a dimension of the other: "64x64".
 
     If it is a mean binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones. `maximized`: the
     name of the loss whose negative it is. Both are left out where the model has several optimizers. `doubled`: words on
@@ -60,6 +60,7 @@ class Learning(PartLine):
     classes: int = 0
     items: int = 0
     spread: float | None = None
+    center: float | None = None
     broadcast: str = ""
     ones: float | None = None
     targets: int = 0

@@ -9,6 +9,7 @@ from statistics import fmean, median
 
 from hookcli.capabilities.learn.checks import learned, untrained
 from hookcli.capabilities.learn.curve import gone_at, rise
+from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, guess_of
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -29,18 +30,14 @@ from hookcli.table.formatting import number as figure
 from hookcli.table.formatting import setting
 from hookcli.table.rates import FALLEN
 
-_LOSSES, _PER_CLASS = 50, 300
 _ONE_LABEL = 3  # recorded steps
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
-_NEAR = 0.9  # of the loss of guessing
-_NEAR_VARIANCE, _SQUARES = 0.95, 100
 _REBUILT = 5  # recorded steps, a quarter of all
 _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than that of a small batch
 _REACH = 0.5  # of the loss of guessing: a step that goes straight down loses no more
 _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
-_NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _REACH_THEM = "run them with gradients, or freeze them"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _CLIP = "clip gradients at a larger norm"
@@ -59,9 +56,12 @@ class NoBetterThanGuessing(LinesCheck):
     variance of the targets in a batch: the model returns their mean. It is reported from 95 % of the variance on, after
     100 losses, unless models also run without gradients in the steps: the targets may be theirs. A binary cross-entropy
     is compared with the entropy of the share of ones among its targets, ln 2 for half of them: from 98 % of it on,
-    after 100 losses and 2,000 targets that all are 0 or 1, unless the model has a second optimizer.
+    after 100 losses and 2,000 targets that all are 0 or 1, unless the model has a second optimizer. With a column of
+    targets, both compare the losses of recorded steps in the later half with those of guessing on the same batches: a
+    loss that is a hundredth lower shows a model that has learned what little there may be, and is not reported unless
+    a cause is known.
 
-    The mean of the last quarter of all losses is compared: at least 50 losses, and 300 choices for each class. Not
+    Else the mean of the last quarter of all losses is compared: at least 50 losses, and 300 choices for each class. Not
     while the learning rate is warmed up. A loss that is divided or added to others, and one with as many classes as
     choices in a batch (contrastive losses), is not judged. Nor is one among classes, or a binary one, where backward
     passes go through different models in turn: adversaries stay at the level of guessing when all is well.
@@ -83,21 +83,17 @@ class NoBetterThanGuessing(LinesCheck):
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         lines = learned(measured.lines)
-        losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
-        last = losses[-(len(losses) // 4) :]
-        if len(losses) < _LOSSES or not all(map(math.isfinite, last)):
-            return
         if measured.losses.first_jump is not None or warms_up(lines):  # HK044 or HK055 reports the jump: the cause
             return
-        mean = fmean(last)
-        found = (by(lines, len(losses), mean) for by in (by_classes, by_variance, by_ones))
-        guessed, guess = next(filter(None, found), (0.0, ""))
-        if not guess:
+        number, guess = len(measured.every_loss), guess_of(lines, measured.every_loss)
+        if guess is None:
             return
-        better = "hardly better" if mean < guessed else "no better"
-        text = f"after {len(losses):,} steps the loss is {text_of(mean)}, {better} than {guess}"
-        cause, remedy = cause_of(measured.lines, len(losses), guessed)
-        finding = self.finding("", f"{text}; {cause}" if cause else text, mean)
+        cause, remedy = cause_of(measured.lines, number, guess.level)
+        if guess.weak and not cause:
+            return
+        better = "hardly better" if guess.loss < guess.level else "no better"
+        text = f"after {number:,} steps the loss is {text_of(guess.loss)}, {better} than {guess.words}"
+        finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=remedy) if cause else finding
 
 
@@ -150,53 +146,6 @@ def warms_up(lines: Sequence[Learning]) -> bool:
     """True if the learning rate still rises in the last recorded steps."""
     rates = [line.rate for line in lines if line.rate is not None]
     return len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])
-
-
-def by_classes(lines: Sequence[Learning], number: int, mean: float) -> tuple[float, str] | None:
-    """The loss of guessing among classes, and words for it, if the mean loss of so many is near it."""
-    known = next((line for line in lines if line.classes), None)
-    if (
-        known is None
-        or not lines[-1].alone
-        or not 1 < known.classes < known.items
-        or number * known.items < _PER_CLASS * known.classes
-    ):
-        return None
-    guessed, classes = math.log(known.classes), f"{known.classes:,}"
-    guess = f"that of guessing among {classes} classes (ln {classes} = {text_of(guessed)})"
-    return (guessed, guess) if mean >= _NEAR * guessed else None
-
-
-def by_variance(lines: Sequence[Learning], number: int, mean: float) -> tuple[float, str] | None:
-    """The variance of the targets, and words for it, if the mean squared error is near it."""
-    spreads = [line.spread for line in lines if line.spread]
-    if number < _SQUARES or not spreads or len(spreads) < len(lines):
-        return None
-    guessed = median(spreads)
-    guess = f"that of always returning the mean of the targets (their variance is {text_of(guessed)})"
-    return (guessed, guess) if mean >= _NEAR_VARIANCE * guessed else None
-
-
-def by_ones(lines: Sequence[Learning], number: int, mean: float) -> tuple[float, str] | None:
-    """The loss of guessing by the share of ones among the targets, and words for it, if the mean loss is near it.
-
-    Two models that work against each other stay there when all is well.
-    """
-    ones = [line.ones for line in lines if line.ones is not None]
-    if (
-        number < _SQUARES
-        or not ones
-        or len(ones) < len(lines)
-        or not lines[-1].alone
-        or number * lines[0].targets < _TARGETS
-    ):
-        return None
-    share = fmean(ones)
-    if not _RARE <= share <= 1 - _RARE:
-        return None
-    guessed = -share * math.log(share) - (1 - share) * math.log(1 - share)
-    guess = f"that of guessing ({text_of(guessed)}, as {share:.0%} of the targets are 1)"
-    return (guessed, guess) if mean >= _NEAR_BINARY * guessed else None
 
 
 def broadcast(lines: Sequence[Learning]) -> str:
@@ -300,11 +249,11 @@ def collapsed(number: int, lines: Sequence[Learning]) -> str:
     """The text on reconstructions that are no better than the mean of the inputs, as another term outweighs them."""
     last = lines[-(len(lines) // 4) :]
     shares = [line.unexplained or 0.0 for line in last]
-    if number < _SQUARES or len(lines) < 4 * _REBUILT or warms_up(lines) or not last[-1].alone:
+    if number < SQUARES or len(lines) < 4 * _REBUILT or warms_up(lines) or not last[-1].alone:
         return ""
     what = "the reconstruction is no better than the mean of the inputs"
     text = f"{what} ({median(shares):.0%} of their variance is left): {last[-1].outweighed}"
-    return text if min(shares) >= _NEAR_VARIANCE and max(shares) <= _ABOVE else ""
+    return text if min(shares) >= NEAR_VARIANCE and max(shares) <= _ABOVE else ""
 
 
 class LossRises(LinesCheck):
@@ -351,7 +300,7 @@ class OneLabel(LinesCheck):
         losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
         lines = learned(measured.lines)
         known = next((line for line in lines if line.classes > 1), None)
-        if known is None or len(losses) < _LOSSES or lines[-1].one_label < _ONE_LABEL:
+        if known is None or len(losses) < LOSSES or lines[-1].one_label < _ONE_LABEL:
             return
         guessed = math.log(known.classes)
         if (at := gone_at(losses, guessed)) is not None:

@@ -48,6 +48,7 @@ class LossFacts:
     _labels: list[Tensor] = field(default_factory=list)
     """The least and the largest label of each pass."""
     _spread: Tensor | None = None
+    _center: Tensor | None = None
     _binary: Tensor | None = None
     _targets: int = 0
 
@@ -68,6 +69,7 @@ class LossFacts:
         """Note the targets of the only loss of a step; None: it is not the only one."""
         squares = squares_of(loss) if loss is not None else None
         self._spread = variance(squares[1]) if squares else None
+        self._center = center(squares[1]) if squares else None
         self.broadcast = broadcast_to(*squares) if squares else ""
         self.maximized = maximized(loss) if loss is not None else ""
         binary = binary_targets_of(loss) if loss is not None else None
@@ -99,6 +101,7 @@ class LossFacts:
         fields["maximized"] = "" if several or targets_of_models else self.maximized
         if self._spread is not None and not targets_of_models and math.isfinite(spread := float(self._spread)):
             fields["spread"] = spread
+            fields["center"] = None if self._center is None else float(self._center)
         if self._outweighed is not None and not several:
             fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
         if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):
@@ -144,6 +147,13 @@ def variance(targets: Tensor) -> Tensor | None:
         return None
     with torch.no_grad():
         return rows.var(0, unbiased=False).mean()
+
+
+def center(targets: Tensor) -> Tensor | None:
+    """The mean of targets, of which each row of a batch has one; else None. Waits for nothing."""
+    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
+    with torch.no_grad():
+        return targets.detach().mean() if known and targets.numel() == len(targets) else None
 
 
 def broadcast_to(outputs: Tensor, targets: Tensor) -> str:

@@ -25,12 +25,7 @@ CAPABILITY = Capability(
             read="hookcli.capabilities.speed.peaks:parsed_peak",
         ),
     ),
-    charts={
-        "samples_per_second": "Samples per second",
-        "tokens_per_second": "Tokens per second",
-        "flops_per_second": "Floating-point operations per second",
-        "peak_share": "Share of the device's peak (MFU)",
-    },
+    charts="hookcli.capabilities.speed.columns:CHARTS",
     lines="hookcli.capabilities.speed.lines:LINES",
     headline="hookcli.capabilities.speed.checks:headline",
     headline_place=1,

@@ -23,3 +23,10 @@ DECLARED = (
         merge=Merge.LEAST,
     ),
 )
+
+CHARTS = {
+    "samples_per_second": "Samples per second",
+    "tokens_per_second": "Tokens per second",
+    "flops_per_second": "Floating-point operations per second",
+    "peak_share": "Share of the device's peak (MFU)",
+}

@@ -41,6 +41,9 @@ def kept_plainly(node: Node) -> Iterator[tuple[str, Tensor]]:
 
 def kept(node: Node, name: str, lost: str) -> Tensor | None:
     """What a node keeps for backward under this name, plainly; else None, as if it were nothing."""
+    kind = type(node)
+    if _KEPT + name not in kept_names(kind) and hasattr(kind, f"_saved_{name}"):  # a number
+        return None
     tensor: Tensor | None = unpacked(private(node, _KEPT + name, None, lost))
     return tensor
 

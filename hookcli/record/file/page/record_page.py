@@ -22,7 +22,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import lacking, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
 from hookcli.record.file.views.verdict import judged_reports
-from hookcli.registry.capability import capabilities
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.page import shown_columns
@@ -33,7 +33,8 @@ from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import clock, counted
 from hookcli.table.marks import faults
 
-CHARTS_OF_PARTS = [(title, {name: ""}) for one in capabilities() for name, title in one.charts.items()]
+_CHARTS = chain.from_iterable(load_text(one.charts).items() for one in capabilities() if one.charts)
+CHARTS_OF_PARTS = [(title, {name: ""}) for name, title in _CHARTS]
 """Charts of the figures that parts of capabilities report of whole steps, each of one figure."""
 _MOST_STEPS = 10_000
 _MOST_LOSSES = 4_000

@@ -77,5 +77,5 @@ def test_a_verdict_of_each_step_names_the_script(tmp_path: Path) -> None:
 
 def test_a_page_begins_with_the_lines_that_show_begins_with(tmp_path: Path) -> None:
     record = record_of(tmp_path / "x.run.jsonl", HEADER)
-    assert RecordPage(record).payload()["steps"]["remarks"] == wrong_lines(record) == remarks(record)[:1]
+    assert RecordPage(record).payload()["steps"]["notes"] == wrong_lines(record) == remarks(record)[:1]
     assert remarks(record)[0] == "Net: the loss was NaN from step 2 on (1 of 3 steps)"

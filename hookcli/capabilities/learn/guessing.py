@@ -1,0 +1,112 @@
+"""The loss that guessing has, and whether that of a training is near it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from hookcli.capabilities.learn.lines import Learning
+from hookcli.table.formatting import loss as text_of
+
+LOSSES = 50
+_PER_CLASS = 300
+_NEAR = 0.9  # of the loss of guessing
+NEAR_VARIANCE, SQUARES = 0.95, 100
+_NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
+_BESIDE = 3  # recorded steps of the later half
+_WEAK = 0.99  # of the loss of guessing, on the same batches
+_DEVIATIONS = 2.0  # of a share of ones that few targets tell
+
+
+class Guess(NamedTuple):
+    """A `loss` near that of guessing, its `level`, and words for that.
+
+    `weak`: it is a little lower, on the very same batches, so that the model has learned what little there may be.
+    """
+
+    loss: float
+    level: float
+    words: str
+    weak: bool = False
+
+
+def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | None:
+    """The guess that a training is near; None if it is not, or if that is not known. `losses` are those of all steps.
+
+    The mean of the last quarter of the losses is judged; beside the targets of the batches, the losses of these.
+    """
+    number, steps = len(losses), sorted(losses)
+    last = [losses[step] for step in steps[-(number // 4) :]]
+    if number < LOSSES or not lines or not all(map(math.isfinite, last)):
+        return None
+    mean = fmean(last)
+    late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
+    by_targets = by_variance(lines, number, mean, late) or by_ones(lines, number, mean, late)
+    return by_classes(lines, number, mean) or by_targets
+
+
+def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | None:
+    """The guess among classes, if the mean loss of so many is near its loss."""
+    known = next((line for line in lines if line.classes), None)
+    if (
+        known is None
+        or not lines[-1].alone
+        or not 1 < known.classes < known.items
+        or number * known.items < _PER_CLASS * known.classes
+    ):
+        return None
+    level, classes = math.log(known.classes), f"{known.classes:,}"
+    words = f"that of guessing among {classes} classes (ln {classes} = {text_of(level)})"
+    return Guess(mean, level, words) if mean >= _NEAR * level else None
+
+
+def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
+    """The guess that is always the mean of the targets, if the mean squared error is near its loss, their variance."""
+    spreads = [line.spread for line in lines if line.spread]
+    if number < SQUARES or not spreads or len(spreads) < len(lines):
+        return None
+    centers = [line.center for line in lines if line.center is not None]
+    middle = fmean(centers) if len(centers) == len(lines) else None
+
+    def level_of(line: Learning) -> float:
+        away = 0.0 if middle is None or line.center is None else line.center - middle
+        return (line.spread or 0.0) + away**2
+
+    found = beside(lines, late, level_of) if middle is not None else None
+    loss, level = found or (mean, median(spreads))
+    words = f"that of always returning the mean of the targets (their variance is {text_of(level)})"
+    weak = found is not None and loss < _WEAK * level
+    return Guess(loss, level, words, weak) if loss >= NEAR_VARIANCE * level else None
+
+
+def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
+    """The guess by the share of ones among the targets, if the mean loss is near its loss.
+
+    Two models that work against each other stay there when all is well.
+    """
+    ones = [line.ones for line in lines if line.ones is not None]
+    targets = lines[0].targets
+    if number < SQUARES or not ones or len(ones) < len(lines) or not lines[-1].alone or number * targets < _TARGETS:
+        return None
+    share = fmean(ones)
+    if not _RARE <= share <= 1 - _RARE:
+        return None
+    of_one, of_zero = -math.log(share), -math.log(1 - share)
+    found = beside(lines, late, lambda line: (line.ones or 0.0) * (of_one - of_zero) + of_zero)
+    loss, level = found or (mean, share * of_one + (1 - share) * of_zero)
+    words = f"that of guessing ({text_of(level)}, as {share:.0%} of the targets are 1)"
+    unsure = 0.0 if found else abs(of_one - of_zero) * math.sqrt(share * (1 - share) / (targets * len(ones)))
+    weak = found is not None and loss < _WEAK * level
+    return Guess(loss, level, words, weak) if loss >= _NEAR_BINARY * (level + _DEVIATIONS * unsure) else None
+
+
+def beside(
+    lines: Sequence[Learning], late: Mapping[int, float], level_of: Callable[[Learning], float]
+) -> tuple[float, float] | None:
+    """The mean loss of the recorded steps in the later half, and that of guessing on the same batches; None for few."""
+    pairs = [(late[line.step], level_of(line)) for line in lines if line.step in late]
+    if len(pairs) < _BESIDE:
+        return None
+    return fmean(loss for loss, _ in pairs), fmean(level for _, level in pairs)
