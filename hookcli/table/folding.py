@@ -24,6 +24,7 @@ def folded(report: Report) -> Report:
     repeated = _repeated(report)
     if not repeated:
         return report
+    report.tree.add(report.meta.get("containers", ()))  # also those without rows
     names: dict[Node, str] = {}
     for node in report.tree:  # each after the module around it
         stem, *numbers = repeated.get(node, (node.name,))

@@ -122,6 +122,8 @@ class Report:
     def __post_init__(self) -> None:
         """Give each column the rules that its name and unit suggest, and the tree the containers of this run."""
         containers = self.meta.get("containers", ())
+        if not isinstance(containers, (list, tuple)) or not all(isinstance(one, str) for one in containers):
+            containers = ()  # a file's, which its validation refuses
         if self.tree.containers != {*containers}:
             object.__setattr__(self, "tree", Tree(containers))
         resolved = [*map(columns.resolved, self.columns)]

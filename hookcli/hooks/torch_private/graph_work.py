@@ -23,7 +23,8 @@ _PRODUCTS = {
 """The places of the two factors, by the name of a product's node."""
 _ATTENTION = re.compile("ScaledDotProduct|FlashAttention|EfficientAttention")
 _HIDDEN = re.compile("CompiledFunction|CheckpointFunction|Rnn|Lstm|Gru|FlashAttn", re.IGNORECASE)
-"""Nodes behind which multiplications are that no node shows."""
+"""Nodes behind which multiplications are that no node shows. So may be a convolution, if its weight is frozen and hooks
+have packed it."""
 
 
 @dataclass
@@ -45,7 +46,8 @@ def work_of(nodes: Iterable[Node]) -> GraphWork:
     work = GraphWork()
     for node in nodes:
         name, made = operator(node), returned(node)
-        if _HIDDEN.search(name):
+        unknown = name == "Convolution" and not _shape(node, 1) and kept(node, "weight", _UNCOUNTED) is None
+        if unknown or _HIDDEN.search(name):
             work.hidden = name
         if not made:
             continue

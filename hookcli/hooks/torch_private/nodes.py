@@ -35,7 +35,7 @@ def kept_plainly(node: Node) -> Iterator[tuple[str, Tensor]]:
         except RuntimeError:  # freed
             continue
         for one in saved if isinstance(saved, (list, tuple)) else (saved,):
-            if isinstance(tensor := unpacked(one), Tensor):
+            if isinstance(tensor := unpacked(one, _NO_TARGETS), Tensor):
                 yield name.removeprefix(_KEPT), tensor
 
 
@@ -44,13 +44,14 @@ def kept(node: Node, name: str, lost: str) -> Tensor | None:
     kind = type(node)
     if _KEPT + name not in kept_names(kind) and hasattr(kind, f"_saved_{name}"):  # a number
         return None
-    tensor: Tensor | None = unpacked(private(node, _KEPT + name, None, lost))
+    tensor: Tensor | None = unpacked(private(node, _KEPT + name, None, lost), lost)
     return tensor
 
 
-def unpacked(saved: Any) -> Any:
+def unpacked(saved: Any, lost: str) -> Any:
     """A tensor as autograd has saved it; None if hooks have packed it, or it is none."""
-    return saved.data if saved is not None and getattr(saved, "unpack_hook", saved) is None else None
+    plain = saved is not None and private(saved, "unpack_hook", saved, lost) is None
+    return saved.data if plain else None
 
 
 @cache
@@ -60,6 +61,7 @@ def kept_names(kind: type) -> list[str]:
 
 
 _KEPT = "_raw_saved_"
+_NO_TARGETS = "the targets of losses have no fingerprints"
 
 
 _ENDING = re.compile(r"Backward\d*$")

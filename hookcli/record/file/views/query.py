@@ -100,7 +100,7 @@ class Selection(Query):
         if probe is None:
             return judged_reports(self.record, measured, joined, whole=whole)
         compiled = probe == COMPILED and self.record.end and self.record.end.compiled
-        if compiled and (of_run := verdict_on(self.record)):
+        if compiled and (of_run := verdict_on(self.record, compiling_alone=True)):
             return of_run
         reports = judged_reports(self.record, measured, lambda step: probe_reports(step, probe), whole=whole)
         if not reports:

@@ -89,11 +89,11 @@ def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
     return replace(finding, cause=cause) if cause else finding
 
 
-def verdict_on(record: Record) -> list[Report]:
+def verdict_on(record: Record, *, compiling_alone: bool = False) -> list[Report]:
     """Return the verdict of the checks on the run as a whole, if they found anything: on the work of torch.compile in
-    its program, and that of the checks of capabilities which judge whole records.
+    its program, and, unless `compiling_alone`, that of the checks of capabilities which judge whole records.
     """
-    of_records = (check for check in of_whole_runs() if "record" in check.needs)
+    of_records = (check for check in of_whole_runs() if "record" in check.needs and not compiling_alone)
     checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)
     found = judge(checks, Measurements(compilation=record.end.compilation if record.end else None, record=record))
     report = replace(found, skipped=()).report(record.header.name if record.header else "", {})

@@ -16,7 +16,7 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
-from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compiled
+from hookcli.hooks.torch_private.dynamo import frames_compiled, is_compiled_in_place, runs_compiled
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
@@ -90,13 +90,12 @@ class StepMeasurements:
         self.sessions = [session(select=watched, inside_compiled=True), outside] if inside else [outside]
         self.session = self.sessions[0]
         probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
-        seen = [
-            probe for probe in probes if isinstance(probe, GradsProbe) or not model.hidden
-        ]  # whose forward hooks see
-        self._probes = [probe for probe in seen if self._parts.works(model.name, probe.name)]
+        if model.hidden:  # no hook sees its forward
+            probes = [probe for probe in probes if isinstance(probe, GradsProbe)]
+        self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
         self.parameters.watchers = self._probes
         self._step_parts = self._begun_parts()
-        followed = training and not compiled and model.course.follows
+        followed = training and not (compiled or frames_compiled()) and model.course.follows
         self._reach = LossReach(module, self.name, model.course, shared.clock) if followed else None
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
