@@ -33,6 +33,7 @@ _HOST = "127.0.0.1"
 _SECONDS = 2  # between two looks of the page
 _MOST_THREADS = 32  # connections that are answered at the same time
 _PATIENCE = 10  # seconds without a word from the other side, after which a connection is closed
+_ANSWERS = 5  # seconds within which a page of hookcli's own answers
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})+")
 
 
@@ -149,7 +150,7 @@ class PageServer(ThreadingHTTPServer):
 def serves_page(port: int) -> bool:
     """Return whether hookcli answers at this port of this machine."""
     try:
-        with closing(HTTPConnection(_HOST, port, timeout=_PATIENCE)) as connection:
+        with closing(HTTPConnection(_HOST, port, timeout=_ANSWERS)) as connection:
             connection.request("HEAD", "/")
             return connection.getresponse().getheader("Server") == _Handler.server_version
     except (OSError, HTTPException):

@@ -110,6 +110,25 @@ def test_other_squared_errors_are_not_accused(losses: list[float], spread: float
     assert not said(NoBetterThanGuessing, losses, *squared(spread))
 
 
+def test_losses_are_compared_with_the_targets_of_the_same_batches() -> None:
+    """Batches in which the mean of all targets leaves the more, the further theirs is from it: 4 in every other one."""
+    centers = [2.0 * (step % 2) for step in range(120)]
+    lines = [Learning("Net", step, spread=1.0, center=center) for step, center in enumerate(centers)]
+    levels = [1 + (center - 1.0) ** 2 for center in centers]
+    assert "no better than that of always returning the mean" in said(NoBetterThanGuessing, levels, *lines)
+    assert "(their variance is 2.000)" in said(NoBetterThanGuessing, levels, *lines[::7])
+    assert not said(NoBetterThanGuessing, [0.97 * level for level in levels], *lines)  # a weak signal, learned
+    assert not said(NoBetterThanGuessing, [0.97 * level for level in levels], *lines[::7])
+
+
+def test_few_recorded_targets_do_not_tell_a_rare_share() -> None:
+    """Two of 64 targets are 1 where 48 of 1,000 are: the loss of guessing is not known to a hundredth."""
+    losses = [0.193] * 120  # that of guessing by a share of 0.048
+    lines = [Learning("Net", step, ones=2 / 64, targets=64) for step in range(2)]
+    assert not said(NoBetterThanGuessing, losses, *lines)
+    assert said(NoBetterThanGuessing, [0.7] * 120, *(replace(line, ones=0.5) for line in lines))
+
+
 def test_outputs_and_targets_that_were_broadcast_are_the_cause() -> None:
     lines = [Learning("Net", step, spread=2.0, broadcast="64x64") for step in range(5)]
     assert said(NoBetterThanGuessing, [2.0] * 120, *lines).endswith("each target: both were broadcast to 64x64")

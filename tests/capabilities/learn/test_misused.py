@@ -512,7 +512,8 @@ def binary_loss(mean: float, steps: int = 120, **of_line: Any) -> str:
     """The message on a binary cross-entropy that stays at this mean."""
     losses = {step: mean + 0.02 * (step % 4 - 1.5) for step in range(steps)}
     fields = {"ones": 0.5, "targets": 32, "alone": True} | of_line
-    lines = {Learning.kind: [Learning("Net", step, **fields) for step in (0, steps - 1)], "untrained": ()}
+    recorded = [*range(4), *range(steps - 4, steps)]
+    lines = {Learning.kind: [Learning("Net", step, **fields) for step in recorded], "untrained": ()}
     measured = Measurements(losses=LossCourse.of(losses), every_loss=losses, lines=lines)
     return "".join(one.message for one in NoBetterThanGuessing().judge(measured))
 
@@ -525,7 +526,9 @@ def entropy(share: float) -> float:
 def test_a_binary_cross_entropy_is_compared_with_the_share_of_ones(share: float) -> None:
     guessed = f"that of guessing ({entropy(share):.4f}, as {share:.0%} of the targets are 1)"
     assert binary_loss(1.01 * entropy(share), ones=share).endswith(f"no better than {guessed}")
-    assert binary_loss(0.99 * entropy(share), ones=share).endswith(f"hardly better than {guessed}")
+    assert binary_loss(0.995 * entropy(share), ones=share).endswith(f"hardly better than {guessed}")
+    assert not binary_loss(0.985 * entropy(share), ones=share)  # a weak signal, which it has learned
+    assert "lstm" in binary_loss(0.985 * entropy(share), ones=share, over_batch="lstm takes ...")  # a cause
     assert not binary_loss(0.97 * entropy(share), ones=share)
 
 

@@ -49,10 +49,8 @@ def times(end: End) -> tuple[str, str]:
     """How long the run took, and hookcli's own part."""
     steps = f" for {counted(end.program_steps, 'step')}" if end.program_steps else ""
     own = end.hookcli_seconds
-    return (
-        f"{clock(end.seconds)}{steps}",
-        f"{clock(own)} ({100 * own / end.seconds:.0f}%)" if own and end.seconds else "",
-    )
+    share = f" ({100 * own / end.seconds:.0f}%)" if own and end.seconds else ""
+    return f"{clock(end.seconds)}{steps}", f"{clock(own)}{share}" if own else ""
 
 
 def ended(end: End | None) -> str:

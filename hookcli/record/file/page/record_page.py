@@ -21,7 +21,7 @@ from hookcli.record.file.views.overview import in_full, overview, rows_before
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import lacking, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
-from hookcli.record.file.views.verdict import judged_reports
+from hookcli.record.file.views.verdict import judged_reports, verdict_on
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside
@@ -175,6 +175,7 @@ class RecordPage:
         """What went wrong, and what the record lacks: an end, unless the page is live; steps, ranks, lines."""
         record = self.record
         lines = [*wrong_lines(record), *compiled_lines(record.end)]
+        lines += [finding.message for report in verdict_on(record) for finding in report.findings]
         lines += [] if record.header else ["the record has no header, so the script and its settings are unknown"]
         if record.end is None and not live:
             ago = clock(max(time.time() - record.written(), 0))
