@@ -74,6 +74,7 @@ def inputs_of_all_kinds() -> dict[str, Any]:
         "complex": torch.randn(3, dtype=torch.complex64),
         "conjugated": torch.randn(3, dtype=torch.complex64).conj(),
         "no elements": torch.zeros(0, 3),
+        "no elements, in steps": whole.view(-1)[::5][:0],
         "whole numbers": torch.arange(4),
         "bool": torch.tensor([True, False]),
         "float8": torch.ones(4).to(torch.float8_e4m3fn),
@@ -123,7 +124,7 @@ def test_inputs_of_all_kinds_are_put_back(kind: str) -> None:
         for x in tensors:
             _overwrite(x)
         changed = [not torch.equal(_numbers(x), y) for x, y in zip(tensors, dense, strict=True)]
-        assert any(changed) or kind == "no elements"
+        assert any(changed) or kind.startswith("no elements")
     assert all(torch.equal(_numbers(x), y) for x, y in zip(tensors, dense, strict=True))
     assert versions == [x._version for x in tensors]
 

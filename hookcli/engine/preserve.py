@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.hooks.torch_private.autograd import keeping_versions
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import bits
+from hookcli.tensors.chunks import bits, flat
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 from hookcli.tensors.torch_private import is_view
 
@@ -255,5 +255,5 @@ def _widest(x: Tensor) -> Tensor:
     """The tensor as integers, as wide as possible, since 0.0 == -0.0 and NaN != NaN hide differences in bits."""
     x = bits(x)
     if x.is_contiguous() and x.numel() * x.element_size() % 8 == 0 and x.data_ptr() % 8 == 0:
-        return x.view(-1).view(torch.int64)
+        return flat(x).view(torch.int64)
     return x

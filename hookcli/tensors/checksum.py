@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hookcli.tensors import library
-from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, on_cpu
+from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, flat, on_cpu
 
 _ROW = 1 << 15  # elements, which have the same multipliers in each row; rows have multipliers of their own
 _SMALL = 1 << 12  # elements; tensors with no more are summed together, as most of a model's are
@@ -36,7 +36,7 @@ def checksum(x: Tensor) -> Tensor:
 def begun_checksums(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The checksum of each tensor, on its device, for `fetched_checksums`. Waits for nothing."""
     with torch.no_grad(), torch.DisableTorchFunction():
-        elements = [bits(x.detach().contiguous()).reshape(-1) for x in tensors]
+        elements = [flat(bits(x.detach().contiguous())) for x in tensors]
         elements = [x.view(torch.int32) if x.dtype is torch.int64 else x for x in elements]
         sums: dict[int, Tensor] = {}
         for device in {x.device for x in tensors}:

@@ -116,6 +116,14 @@ def bits(x: Tensor) -> Tensor:
     return x.view(_INTEGERS[x.element_size()])
 
 
+def flat(x: Tensor) -> Tensor:
+    """A contiguous tensor in one dimension, of stride 1; view(-1) keeps that of one element or none, which may be any.
+
+    Only with stride 1 does PyTorch view elements as others of another width.
+    """
+    return x.as_strided((x.numel(),), (1,))
+
+
 def unit_of(values: Tensor) -> Tensor:
     """The power of two next to the largest magnitude, on the device; 1 if all are 0.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from unittest.mock import patch
 
 import pytest
 import torch
+from tensors.kinds import EIGHT_BITS, FLOATS, INTEGERS
 from torch import Tensor
 
 from hookcli.tensors import checksum
@@ -31,7 +33,7 @@ def slowly(x: Tensor) -> int:
     width = min(4, x.element_size())
     raw = bytes(x.contiguous().reshape(-1).view(torch.uint8).tolist())
     bits = [int.from_bytes(raw[i : i + width], "little", signed=width > 1) for i in range(0, len(raw), width)]
-    places = [int(m) for m in checksum._multipliers(checksum._ROW, 0)]
+    places = checksum._multipliers(checksum._ROW, 0).tolist()
     rows = [bits[i : i + checksum._ROW] for i in range(0, len(bits), checksum._ROW)]
     sums = [places[0], *(sum(a * b for a, b in zip(row, places, strict=False)) for row in rows)]
     of_rows = checksum._multipliers(1 << len(sums).bit_length(), 1)
@@ -50,6 +52,38 @@ def test_it_is_the_sum_of_bits_times_places_on_every_path(case: str) -> None:
         with patch.object(checksum, "on_cpu", lambda x: False):  # as on an accelerator
             assert checksums([x]) == found[:1]
     assert found == [slowly(x)] * 2 and torch.equal(torch.get_rng_state(), before)
+
+
+LAYOUTS = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.t(),
+    "channels_last": lambda x: x.reshape(1, 4, 3, 2).to(memory_format=torch.channels_last),
+    "in steps": lambda x: x[::2, 1::2],
+    "one of steps": lambda x: x.reshape(-1)[::5][-1:],
+    "none of steps": lambda x: x.reshape(-1)[::5][:0],
+    "expanded": lambda x: x[1:2].expand(3, -1),
+    "one, expanded": lambda x: x[1, 1].expand(1),
+    "one, expanded twice": lambda x: x[1, 1].expand(1, 1),
+    "0-dimensional": lambda x: x[1, 1],
+    "empty": lambda x: x[:, :0].t(),
+    "unaligned": lambda x: x.reshape(-1)[1:],
+    "conjugate": lambda x: x.conj()[1:2, ::2],
+    "imaginary part": lambda x: x.conj().imag.reshape(-1)[3:4] if x.is_complex() else x[:1, 3],
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [*INTEGERS, torch.uint64, *FLOATS, *EIGHT_BITS, torch.complex64, torch.complex128], ids=str
+)
+def test_every_layout_has_the_checksum_of_a_contiguous_copy(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(4, 6, dtype=torch.complex128 if kind.is_complex else torch.float64) * 40).to(kind)
+    for name, layout in LAYOUTS.items():
+        laid_out = layout(x)
+        copy = torch.empty(laid_out.shape, dtype=laid_out.dtype)
+        for place in itertools.product(*map(range, laid_out.shape)):
+            copy[place] = laid_out[place]
+        assert checksums([laid_out]) == [slowly(copy)], name
 
 
 def test_small_and_regular_changes_are_seen() -> None:
