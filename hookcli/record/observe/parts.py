@@ -122,7 +122,10 @@ class StepPart:
         """Ask for hooks, as the step's first forward begins."""
 
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-        """A backward pass begins from these tensors, perhaps through the model, whose optimizers are these."""
+        """A backward pass begins from these tensors, perhaps through the model, whose optimizers are these.
+
+        A loss that a GradScaler has scaled is given as it was before.
+        """
 
     def backward_over(self) -> None:
         """A backward pass through the model is over."""

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -156,6 +156,14 @@ class _Pass:
     """Each with the gradients that had arrived, and whether the pass leaves gradients in its model."""
 
 
+class _Scaled(NamedTuple):
+    """What a GradScaler has made a scaled loss of: the loss, with its graph, and a copy of its value at that time."""
+
+    scaler: Any
+    loss: Tensor
+    value: Tensor
+
+
 class BackwardPasses:
     """Follows one pass per thread. A pass goes through a model if gradients arrive in its open step."""
 
@@ -163,7 +171,7 @@ class BackwardPasses:
         self._steps = steps
         self._running: dict[int, _Pass] = {}  # by thread
         self._scalers: dict[int, Any] = {}  # by thread: the scaler that was used since the last pass
-        self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # scaled losses -> their scaler, and the loss
+        self._scaled: WeakIds[Tensor, _Scaled] = WeakIds()
 
     @property
     def under_way(self) -> bool:
@@ -174,7 +182,7 @@ class BackwardPasses:
         """Note that a GradScaler has scaled `losses`; `made` holds the results."""
         self._scalers[threading.get_ident()] = scaler
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
-            self._scaled[scaled] = scaler, loss.detach().clone()
+            self._scaled[scaled] = _Scaled(scaler, loss, loss.detach().clone())
 
     def losses(self, tensors: Any, gradients: Any) -> list[Tensor] | None:
         """The numbers whose sum is differentiated, without a GradScaler's scale; None if they can't be read here."""
@@ -194,9 +202,9 @@ class BackwardPasses:
     def _unscaled(self, roots: Sequence[Tensor], last: Any) -> tuple[list[Tensor], Any, bool]:
         """Losses without the scale of their scaler, which may be the `last` one; and whether that is only assumed."""
         known = [self._scaled.get(x) for x in roots]
-        scaler = next((scaler_and_loss[0] for scaler_and_loss in known if scaler_and_loss), last)
+        scaler = next((one.scaler for one in known if one), last)
         unsure = scaler is not None and not any(known)
-        losses = [one[1] if one else x.detach() for x, one in zip(roots, known, strict=True)]
+        losses = [one.value if one else x.detach() for x, one in zip(roots, known, strict=True)]
         if unsure:  # made of scaled losses, such as their sum
             losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
         return losses, scaler, unsure
@@ -207,8 +215,9 @@ class BackwardPasses:
         steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
         roots = [x for _, x in tree.leaves(tensors)]
         self._running[threading.get_ident()] = _Pass(roots, _list(gradients), steps)
+        losses = [one.loss if (one := self._scaled.get(x)) else x for x in roots]
         for step, _, _ in steps:
-            step.begin_backward(roots, goes_on=self._steps.schedule.goes_on())
+            step.begin_backward(roots, losses, goes_on=self._steps.schedule.goes_on())
 
     def end(self) -> None:
         """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""

@@ -178,7 +178,7 @@ class StepMeasurements:
             if not is_compiled_in_place(called):  # whose own hooks are in the program
                 session.modules.enter(called, args)
 
-    def begin_backward(self, roots: Sequence[Tensor], *, counts_alone: bool) -> None:
+    def begin_backward(self, roots: Sequence[Tensor], losses: Sequence[Tensor], *, counts_alone: bool) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
         self.stop_loss()
         if self._reach:
@@ -188,7 +188,7 @@ class StepMeasurements:
             session.modules.attach()
         optimizers = self._model.trained_by()
         for part, of_step in self._step_parts.items():
-            self._guarded(part, partial(of_step.backward_begins, roots, optimizers))
+            self._guarded(part, partial(of_step.backward_begins, losses, optimizers))
 
     def watch_loss(self) -> None:
         """Watch the loss function, which runs next in this thread, if operators are watched or parameters followed."""

@@ -143,9 +143,10 @@ class ObservedStep:
         """True if its forwards ran in this thread, and are over."""
         return self.measured.session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
-    def begin_backward(self, roots: Sequence[Tensor], *, goes_on: bool) -> None:
+    def begin_backward(self, roots: Sequence[Tensor], losses: Sequence[Tensor], *, goes_on: bool) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass.
 
+        `losses` are the roots as they were before a GradScaler scaled them.
         A pass is only counted, with its loss, if there were many, or if the step is not to observe more (`goes_on`) and
         each forward that it has observed has had one: its optimizer may never step.
         """
@@ -154,7 +155,7 @@ class ObservedStep:
         self._counts_alone = observed < self.forwards and (
             passes >= MOST_PASSES or (passes >= observed and not goes_on)
         )
-        self.measured.begin_backward(roots, counts_alone=self._counts_alone)
+        self.measured.begin_backward(roots, losses, counts_alone=self._counts_alone)
         if self._inside and not self._counts_alone:
             self._own_programs.enter_context(own_programs_in_backward(self.module))
         self.times.begin("backward")
