@@ -33,6 +33,7 @@ from hookcli.capabilities.learn.loss_checks import (
     LossRises,
     NoBetterThanGuessing,
     OneLabel,
+    clipped_scaled,
     not_reached,
     of_losses,
 )
@@ -84,6 +85,7 @@ def faults(measured: Measurements) -> Iterator[str]:
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
     yield from dict.fromkeys(line.doubled for line in lines if line.doubled)
+    yield from filter(None, [clipped_scaled(lines)])
     yield from (text for text, _ in of_losses(measured.every_loss, lines))
     for checks in (_CAUSES, _SEEN):
         for finding in judge([check() for check in checks], measured).findings:

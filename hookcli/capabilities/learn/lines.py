@@ -47,10 +47,10 @@ class Learning(PartLine):
     updates are less than the distance from the weights to the next numbers; `optimizer` is the name of the first one.
     `rate`: the learning rate of the first parameter group. `gradient`: the norm of the gradient that the optimizers
     took, and `unclipped` that before it was clipped; None if not measured. `decay`: the largest share of the weights
-    that weight decay took in this step. `cleared`: the last recorded steps in a row in which a backward pass left
-    gradients, and the optimizer took none. `norms`: the normalizations that are frozen, with all that comes before
-    them, but whose running statistics have moved since step 0, by up to `drift` standard deviations; `norm` is the
-    first one.
+    that weight decay took in this step. `scale`: that of the GradScaler which scaled the loss; None without one.
+    `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
+    `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have
+    moved since step 0, by up to `drift` standard deviations; `norm` is the first one.
     """
 
     kind: ClassVar[str] = "learning"
@@ -93,6 +93,7 @@ class Learning(PartLine):
     gradient: float | None = None
     unclipped: float | None = None
     decay: float | None = None
+    scale: float | None = None
     cleared: int = 0
     norms: int = 0
     norm: str = ""

@@ -42,6 +42,8 @@ _REACH_THEM = "run them with gradients, or freeze them"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _CLIP = "clip gradients at a larger norm"
 _CLIPPED = 0.01  # of what they were
+_STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
+_UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
@@ -111,7 +113,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):
         return "", ""
     if words := too_small(lines, number, guessed):
-        return words, _CLIP if clipped(lines) else _RATE
+        return words, _UNSCALE if clipped_scaled(lines) else _CLIP if clipped(lines) else _RATE
     words = decays(lines)
     return words, _DECAY if words else ""
 
@@ -164,7 +166,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
     if median(rates) < FALLEN * max(rates):  # in half of the recorded steps
         return f"the learning rate has fallen to {setting(rates[-1])}, from {setting(max(rates))}"
     most = f"{number:,} of them straight down the gradient lower it by {text_of(reach)} at most"
-    why = clipped(lines) or f"learning rate {setting(max(rates))}"
+    why = clipped_scaled(lines) or clipped(lines) or f"learning rate {setting(max(rates))}"
     return f"the steps are too small ({why}): {most}"
 
 
@@ -175,6 +177,33 @@ def clipped(lines: Sequence[Learning]) -> str:
         return ""
     after, before = (figure(median(figures)) for figures in zip(*norms, strict=True))
     return f"gradients are clipped from a norm of {before} to {after}"
+
+
+def clipped_scaled(lines: Sequence[Learning]) -> str:
+    """Words on gradients that are clipped while a GradScaler's scale is in them; "" if that is not known.
+
+    Times the scale, the norm that the optimizer took is the same in each recorded step: one as people write it, or one
+    that stays as the scale changes. Without the scale it is neither.
+    """
+    known = [(line.gradient, line.gradient * line.scale) for line in lines if line.gradient and line.scale]
+    if len(known) < max(_STEADY, len(lines)) or not clipped(lines):
+        return ""
+    taken, scaled = zip(*known, strict=True)
+    if not is_steady(scaled) or (is_steady(taken) and (is_round(taken[-1]) or not is_round(scaled[-1]))):
+        return ""
+    last = lines[-1]
+    to = f"to a norm of {figure(scaled[-1])} with the GradScaler's scale of {last.scale:,.0f} in it"
+    return f"gradients are clipped before unscale_: {to}, which leaves {figure(taken[-1])} of {figure(last.unclipped)}"
+
+
+def is_steady(norms: Sequence[float]) -> bool:
+    """True if all norms are the same, but for rounding."""
+    return max(norms) - min(norms) <= _ROUNDED * max(norms)
+
+
+def is_round(norm: float) -> bool:
+    """True if two digits write this norm, as people do who choose one."""
+    return abs(norm - float(f"{norm:.1e}")) <= _ROUNDED * norm
 
 
 def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:

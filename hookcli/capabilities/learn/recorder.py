@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -89,6 +89,8 @@ class Recorder(RecorderPart):
     """Knows the recorded steps of each model."""
 
     def __init__(self) -> None:
+        self.scale: Tensor | None = None
+        """The scale of the GradScaler that has scaled the last loss, if any has."""
         self._trained = self._evaluated = 0
         self._loaders = Loaders()
         self._courses: dict[str, Course] = defaultdict(lambda: Course(Batches(self._loaders)))
@@ -99,6 +101,9 @@ class Recorder(RecorderPart):
     def batch_taken(self, iterator: object) -> None:
         if torch.is_grad_enabled():
             self._loaders.take(iterator)
+
+    def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
+        self.scale = scale()
 
     def begin_step(self, step: BegunStep) -> StepOfLearning | None:
         self._trained += step.training
@@ -141,6 +146,7 @@ class StepOfLearning(StepPart):
         self._names: list[str] = []
         self._values: list[Tensor] = []
         self._losses = LossFacts()
+        self._scale: Tensor | None = None
         self._batch: list[Taken] = []
         self._parts = SeenParts()
         self._alike = Alike()
@@ -192,6 +198,7 @@ class StepOfLearning(StepPart):
         self._parts.hold(optimizers)
         self._parts.graph = self._parts.graph or any(root.grad_fn is not None for root in roots)
         self._losses.add(roots)
+        self._scale = self._recorder.scale
         self._recorder.pass_begins(roots)
         for root in roots:
             self._mark(root.grad_fn)
@@ -243,6 +250,7 @@ class StepOfLearning(StepPart):
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
             **course.norms.fields(step.step, self._begun, self._norms),
             **reached,
+            "scale": float(self._scale) if self._scale is not None else None,
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]

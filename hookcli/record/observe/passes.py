@@ -196,6 +196,8 @@ class BackwardPasses:
 
     def scale(self, tensors: Any) -> Tensor | None:
         """The scale of the GradScaler that has scaled these losses; None if none has. Waits for nothing."""
+        if not (self._scalers or self._scaled):
+            return None
         _, scaler, _ = self._unscaled([x for _, x in tree.leaves(tensors)], self._scalers.get(threading.get_ident()))
         return loss_scale(scaler).clone() if scaler is not None else None
 

@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Loss, dict[str, Any]]] = {
     ),
 }
 PLAIN = ("classes", "squares", "ones")
-MEASURED = ("in_use",)
+OTHERS = ("in_use", "scale")  # which are not read of a graph
 
 
 def learned(case: str, scale: float | None) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def learned(case: str, scale: float | None) -> list[dict[str, Any]]:
     seen = observed(lambda: train(model(), loss_of, scale))
     losses = [{"loss": loss} for of in seen.every_loss.values() for loss in of.values()]
     lines = [asdict(line) for line in seen.of_parts if isinstance(line, Learning)]
-    return losses + [{name: x for name, x in line.items() if name not in MEASURED} for line in lines]
+    return losses + [{name: x for name, x in line.items() if name not in OTHERS} for line in lines]
 
 
 @pytest.mark.parametrize("case", [*PLAIN, *(swept(case) for case in CASES if case not in PLAIN)])
@@ -112,3 +112,53 @@ def test_a_loss_lives_no_longer_than_what_was_made_of_it(enabled: bool) -> None:
 
     observed(program)
     assert len(losses) == 2 * STEPS and not [one for one in losses if one() is not None]
+
+
+def clipping(first: bool, scale: float | None, most: float = 1.0, grows: int = 2000) -> list[str]:
+    """The texts on a training whose gradients are clipped first, or unscaled first."""
+
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, growth_interval=grows, enabled=scale is not None)
+        for _ in range(6):
+            x = torch.randn(ROWS, 6)
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(model(x), x[:, :3].argmax(1))).backward()
+            if not first:
+                scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), most)
+            scaler.step(optimizer)
+            scaler.update()
+        return model
+
+    return all_faults(program)
+
+
+@pytest.mark.parametrize(
+    ("first", "scale", "more", "norms"),
+    [
+        (True, SCALE, {}, ("1.000", "16,384", "6.104e-05")),
+        swept(True, 2.0**16, {"most": 0.5}, ("0.5000", "65,536", "7.629e-06")),
+        swept(True, SCALE, {"most": 0.737373, "grows": 2}, ("0.7374", "65,536", "1.125e-05")),  # by the changing scale
+        (False, SCALE, {}, None),
+        (False, SCALE, {"most": 6e-5}, None),  # on purpose
+        swept(False, SCALE, {"most": 6e-5, "grows": 2}, None),
+        swept(True, SCALE, {"most": 1e6}, None),  # never clipped
+        (True, None, {"most": 1e-4}, None),
+        swept(True, 1.0, {"most": 1e-4}, None),
+    ],
+)
+def test_gradients_that_are_clipped_before_they_are_unscaled(
+    first: bool, scale: float | None, more: dict[str, Any], norms: tuple[str, str, str] | None
+) -> None:
+    texts = clipping(first, scale, **more)
+    if norms is None:
+        assert not texts
+    else:
+        (text,) = texts
+        to, of, left = norms
+        expected = (
+            f"before unscale_: to a norm of {to} with the GradScaler's scale of {of} in it, which leaves {left} of 0."
+        )
+        assert text.startswith(f"gradients are clipped {expected}")
