@@ -62,7 +62,8 @@ class SameBatch(LinesCheck):
     gives the same batch unless the loader shuffles. Or if a tensor of the program has at least twice as many rows,
     those of the batch among them, and the batch was made anew for each step: then its rows were drawn, with the same
     random numbers each time. Full-batch training, and training on one batch on purpose, keep the batch itself: they are
-    not reported. If the batch was made anew and nothing is known of others, that is for information only.
+    not reported, nor are inputs whose rows are all the same: those of other batches may be, too. If the batch was made
+    anew and nothing is known of others, that is for information only.
     """
 
     id = "HK058"
@@ -73,7 +74,7 @@ class SameBatch(LinesCheck):
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         last = learned(measured.lines)[-1:]
-        for line in last if last and last[0].batches >= _STEPS else ():
+        for line in last if last and last[0].batches >= _STEPS and not last[0].fill else ():
             text = f"each of {line.batches:,} recorded steps saw the same batch"
             if line.source == LOADER:
                 yield self.finding("", f"{text}: the first of the {line.of:,} of a DataLoader", line.batches)

@@ -34,6 +34,7 @@ from hookcli.capabilities.learn.loss_checks import (
     NoBetterThanGuessing,
     OneLabel,
     clipped_scaled,
+    filled,
     not_reached,
     of_losses,
 )
@@ -119,7 +120,8 @@ def still(lines: Sequence[Learning]) -> Iterator[str]:
     if last is None or last.still < _STILL or (span := last.step - last.since + 1) < max(SPAN, _END * (last.step + 1)):
         return
     since = f"since step {last.since:,}" if span <= last.step else f"in {last.still:,} recorded steps"
-    if why := "every gradient is zero" if last.gradient == 0 else why_still(lines):
+    zero = ", and ".join(filter(None, ("every gradient is zero", filled(lines))))
+    if why := zero if last.gradient == 0 else why_still(lines):
         yield f"the optimizer has changed no weight {since}: {why}"
 
 

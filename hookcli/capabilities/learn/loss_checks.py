@@ -15,6 +15,7 @@ from hookcli.capabilities.learn.lines import (
     EVAL,
     IDLE,
     OUTSIDE,
+    ROWS,
     UNHELD,
     UNREACHED,
     UNUSED,
@@ -46,6 +47,7 @@ _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
+_INPUTS = "look at what is done to the data, as with integers that are divided"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
 
@@ -67,6 +69,9 @@ class NoBetterThanGuessing(LinesCheck):
     while the learning rate is warmed up. A loss that is divided or added to others, and one with as many classes as
     choices in a batch (contrastive losses), is not judged. Nor is one among classes, or a binary one, where backward
     passes go through different models in turn: adversaries stay at the level of guessing when all is well.
+
+    Inputs that are one number, or the same in all rows of a batch, are named first; not those of fewer than four
+    numbers a row, nor beside others that differ, nor where the outputs differ though the model drops nothing.
 
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
     steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down; or a
@@ -90,13 +95,26 @@ class NoBetterThanGuessing(LinesCheck):
         number, guess = len(measured.every_loss), guess_of(lines, measured.every_loss)
         if guess is None:
             return
+        better = "hardly better" if guess.loss < guess.level else "no better"
+        text = f"after {number:,} steps the loss is {text_of(guess.loss)}, {better} than {guess.words}"
+        if words := filled(lines):
+            yield replace(self.finding("", f"{words}: {text}", guess.loss), remedy=_INPUTS, hint=_INPUTS)
+            return
         cause, remedy = cause_of(measured.lines, number, guess.level)
         if guess.weak and not cause:
             return
-        better = "hardly better" if guess.loss < guess.level else "no better"
-        text = f"after {number:,} steps the loss is {text_of(guess.loss)}, {better} than {guess.words}"
         finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=remedy) if cause else finding
+
+
+def filled(lines: Sequence[Learning]) -> str:
+    """Words on inputs that tell the model nothing, as they are the same in all rows of each recorded step; else ""."""
+    fills = {line.fill for line in lines}
+    if "" in fills or len(lines) < _ONE_LABEL or not all(line.alike_too for line in lines):
+        return ""
+    steps = f"in each of {len(lines):,} recorded steps"
+    one = fills.pop() if len(fills) == 1 else ROWS
+    return f"all rows of a batch are the same {steps}" if one == ROWS else f"every input is {one} {steps}"
 
 
 def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:

@@ -1,17 +1,23 @@
-"""Outputs that no longer depend on the input: the same for every row of a batch whose rows differ."""
+"""Outputs that no longer depend on the input: the same for every row of a batch; and inputs that are that, too."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hookcli.capabilities.learn.lines import ROWS
+from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
+from hookcli.probes.shared.module_facts import acts_in_training
+from hookcli.table.formatting import number
 from hookcli.tensors import tree
 
 _ROWS, _VALUES, _OUTPUTS = 32, 4096, 8  # of a batch that are compared
 _ROUNDING = 1e-6  # of the largest output
+_NUMBERS = 4  # of a row: fewer may be a constant on purpose, as for an intercept or a point of a boundary
 
 
 class Alike:
@@ -22,14 +28,22 @@ class Alike:
         self._rows = 0
         self._spreads: list[tuple[Tensor, Tensor, Tensor]] = []
         self._largest: list[Tensor] = []
+        self._same: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._measured = False
+        self.unknown = False
+        """True if the model received something else as well."""
 
     def receive(self, x: Tensor) -> None:
+        """Take a tensor that the model received. Waits for nothing."""
+        if x.numel():
+            self._same.append(sameness(x))
         if x.dim() and len(x) > 1 and x.numel():
             self._rows = self._rows or len(x)
             rows = sample(x)
             self._differ.append((rows != rows[:1]).any())
             if x.is_floating_point():
                 self._largest.append(rows.float().square().mean().sqrt())
+                self._measured = self._measured or x.numel() >= _NUMBERS * len(x)
 
     def returned(self, outputs: Sequence[Tensor]) -> None:
         """Take the outputs that have a row for each of the input, and a gradient."""
@@ -43,6 +57,29 @@ class Alike:
         """The largest root mean square of an input; 0 if none is known. Waits for an accelerator."""
         return max(filter(math.isfinite, map(float, self._largest)), default=0.0)
 
+    def fields(self, model: nn.Module) -> dict[str, Any]:
+        """The fields of a line on the inputs. Waits for an accelerator."""
+        fill = self.fill()
+        return {"inputs": self.size(), "fill": fill, "alike_too": bool(fill) and self.alike(model)}
+
+    def fill(self) -> str:
+        """The one number that all floating-point inputs hold; ROWS if only their rows are the same; else "".
+
+        The rows of all other inputs must be the same as well. Waits for an accelerator.
+        """
+        if self.unknown or not self._measured or not all(bool(rows) for rows, _, _ in self._same):
+            return ""
+        numbers = [float(x) if every else math.nan for _, every, x in self._same if x.is_floating_point()]
+        return number(numbers[0]) if len({*numbers}) == 1 and math.isfinite(numbers[0]) else ROWS
+
+    def alike(self, model: nn.Module) -> bool:
+        """True if the rows of each output are the same, or differ and the model drops values. Waits for an accelerator.
+
+        Else it draws numbers itself, as a generator may.
+        """
+        alike = all(bool(spread <= _ROUNDING * largest) for spread, largest, _ in self._spreads)
+        return bool(self._spreads) and (alike or any(map(drops, model.modules())))
+
     def judge(self) -> bool | None:
         """True if all rows of each output are the same though the input's differ; None if that is not known.
 
@@ -54,6 +91,23 @@ class Alike:
         if any(min(abs(value), abs(1 - abs(value))) < _ROUNDING for _, _, value in figures):
             return None
         return all(spread <= _ROUNDING * largest for spread, largest, _ in figures)
+
+
+def sameness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether all rows of a tensor are the same, of which one row says nothing; whether all its values are; the first.
+
+    Waits for nothing.
+    """
+    with torch.no_grad():
+        values = x.detach()
+        first = values[(0,) * x.dim()]
+        every = (values == first).all()
+        return (values == values[:1]).all() if x.dim() and len(x) > 1 else every, every, first
+
+
+def drops(module: nn.Module) -> bool:
+    """True if a module drops values in training mode."""
+    return acts_in_training(module) and not isinstance(module, (BatchNorm, InstanceNorm))
 
 
 def sample(x: Tensor) -> Tensor:

@@ -166,7 +166,9 @@ class StepOfLearning(StepPart):
         self._course.norms.enter(event, self._norms)
         if event.fqn or in_backward():
             return
-        batches, received = self._course.batches, tree.received(event.args, event.kwargs)
+        unseen: tree.Unseen = []
+        batches, received = self._course.batches, tree.received(event.args, event.kwargs, unseen)
+        self._alike.unknown |= bool(unseen or received[_TENSORS:]) or not all(map(tree.is_plain, received))
         for x in filter(tree.is_plain, islice(received, _TENSORS)):
             self._alike.receive(x)
             self._losses.received.add(place_of(x))
@@ -238,7 +240,7 @@ class StepOfLearning(StepPart):
             "classes": classes,
             "items": items,
             "alike": course.note_alike(self._alike.judge()),
-            "inputs": self._alike.size(),
+            **self._alike.fields(self._begun.module),
             "in_use": in_use(step),
             "cleared": course.cleared,
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
