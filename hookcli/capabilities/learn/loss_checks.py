@@ -29,7 +29,6 @@ from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 from hookcli.table.formatting import setting
-from hookcli.table.rates import FALLEN
 
 _ONE_LABEL = 3  # recorded steps
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
@@ -37,7 +36,8 @@ _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _REBUILT = 5  # recorded steps, a quarter of all
 _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than that of a small batch
-_REACH = 0.5  # of the loss of guessing: a step that goes straight down loses no more
+_TOO_SMALL = 0.25  # of the loss of guessing, which all steps lose at most: at best, three quarters of it are left
+_REACH, _FALLEN, _HALF = 0.5, 0.01, 0.5  # as much, where half of the steps had less than this of the highest rate
 _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
 _REACH_THEM = "run them with gradients, or freeze them"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
@@ -46,6 +46,7 @@ _CLIPPED = 0.01  # of what they were
 _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
+_SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 _INPUTS = "look at what is done to the data, as with integers that are divided"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
@@ -74,11 +75,12 @@ class NoBetterThanGuessing(LinesCheck):
     numbers a row, nor beside others that differ, nor where the outputs differ though the model drops nothing.
 
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
-    steps, is less than half of the loss: so much it could fall to first order, had every step gone straight down; or a
-    schedule has taken the learning rate to nothing early on. Other causes that are named: outputs and targets of
-    different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for a
-    sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more in each
-    step.
+    steps, is less than a quarter of the loss: so much it could fall to first order, had every step gone straight down.
+    Or the learning rate has fallen: to less than a hundredth of its highest in half of all steps, as by a scheduler
+    that is stepped in every batch, where the sum is less than half of the loss. Other causes that are named: outputs
+    and targets of different shapes, a recurrent or attention module without batch_first=True that takes the rows of the
+    batch for a sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or
+    more in each step.
     """
 
     id = "HK057"
@@ -130,10 +132,9 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return not_reached(line), _REACH_THEM
     if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):
         return "", ""
-    if words := too_small(lines, number, guessed):
-        return words, _UNSCALE if clipped_scaled(lines) else _CLIP if clipped(lines) else _RATE
+    small = too_small(lines, number, guessed)
     words = decays(lines)
-    return words, _DECAY if words else ""
+    return small if any(small) else (words, _DECAY if words else "")
 
 
 _WHY = {
@@ -174,18 +175,35 @@ def broadcast(lines: Sequence[Learning]) -> str:
     return f"each output is compared with each target: both were broadcast to {shape}" if shape else ""
 
 
-def too_small(lines: Sequence[Learning], number: int, guessed: float) -> str:
-    """Words on steps so small that they can't have lowered the loss much; "" if they can."""
-    reaches = [line.reach for line in lines if line.reach is not None]
-    rates = [line.rate for line in lines if line.rate is not None]
-    reach = number * fmean(reaches) if reaches else math.inf
+def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[str, str]:
+    """Words on steps so small that they can't have lowered the loss much, and what to do; "", "" if they can."""
+    reaches, rates = (over_steps([getattr(line, name) for line in lines], lines, number) for name in ("reach", "rate"))
+    reach = number * mean_of(reaches) if reaches else math.inf
     if not 0 < reach < _REACH * guessed or not rates:  # 0 is that of weights that do not move at all
-        return ""
-    if median(rates) < FALLEN * max(rates):  # in half of the recorded steps
-        return f"the learning rate has fallen to {setting(rates[-1])}, from {setting(max(rates))}"
-    most = f"{number:,} of them straight down the gradient lower it by {text_of(reach)} at most"
-    why = clipped_scaled(lines) or clipped(lines) or f"learning rate {setting(max(rates))}"
-    return f"the steps are too small ({why}): {most}"
+        return "", ""
+    highest, last = max(rates)[0], rates[-1][0]
+    at = max(line.step for line in lines if line.rate is not None)
+    if mean_of([(rate < _FALLEN * highest, share) for rate, share in rates]) >= _HALF:
+        return f"the learning rate has fallen to {setting(last)} by step {at:,}, from {setting(highest)}", _SCHEDULE
+    if reach >= _TOO_SMALL * guessed:
+        return "", ""
+    rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
+    most = f"at this size, {number:,} steps can lower the loss by about {reach:.2g}"
+    scaled, clips = clipped_scaled(lines), clipped(lines)
+    why = scaled or clips or f"learning rate {rate}"
+    return f"the steps are too small ({why}): {most}", _UNSCALE if scaled else _CLIP if clips else _RATE
+
+
+def over_steps(figures: Sequence[float | None], lines: Sequence[Learning], number: int) -> list[tuple[float, int]]:
+    """The figures that are known, each with the number of steps for which its line stands: those until the next."""
+    ends = [*(line.step for line in lines[1:]), number]
+    spans = [max(end - line.step, 1) for line, end in zip(lines, ends, strict=True)]
+    return [(figure, span) for figure, span in zip(figures, spans, strict=True) if figure is not None]
+
+
+def mean_of(weighted: Sequence[tuple[float, int]]) -> float:
+    """The mean of numbers, each with its weight."""
+    return sum(x * weight for x, weight in weighted) / sum(weight for _, weight in weighted)
 
 
 def clipped(lines: Sequence[Learning]) -> str:

@@ -134,12 +134,12 @@ def test_outputs_and_targets_that_were_broadcast_are_the_cause() -> None:
     assert said(NoBetterThanGuessing, [2.0] * 120, *lines).endswith("each target: both were broadcast to 64x64")
 
 
-@pytest.mark.parametrize(("reach", "too_small"), [(0.001, True), (0.1, False), (None, False)])
+@pytest.mark.parametrize(("reach", "too_small"), [(0.001, True), (0.012, False), (0.1, False), (None, False)])
 def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, too_small: bool) -> None:
     line = Learning("Net", 0, classes=10, items=64, reach=reach, rate=0.0005)
     text = said(NoBetterThanGuessing, [2.4] * 60, line)
     expected = (
-        "; the steps are too small (learning rate 0.0005): 60 of them straight down the gradient lower it by 0.06"
+        "; the steps are too small (learning rate 0.0005): at this size, 60 steps can lower the loss by about 0.06"
     )
     assert (expected in text) is too_small and text.startswith("after 60 steps the loss is 2.400")
     line_of_mode = Untrained("Net", 0, "eval", ["norm"], 1, "BatchNorm1d")
@@ -150,10 +150,21 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
 def test_a_schedule_that_ends_early_is_named_and_one_that_ends_with_the_run_is_not(
     rates: list[float], fallen: bool
 ) -> None:
-    lines = [Learning("Net", step, classes=10, items=64, reach=0.001, rate=rate) for step, rate in enumerate(rates)]
+    lines = [Learning("Net", 15 * n, classes=10, items=64, reach=0.001, rate=rate) for n, rate in enumerate(rates)]
     text = said(NoBetterThanGuessing, [2.4] * 60, *lines)
-    assert ("; the learning rate has fallen to 1e-09, from 0.05" in text) is fallen
-    assert ("the steps are too small" in text) is not fallen
+    assert ("; the learning rate has fallen to 1e-09 by step 45, from 0.05" in text) is fallen
+    assert ("the steps are too small (learning rate 0.05, in the end 1e-09)" in text) is not fallen
+
+
+@pytest.mark.parametrize(("reach", "fallen"), [(0.01, True), (0.1, True), (0.5, False)])
+def test_recorded_steps_count_for_the_steps_until_the_next(reach: float, fallen: bool) -> None:
+    """By hand: 4 of 60 steps at the highest rate, of which 3 are recorded, and the rest at 0.005 of it."""
+    steps = {0: 1.0, 1: 1.0, 2: 1.0, 4: 0.005, 30: 0.005}
+    lines = [Learning("Net", n, classes=10, items=64, reach=reach * rate, rate=rate) for n, rate in steps.items()]
+    text = said(NoBetterThanGuessing, [2.4] * 60, *lines)
+    total = reach * (4 + 56 * 0.005)  # of a loss of 2.303
+    expected = "; the learning rate has fallen to 0.005 by step 30, from 1"
+    assert (total < 0.5 * LN_10) is fallen is text.endswith(expected)
 
 
 def of_rates(*rates: float, still: int, since: int) -> str:
