@@ -189,9 +189,13 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
         return "", ""
     rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
     most = f"at this size, {number:,} steps can lower the loss by about {reach:.2g}"
-    scaled, clips = clipped_scaled(lines), clipped(lines)
-    why = scaled or clips or f"learning rate {rate}"
-    return f"the steps are too small ({why}): {most}", _UNSCALE if scaled else _CLIP if clips else _RATE
+    reasons = (
+        (clipped_scaled(lines), _UNSCALE),
+        (clipped(lines), _CLIP),
+        (f"learning rate {rate}", _RATE),
+    )
+    why, remedy = next(one for one in reasons if one[0])
+    return f"the steps are too small ({why}): {most}", remedy
 
 
 def over_steps(figures: Sequence[float | None], lines: Sequence[Learning], number: int) -> list[tuple[float, int]]:

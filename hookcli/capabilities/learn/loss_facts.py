@@ -42,6 +42,8 @@ class LossFacts:
     broadcast: str = ""
     shape: list[int] = field(default_factory=list)
     """The shape of the targets of the only loss; empty if it is not known."""
+    scale: Tensor | None = None
+    """The scale of the GradScaler that has scaled the last loss."""
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
     _outweighed: tuple[str, Tensor] | None = None
@@ -106,6 +108,8 @@ class LossFacts:
             fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
         if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):
             fields |= {"ones": ones, "targets": self._targets}
+        if self.scale is not None:
+            fields["scale"] = float(self.scale)
         return fields
 
 

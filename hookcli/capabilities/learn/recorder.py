@@ -146,7 +146,6 @@ class StepOfLearning(StepPart):
         self._names: list[str] = []
         self._values: list[Tensor] = []
         self._losses = LossFacts()
-        self._scale: Tensor | None = None
         self._batch: list[Taken] = []
         self._parts = SeenParts()
         self._alike = Alike()
@@ -200,7 +199,7 @@ class StepOfLearning(StepPart):
         self._parts.hold(optimizers)
         self._parts.graph = self._parts.graph or any(root.grad_fn is not None for root in roots)
         self._losses.add(roots)
-        self._scale = self._recorder.scale
+        self._losses.scale = self._recorder.scale
         self._recorder.pass_begins(roots)
         for root in roots:
             self._mark(root.grad_fn)
@@ -252,7 +251,6 @@ class StepOfLearning(StepPart):
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
             **course.norms.fields(step.step, self._begun, self._norms),
             **reached,
-            "scale": float(self._scale) if self._scale is not None else None,
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
