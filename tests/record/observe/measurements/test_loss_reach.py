@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -57,10 +58,18 @@ def judged(program: Callable[[], nn.Module], **plan: int) -> Finding | None:
     return finding
 
 
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of its own: other tests may have compiled functions in this one."""
+    for place in ("hooks.session", "record.observe.measurements.step_measurements"):
+        monkeypatch.setattr(f"hookcli.{place}.frames_compiled", lambda: 0)
+
+
 UNUSED = "the loss does not use it"
 UNKNOWN = "unused by the loss, or cut off from it"
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize(
     ("use", "loss", "severity", "said"),
     [
@@ -78,6 +87,7 @@ def test_what_the_loss_uses_past_a_detach_is_an_error(use: Use, loss: Use, sever
     assert finding.message == "no gradient reached weight, bias" + (f": {said}" if said else "")
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_model_that_runs_after_it_is_followed_through() -> None:
     """A body whose second half goes nowhere, or past a detach, and a head that is a model of its own."""
     for use, severity in ((lambda x, side: x, "warning"), (lambda x, side: x + side.detach(), "error")):
@@ -103,3 +113,16 @@ def test_what_is_not_followed_is_no_error() -> None:
     program = lambda: steps(lambda x, side: x + side.detach(), compiled=True)  # noqa: E731
     for finding in (judged(program, every=1), judged(lambda: steps(lambda x, side: x), stop=1)):
         assert finding is not None and finding.severity == "warning" and finding.message.endswith(UNKNOWN)
+
+
+def test_a_compiled_function_that_a_forward_calls_is_compiled_once() -> None:
+    made: list[object] = []
+
+    def backend(graph: Any, inputs: object) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    halved = torch.compile(lambda x: x / 2, backend=backend)
+    finding = judged(lambda: steps(lambda x, side: halved(x)), every=1)
+    assert finding is not None and finding.severity == "warning" and len(made) == 1
