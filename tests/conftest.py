@@ -116,6 +116,16 @@ def quiet_machine() -> Iterator[None]:
 
 
 @pytest.fixture
+def nothing_compiled() -> Iterator[None]:
+    """As in a process of its own: tests before may have compiled functions in this one, and tests after see none."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def all_objects() -> None:
     """Unfreeze the objects that were made before the test, so that walks of the garbage collector find them.
 

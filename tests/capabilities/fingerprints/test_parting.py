@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from observing import observed
 from support import swept
 from torch import Tensor, nn
@@ -241,6 +242,7 @@ def computed(how: str) -> nn.Module:
 
 
 def with_values(how: str) -> tuple[dict[Any, Fingerprint], dict[Any, Values]]:
+    torch._dynamo.reset()  # after tests that have compiled functions, losses are not watched
     lines = observed(lambda: computed(how), every=1, ops="functions").of_parts
     record = Record(Path("a.run.jsonl"), of_parts=list(lines))
     return prints_of(record, "Scaled"), values_of(record, "Scaled")

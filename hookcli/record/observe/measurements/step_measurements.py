@@ -96,7 +96,8 @@ class StepMeasurements:
         self.parameters.watchers = self._probes
         self._step_parts = self._begun_parts()
         followed = training and not (compiled or frames_compiled()) and model.course.follows
-        self._reach = LossReach(module, self.name, model.course, shared.clock) if followed else None
+        guard = partial(self._parts.run, model.name, LossReach.part, otherwise=None)
+        self._reach = LossReach(module, self.name, model.course, shared.clock, guard) if followed else None
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)

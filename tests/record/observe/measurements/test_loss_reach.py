@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from observing import observed
+from observing import observed, observing
 from record.observe.measurements.judged import found
 from support import hooks_on
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 from hookcli.table import Finding
 
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 Use = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -58,18 +59,10 @@ def judged(program: Callable[[], nn.Module], **plan: int) -> Finding | None:
     return finding
 
 
-@pytest.fixture
-def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process of its own: other tests may have compiled functions in this one."""
-    for place in ("hooks.session", "record.observe.measurements.step_measurements"):
-        monkeypatch.setattr(f"hookcli.{place}.frames_compiled", lambda: 0)
-
-
 UNUSED = "the loss does not use it"
 UNKNOWN = "unused by the loss, or cut off from it"
 
 
-@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize(
     ("use", "loss", "severity", "said"),
     [
@@ -87,7 +80,6 @@ def test_what_the_loss_uses_past_a_detach_is_an_error(use: Use, loss: Use, sever
     assert finding.message == "no gradient reached weight, bias" + (f": {said}" if said else "")
 
 
-@pytest.mark.usefixtures("nothing_compiled")
 def test_a_model_that_runs_after_it_is_followed_through() -> None:
     """A body whose second half goes nowhere, or past a detach, and a head that is a model of its own."""
     for use, severity in ((lambda x, side: x, "warning"), (lambda x, side: x + side.detach(), "error")):
@@ -122,7 +114,22 @@ def test_a_compiled_function_that_a_forward_calls_is_compiled_once() -> None:
         made.append(graph)
         return graph.forward
 
-    torch._dynamo.reset()
     halved = torch.compile(lambda x: x / 2, backend=backend)
     finding = judged(lambda: steps(lambda x, side: halved(x)), every=1)
     assert finding is not None and finding.severity == "warning" and len(made) == 1
+
+
+def test_a_failure_to_follow_is_none_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters are not followed any further, which is said; the program and all else that is recorded go on."""
+
+    def fail(*args: object) -> None:
+        raise ValueError("odd")
+
+    with monkeypatch.context() as broken, observing(check=True, every=1) as seen:
+        broken.setattr("hookcli.hooks.parameter_reach.given_tensors", fail)
+        model = steps(lambda x, side: x)
+    assert [str(error) for error in seen.errors] == ["odd"]
+    assert not _get_current_function_mode_stack() and not any(hooks_on(model).values())
+    assert all(map(torch.equal, model.parameters(), steps(lambda x, side: x).parameters()))
+    (finding,) = (one for report in seen.recorded[-1].reports for one in report.findings if one.check == "HK008")
+    assert len(seen.recorded) == 8 and finding.message.endswith(UNKNOWN)
