@@ -10,7 +10,7 @@ from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Unt
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import INFO, Finding
-from hookcli.table.formatting import counted, size
+from hookcli.table.formatting import size
 
 Lines = Mapping[str, Sequence[object]]
 _STEPS = 3  # recorded steps
@@ -100,8 +100,8 @@ class FrozenBlock(LinesCheck):
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         if line := untrained(measured.lines, FROZEN):
-            more = f", as are {counted(line.number - 1, 'more')}" if line.number > 1 else ""
-            text = f"{line.places[0]} is frozen (requires_grad=False), {line.detail}, which are trained{more}"
+            trained = f"{line.detail}, which are trained{as_are_more(line.number)}"
+            text = f"{line.places[0]} is frozen (requires_grad=False), {trained}"
             yield self.finding(line.places[0], text, line.number)
 
 
@@ -124,9 +124,8 @@ class FrozenStatistics(LinesCheck):
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         for line in learned(measured.lines)[-1:]:
             if line.norms:
-                more = f", as are {line.norms - 1:,} more" if line.norms > 1 else ""
                 moved = f"running statistics have moved by up to {line.drift:.2g} standard deviations since step 0"
-                text = f"{line.norm} is frozen, but in training mode{more}: {moved}"
+                text = f"{line.norm} is frozen, but in training mode{as_are_more(line.norms)}: {moved}"
                 yield self.finding("", text, line.drift)
 
 
@@ -151,6 +150,11 @@ class GraphsKept(LinesCheck):
                 each = f"the graphs of all {line.seen:,} recorded steps before the last two are still in memory"
                 text = f"memory grows with each step{by(learned(measured.lines))}: {each}"
                 yield self.finding("", text, line.graphs)
+
+
+def as_are_more(number: int) -> str:
+    """Words on the others of so many places, of which one is named; "" for one alone."""
+    return f", as are {number - 1:,} more" if number > 1 else ""
 
 
 def by(lines: Sequence[Learning]) -> str:

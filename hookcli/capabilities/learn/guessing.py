@@ -43,8 +43,9 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
         return None
     mean = fmean(last)
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
-    by_targets = by_variance(lines, number, mean, late) or by_ones(lines, number, mean, late)
-    return by_classes(lines, number, mean) or by_targets
+    if guess := by_classes(lines, number, mean):
+        return guess
+    return by_variance(lines, number, mean, late) or by_ones(lines, number, mean, late)
 
 
 def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | None:

@@ -11,6 +11,7 @@ from hookcli.capabilities.learn.checks import (
     GraphsKept,
     OutputAlike,
     SameBatch,
+    as_are_more,
     learned,
     untrained,
 )
@@ -156,5 +157,5 @@ def in_eval_mode(line: Untrained) -> str:
     if not line.places[0]:
         modules = counted(line.number, "module")
         return f"the model is in eval mode {line.detail}, and {modules} in it would act otherwise in training mode"
-    more = f", as are {line.number - 1:,} more" if line.number > 1 else ""
-    return f"{line.places[0]} ({line.detail}) is in eval mode{more}, with statistics that no batch has touched"
+    others = as_are_more(line.number)
+    return f"{line.places[0]} ({line.detail}) is in eval mode{others}, with statistics that no batch has touched"

@@ -143,8 +143,7 @@ def share_of_ones(targets: Tensor) -> Tensor | None:
 
 def variance(targets: Tensor) -> Tensor | None:
     """The variance of targets over the rows of a batch. Waits for nothing."""
-    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
-    rows = targets.detach() if known else None
+    rows = rows_of(targets)
     if rows is not None and rows.stride(0) == 0:  # which broadcasting has repeated
         rows = rows[0]
     if rows is None or not rows.dim() or len(rows) < 2:
@@ -155,9 +154,15 @@ def variance(targets: Tensor) -> Tensor | None:
 
 def center(targets: Tensor) -> Tensor | None:
     """The mean of targets, of which each row of a batch has one; else None. Waits for nothing."""
-    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
+    rows = rows_of(targets)
     with torch.no_grad():
-        return targets.detach().mean() if known and targets.numel() == len(targets) else None
+        return rows.mean() if rows is not None and rows.numel() == len(rows) else None
+
+
+def rows_of(targets: Tensor) -> Tensor | None:
+    """The rows of targets, without their graph; None if they are none of floating-point numbers."""
+    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
+    return targets.detach() if known else None
 
 
 def broadcast_to(outputs: Tensor, targets: Tensor) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from hookcli.capabilities.learn.checks import GraphsKept
+from hookcli.capabilities.learn.checks import FrozenBlock, GraphsKept
 from hookcli.capabilities.learn.curve import gone_at, growth, rise
 from hookcli.capabilities.learn.headline import still as still_weights
 from hookcli.capabilities.learn.lines import Learning, Untrained
@@ -127,6 +127,13 @@ def test_few_recorded_targets_do_not_tell_a_rare_share() -> None:
     lines = [Learning("Net", step, ones=2 / 64, targets=64) for step in range(2)]
     assert not said(NoBetterThanGuessing, losses, *lines)
     assert said(NoBetterThanGuessing, [0.7] * 120, *(replace(line, ones=0.5) for line in lines))
+
+
+def test_of_several_frozen_blocks_one_is_named() -> None:
+    for number, others in ((1, ""), (3, ", as are 2 more")):
+        line = Untrained("Net", 0, "frozen", ["blocks.1"], number, "between blocks.0 and blocks.2")
+        expected = "blocks.1 is frozen (requires_grad=False), between blocks.0 and blocks.2, which are trained"
+        assert said(FrozenBlock, [1.0] * 5, untrained=[line]) == expected + others
 
 
 def test_outputs_and_targets_that_were_broadcast_are_the_cause() -> None:

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from hookcli.checks.judgement import PROBE
 from hookcli.record.file.page.record_facts import run_facts, run_notes
 from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
@@ -21,7 +22,7 @@ from hookcli.record.file.views.overview import in_full, overview, rows_before
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import lacking, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
-from hookcli.record.file.views.verdict import judged_reports, verdict_on
+from hookcli.record.file.views.verdict import judged_reports
 from hookcli.registry.capability import capabilities, load_text
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside
@@ -111,7 +112,7 @@ class RecordPage:
         settings = [*chain.from_iterable(line.reports for line in self.record.settings)]
         steps: dict[str, Any] = {
             "facts": run_facts(self.record, tracks),
-            "notes": run_notes(self.record, self._remarks(live is not None), rounded=coarse),
+            "notes": run_notes(self.record, self._remarks(reports, live is not None), rounded=coarse),
             "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
             "settings": document(settings)["reports"],
             "tracks": [
@@ -171,11 +172,15 @@ class RecordPage:
             found += rows
         return found, places
 
-    def _remarks(self, live: bool) -> list[str]:
-        """What went wrong, and what the record lacks: an end, unless the page is live; steps, ranks, lines."""
+    def _remarks(self, reports: Sequence[Report], live: bool) -> list[str]:
+        """Lines on what went wrong, and on what the record lacks: an end, unless the page is live; steps, ranks, lines.
+
+        `reports` are those of the page, the verdict on the run as a whole among them.
+        """
         record = self.record
         lines = [*wrong_lines(record), *compiled_lines(record.end)]
-        lines += [finding.message for report in verdict_on(record) for finding in report.findings]
+        of_run = [report for report in reports if report.probe == PROBE and "step" not in report.meta]
+        lines += [finding.message for report in of_run for finding in report.findings]
         lines += [] if record.header else ["the record has no header, so the script and its settings are unknown"]
         if record.end is None and not live:
             ago = clock(max(time.time() - record.written(), 0))
