@@ -222,9 +222,9 @@ class HookSession(SessionCore):
                 self._operators_on.enter_context(mode)
 
     def watch_loss(self) -> None:
-        """Watch the loss function, too, by modes that are for it: in this thread, until a backward pass begins.
+        """Go on in the loss function with the modes that are for it: in this thread, until a backward pass begins.
 
-        Not where torch.compile is at work, which would compile functions again for a mode.
+        Does nothing where torch.compile is at work, which would compile functions again for a mode.
         """
         modes = [mode for mode in self._modes if isinstance(mode, ObservingMode) and mode.in_loss]
         if modes and function_modes_can_move() and not frames_compiled():

@@ -207,7 +207,7 @@ class TwoRuns:
         return f"{text}; step {before[0]:,} began alike: look at {self.cause(before)}"
 
     def cause(self, at: Place) -> str:
-        """What may differ within a step that began alike, and of which all that is recorded is the same."""
+        """Words on the possible causes of a difference that nothing recorded in the step explains."""
         if at in self.in_a and at in self.in_b:
             return "the optimizer's step, and code after it, as its outputs and gradients are the same"
         if all(run[at].returned and run[at].loss for run in (self.a, self.b)):

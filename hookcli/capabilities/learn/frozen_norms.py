@@ -63,7 +63,7 @@ class FrozenNorms:
 
     came: dict[str, Came] = field(default_factory=dict)
     judged: set[str] | None = None
-    """Of the steps so far; None before the first."""
+    """The names of the normalizations that were frozen in every step so far; None before the first."""
 
     def enter(self, event: HookEvent, seen: set[str]) -> None:
         """Note a normalization that is about to run, in those that this step has `seen`."""

@@ -94,9 +94,9 @@ class Alike:
 
 
 def sameness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether all rows of a tensor are the same, of which one row says nothing; whether all its values are; the first.
+    """Tell whether all rows of a tensor are the same, then whether all its values are; and return its first value.
 
-    Waits for nothing.
+    A single row counts as the same if all its values are. Waits for nothing.
     """
     with torch.no_grad():
         values = x.detach()

@@ -76,7 +76,7 @@ class Record:
 
     @classmethod
     def unkept(cls, header: Header, non_finite: Iterable[NonFinite], courses: Mapping[str, LossCourse]) -> Self:
-        """What is known of a run of which no record is left."""
+        """Make the record of a run whose file is gone, from what its process still knows."""
         return cls(Path(), header, non_finite=[*non_finite], _courses=((0, 0), {**courses}))
 
     def add(self, offset: int, text: bytes) -> None:
@@ -185,7 +185,7 @@ class Record:
         return entry.complete or (*entry.key, entry.step) in found
 
     def finished(self, entries: Sequence[StepEntry]) -> list[StepEntry]:
-        """Those of finished steps, and of those with a non-finite value; all of a model and phase without any."""
+        """The entries of steps that are finished or have a non-finite value; all of a model and phase without any."""
         whole = {entry.key for entry in entries if self.counts(entry)}
         return [entry for entry in entries if self.counts(entry) or entry.key not in whole]
 

@@ -157,7 +157,7 @@ class _Pass:
 
 
 class _Scaled(NamedTuple):
-    """What a GradScaler has made a scaled loss of: the loss, with its graph, and a copy of its value at that time."""
+    """A loss as it was before a GradScaler scaled it: with its graph, and with a copy of its value."""
 
     scaler: Any
     loss: Tensor

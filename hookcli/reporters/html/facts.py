@@ -34,7 +34,7 @@ def texts(reports: Iterable[Report], key: str) -> list[str]:
 
 
 def facts(reports: Sequence[Report]) -> list[tuple[str, str]]:
-    """What ran, in pairs of a name and a text."""
+    """Name and text of each fact on how a model was run."""
     named = {"Dtype": "dtype", "Mode": "mode", "Autocast": "amp", "Optimizer": "optimizer"}
     pairs = [
         *made_up(reports),

@@ -28,7 +28,7 @@ Place = tuple[int, int]
 def beside(
     reports: Sequence[Report], settings: Sequence[Report] = (), names: Iterable[str] = (), *, kind: str = "record"
 ) -> dict[str, Any]:
-    """What a page shows of reports beside values: `shown` rows, the models that are `joined`, and `places`.
+    """The payload of a page beside the reports' values: `shown` rows, the models that are `joined`, and `places`.
 
     Joined are the reports of a side, of a model, or of a step of a record, with the `settings` of its model. `places`
     are all names in them, and further `names`, each with that of the module around.
@@ -179,7 +179,7 @@ class Join:
         return {"fqn": place.fqn, "name": name or "(model)", **values}
 
     def merged(self, places: Sequence[Node], lists: Mapping[Node, Mapping[str, Sequence[Place]]]) -> dict[str, Any]:
-        """What several rows of a place are together, by kind: `rows`, their `texts`, and the numbers of `places`."""
+        """The rows of each place with several, merged, by kind: `rows`, their `texts`, and the numbers of `places`."""
         several: dict[str, dict[int, Sequence[Place]]] = defaultdict(dict)
         for number, place in enumerate(places):
             for kind, rows in lists[place].items():

@@ -179,10 +179,10 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
 
 
 def partings(a: Record, b: Record, model: str, other: str) -> tuple[str, Meta]:
-    """What parts of capabilities tell of where the runs of a model part, and the command to type next, if any."""
-    told = [load_text(one.parting)(a, b, model, other) for one in capabilities() if one.parting]
-    again = next((Meta(next=command) for _, command in told if command), Meta())
-    return "; ".join(text for text, _ in told if text), again
+    """The lines of capabilities on where two runs of a model part, and the command to type next, if there is one."""
+    found = [load_text(one.parting)(a, b, model, other) for one in capabilities() if one.parting]
+    again = next((Meta(next=command) for _, command in found if command), Meta())
+    return "; ".join(text for text, _ in found if text), again
 
 
 def _lines(steps: Sequence[StepDiff], verdict: Mapping[str, str], parting: str) -> dict[str, str]:

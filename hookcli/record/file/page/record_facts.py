@@ -1,4 +1,4 @@
-"""What a record's page says of the run as a whole."""
+"""The facts and notes on a run that stand at the top of its page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hookcli.table.formatting import clock, counted
 
 
 def run_facts(record: Record, tracks: Sequence[Track]) -> list[tuple[str, str]]:
-    """What ran, how it ended and what was recorded, in pairs of a name and a text."""
+    """Name and text of each fact on a run: its script, how it ended, how much was recorded, and its versions."""
     header, end = record.header, record.end
     meta, versions = (about(header), header.versions) if header else ({}, {})
     took, own_part = times(end) if end else ("", "")

@@ -26,7 +26,7 @@ def wrong_lines(record: Record, *others: str) -> list[str]:
 
 
 def first_bad_lines(record: Record) -> list[str]:
-    """The line on the first non-finite value; none if it is only the loss, which has a line of its own."""
+    """The line on the first non-finite value; no line if that is the loss alone, which another line reports."""
     values, lost = record.non_finite[:1], faults(record.courses())
     return [non_finite_line(one) for one in values if not (lost and one.cause in (UNSEARCHED, SKIPPED))]
 

@@ -56,11 +56,11 @@ class Query:
     match: str | None = None
 
     def of(self, lines: Iterable[OfStep]) -> list[OfStep]:
-        """Those of the selected model and phase."""
+        """The lines that are of the selected model and phase."""
         return [one for one in lines if self.model in (None, one.model) and self.phase in (None, one.phase)]
 
     def within(self, record: Record) -> Selection:
-        """What it selects of a record."""
+        """Return the part of a record that this query selects."""
         return Selection(**asdict(self), record=record)
 
 

@@ -4,7 +4,7 @@ import { showRows } from "./data.js";
 import { ancestors } from "./names.js";
 
 /**
- * @typedef {Object<string, any>} Row a row of a report as in the JSON document; read its numbers with `num` or `figureOf`
+ * @typedef {Object<string, any>} Row a row of a report as in the JSON document; read its numbers with `num`
  *
  * @typedef {Object} Module a module, or an operator that runs in one
  * @property {string} fqn "" is the model itself
