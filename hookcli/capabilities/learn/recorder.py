@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.optim.optimizer import Optimizer
 
@@ -31,7 +30,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.record.file.record_lines import PartLine, RecordedStep
-from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
+from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, gradients_of, looked_at
 from hookcli.table import Row
 from hookcli.table.stats import norm
@@ -48,6 +47,7 @@ class Course:
     """The recorded steps of a model: how many were judged, how many of these began with old gradients, and the rest."""
 
     batches: Batches
+    module: ref[nn.Module]
     judged: int = 0
     left: int = 0
     knows_loss: bool = False
@@ -93,7 +93,7 @@ class Recorder(RecorderPart):
         """The scale of the GradScaler that has scaled the last loss, if any has."""
         self._trained = self._evaluated = 0
         self._loaders = Loaders()
-        self._courses: dict[str, Course] = defaultdict(lambda: Course(Batches(self._loaders)))
+        self._courses: dict[str, Course] = {}
         self._root: ref[Tensor] | None = None  # of the backward pass that began last
         self._through: set[str] = set()  # the models that it went through
         self._together: set[frozenset[str]] = set()  # those of each pass before it
@@ -102,13 +102,27 @@ class Recorder(RecorderPart):
         if torch.is_grad_enabled():
             self._loaders.take(iterator)
 
+    def begin_run(self, run: RecordedRun) -> None:
+        self._write = run.write
+
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         self.scale = scale()
+        for name, course in self._courses.items():
+            if (module := course.module()) is not None:
+                course.wiring.note_pass(name, module)
 
     def begin_step(self, step: BegunStep) -> StepOfLearning | None:
         self._trained += step.training
         self._evaluated += not step.training
-        return StepOfLearning(self, self._courses[step.model], step) if step.gradients else None
+        if not step.gradients:
+            return None
+        new = Course(Batches(self._loaders), ref(step.module))
+        return StepOfLearning(self, self._courses.setdefault(step.model, new), step)
+
+    def run_ends(self) -> None:
+        for course in self._courses.values():
+            if line := course.wiring.at_end(alone=len(self._courses) == 1):
+                self._write(line)
 
     @property
     def targets_of_models(self) -> bool:

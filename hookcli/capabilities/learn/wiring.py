@@ -32,6 +32,7 @@ from hookcli.probes.shared.unregistered import Unregistered, UnregisteredParts
 from hookcli.record.observe.parts import BegunStep
 from hookcli.table.names import is_within, owner_of
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import version
 
 _STEPS, _MANY = 3, 5  # recorded ones
 _NAMED = 4
@@ -62,6 +63,12 @@ class Wiring:
     evals: int = 0
     """The recorded steps since then, all in eval mode."""
     eval_at: int = 0
+    changes: int = -1
+    """Those of its weights in place, as the last backward pass began in eval mode."""
+    in_eval_mode: int = 0
+    """The last steps in a row, recorded or not, that changed weights in eval mode."""
+    suspected: Untrained | None = None
+    """The line on these."""
     graph: bool = False
     """True if a loss had a graph."""
     said: dict[str, Untrained] = field(default_factory=dict)
@@ -109,9 +116,38 @@ class Wiring:
     def note_mode(self, step: int, seen: SeenParts) -> None:
         if seen.training:
             self.trained_at, self.evals = step, 0
-        elif self.trained_at >= 0:
+        elif self.trained_at >= 0 and seen.took:
             self.evals += 1
             self.eval_at = step if self.evals == 1 else self.eval_at
+
+    def note_pass(self, name: str, model: nn.Module) -> None:
+        """Note the mode in which a backward pass finds the model."""
+        if model.training or self.trained_at < 0:
+            self.in_eval_mode, self.changes = 0, -1
+            return
+        trained = (p for p in model.parameters() if p.requires_grad and not p.is_inference())
+        before, self.changes = self.changes, sum(map(version, trained))
+        self.in_eval_mode += before not in (-1, self.changes)
+        if self.in_eval_mode == _MANY:
+            self.suspected = self.all_in_eval(name, model)
+
+    def all_in_eval(self, name: str, model: nn.Module) -> Untrained | None:
+        """The line on a model in eval mode, after it was trained; None if it acts as in training mode."""
+        modules = [fqn for fqn, module in model.named_modules() if acts_in_training(module)]
+        since = f"since step {self.eval_at:,}"
+        if not self.evals:
+            since = f"since one of the steps after {self.trained_at:,}"
+        elif self.eval_at > self.trained_at + 1:
+            since = f"since one of the steps {self.trained_at + 1:,} to {self.eval_at:,}"
+        return Untrained(name, max(self.trained_at, self.eval_at), EVAL, [""], len(modules), since) if modules else None
+
+    def at_end(self, *, alone: bool) -> Untrained | None:
+        """The line on a model that all of the last steps trained in eval mode, of which few were recorded.
+
+        `alone`: no other model was trained, so that backward passes went through this one.
+        """
+        many = self.in_eval_mode >= _MANY and self.evals < _STEPS
+        return self.suspected if many and (alone or self.evals) else None
 
     def frozen(self, begun: BegunStep) -> Untrained | None:
         trained = [p.requires_grad for p in begun.module.parameters()]
@@ -127,9 +163,7 @@ class Wiring:
 
     def in_eval(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         if self.evals >= _STEPS:
-            modules = [fqn for fqn, module in begun.module.named_modules() if acts_in_training(module)]
-            since = f"since step {self.eval_at:,}"
-            return Untrained(begun.model, step, EVAL, [""], len(modules), since) if modules else None
+            return self.all_in_eval(begun.model, begun.module)
         present = dict(begun.module.named_modules())  # without those that the program has removed by now
         untouched = [fqn for fqn in seen.in_eval or () if fqn and fqn in present and is_untouched(present[fqn])]
         if not untouched:

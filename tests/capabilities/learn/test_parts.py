@@ -181,8 +181,8 @@ def test_adapters_are_not_accused() -> None:
 # What the first line says of modes, gradients and optimizers.
 
 
-def first_line(program: Program) -> str:
-    return next(faults(measured(observed(program))), "")
+def first_line(program: Program, **plan: Any) -> str:
+    return next(faults(measured(observed(program, **plan))), "")
 
 
 def normalized(*, eval_from: int = STEPS, statistics: bool = False, frozen: bool = False) -> nn.Module:
@@ -225,6 +225,22 @@ def test_norms_in_eval_mode_that_have_never_seen_a_batch_are_said() -> None:
 def test_a_model_that_stays_in_eval_mode_after_validation_is_said() -> None:
     assert first_line(lambda: validated(back=False)).startswith("the model is in eval mode since step 4, and 1 module")
     assert not first_line(lambda: validated(back=True))
+
+
+def explained(model: nn.Module) -> nn.Module:
+    """The model, after backward passes in eval mode that no optimizer takes, as for a map of what matters."""
+    model.eval()
+    for x, y in random_batches():
+        F.cross_entropy(model(x), y).backward()
+    return model
+
+
+def test_eval_mode_is_said_of_steps_that_are_not_recorded() -> None:
+    """Only step 0 is recorded: a version counter of the weights tells that the later ones changed them."""
+    said = first_line(lambda: normalized(eval_from=2), every=100)
+    assert said.startswith("the model is in eval mode since one of the steps after 0, and 1 module in it")
+    assert not first_line(lambda: explained(normalized()), every=100)
+    assert not first_line(lambda: explained(normalized()))
 
 
 @pytest.mark.parametrize("frozen", [swept(True), False])
