@@ -265,6 +265,26 @@ def biases() -> None:
     train(model, drawn(), optimizer=torch.optim.SGD([p for p in model.parameters() if p.dim() < 2], 0.05))
 
 
+def missed() -> None:
+    """The blocks are counted one short: no optimizer has the last one."""
+    model = Net()
+    parts = [model.stem, model.norm, *(model.blocks[i] for i in range(3)), model.head]
+    train(model, drawn(), optimizer=torch.optim.SGD([p for part in parts for p in part.parameters()], 0.05))
+
+
+def unfrozen() -> None:
+    """The head is warmed up alone, and what is unfrozen then is in no optimizer."""
+    model = Net().requires_grad_(False)
+    model.head.requires_grad_(True)
+    optimizer = torch.optim.SGD(model.head.parameters(), 0.05)
+
+    def unfreeze(step: int) -> None:
+        if step == STEPS // 4:
+            model.requires_grad_(True)
+
+    train(model, drawn(), optimizer=optimizer, after=unfreeze)
+
+
 def coin() -> None:
     """Targets that are 0 or 1 at random."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1))
@@ -394,7 +414,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "first_batch": (first_batch, "saw the same batch: the first of the 16 of a DataLoader"),
     "kept_graphs": (kept_graphs, "memory grows with each step"),
     "dead_units": (dead_units, "the output no longer depends on the input"),
-    "not_back": (not_back, "the model is in eval mode since step"),
+    "not_back": (not_back, "the model is in eval mode since"),
     "uphill": (uphill, "the loss rises"),
     "one_label": (one_label, "all labels are one of the 10 classes"),
     "broadcast": (broadcast, "each output is compared with each target"),
@@ -409,6 +429,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "detached_branch": (detached_branch, "no gradient reaches right"),
     "idle": (idle, "which has head.weight, head.bias, makes no step while another optimizer does"),
     "biases": (biases, "no optimizer has 1.weight, 3.weight"),
+    "missed": (missed, "no optimizer has blocks.3.conv.weight, blocks.3.norm.weight"),
+    "unfrozen": (unfrozen, "nothing moves them, and they were unfrozen later"),
     "coin": (coin, "that of guessing (0.69"),
     "by_class": (by_class, "the data are sorted by class"),
     "weight_decay": (weight_decay, "weight decay takes 20% of the weights in each step"),

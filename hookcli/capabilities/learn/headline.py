@@ -21,6 +21,8 @@ from hookcli.capabilities.learn.lines import (
     EVAL,
     IDLE,
     LINES,
+    MISSED,
+    UNFROZEN,
     UNHELD,
     UNREACHED,
     UNREGISTERED,
@@ -36,6 +38,7 @@ from hookcli.capabilities.learn.loss_checks import (
     OneLabel,
     clipped_scaled,
     filled,
+    not_held,
     not_reached,
     of_losses,
 )
@@ -69,11 +72,7 @@ def headline(record: Record) -> str:
 
 def faults(measured: Measurements) -> Iterator[str]:
     """All faults of a training, causes first."""
-    if line := untrained(measured.lines, UNHELD):
-        what = f"no optimizer has the parameters of {', '.join(line.places)}"
-        yield f"{what}: gradients arrive, but nothing moves them; {line.detail}"
-    if line := untrained(measured.lines, UNREGISTERED):
-        yield ": ".join(filter(None, (*line.places, line.detail)))
+    yield from outside(measured.lines)
     lines = learned(measured.lines)
     yield from unreached(measured.lines)
     if line := untrained(measured.lines, UNSTEPPED):
@@ -93,6 +92,18 @@ def faults(measured: Measurements) -> Iterator[str]:
         for finding in judge([check() for check in checks], measured).findings:
             if finding.fails(WARNING):
                 yield finding.message
+
+
+def outside(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    """The texts on parameters that no optimizer has."""
+    if line := untrained(lines, UNHELD):
+        what = f"no optimizer has the parameters of {', '.join(line.places)}"
+        yield f"{what}: gradients arrive, but nothing moves them; {line.detail}"
+    if line := untrained(lines, UNREGISTERED):
+        yield ": ".join(filter(None, (*line.places, line.detail)))
+    for why, words in ((UNFROZEN, ", and they were unfrozen later"), (MISSED, "")):
+        if line := untrained(lines, why):
+            yield f"{not_held(line)}: gradients arrive, but nothing moves them{words}"
 
 
 def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:

@@ -11,7 +11,8 @@ from hookcli.record.file.record_lines import PartLine
 LOADER, ROWS = "loader", "rows"
 FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unheld", "unstepped"
 VALUES = "values"
-BLIND, UNUSED, OUTSIDE, IDLE, UNREGISTERED = "blind", "unused", "outside", "idle", "unregistered"
+BLIND, UNUSED, IDLE, UNREGISTERED = "blind", "unused", "idle", "unregistered"
+OUTSIDE, MISSED, UNFROZEN = "outside", "missed", "unfrozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,10 @@ class Untrained(PartLine):
 
     `why`: "frozen" between trained modules like them; in "eval" mode; "unreached" by gradients, as all that runs before
     them; "blind", as they run under no_grad; "unused" by the loss, as far as gradients tell; "values", as the loss has
-    no graph; "unheld" by the optimizer that has the parameters of others in their place; "outside" of all optimizers;
-    "idle", as theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch
-    does not know of them. `places` are the first of them, of which there are `number`, and `detail` says more.
+    no graph; "unheld" by the optimizer that has the parameters of others in their place; "outside" of all optimizers,
+    maybe on purpose; "missed" by them, hardly on purpose; "unfrozen" later, and in no optimizer either; "idle", as
+    theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know
+    of them. `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 
     kind: ClassVar[str] = "untrained"

@@ -14,8 +14,10 @@ from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
     IDLE,
+    MISSED,
     OUTSIDE,
     ROWS,
+    UNFROZEN,
     UNHELD,
     UNREACHED,
     UNUSED,
@@ -126,8 +128,9 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return words, _SHAPE
     if lines and all(line.over_batch for line in lines):
         return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
-    if line := untrained(of_model, OUTSIDE):
-        return not_held(line), _OPTIMIZER
+    for why in (OUTSIDE, MISSED, UNFROZEN):
+        if line := untrained(of_model, why):
+            return not_held(line), _OPTIMIZER
     if line := untrained(of_model, BLIND):
         return not_reached(line), _REACH_THEM
     if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):

@@ -16,7 +16,9 @@ from hookcli.capabilities.learn.lines import (
     EVAL,
     FROZEN,
     IDLE,
+    MISSED,
     OUTSIDE,
+    UNFROZEN,
     UNHELD,
     UNREACHED,
     UNREGISTERED,
@@ -46,6 +48,8 @@ class Wiring:
     steps: int = 0
     reached: set[str] = field(default_factory=set)
     """Parameters that had a gradient in some step."""
+    first_reached: set[str] = field(default_factory=set)
+    """Those that had one in the first step with any."""
     ran: list[str] | None = None
     """The modules that ran in every step, in the order of their first calls."""
     blind: list[str] | None = None
@@ -80,6 +84,7 @@ class Wiring:
         """Add a recorded step. Returns the lines on what is new. May wait for an accelerator."""
         self.steps += 1
         self.reached |= seen.reached
+        self.first_reached = self.first_reached or {*seen.reached}
         self.took |= seen.took
         self.graph |= seen.graph
         self.note_runs(begun, seen)
@@ -88,13 +93,13 @@ class Wiring:
             FROZEN: self.frozen(begun),
             EVAL: self.in_eval(begun, step, seen),
             UNHELD: self.unheld(begun, step, seen),
-            OUTSIDE: self.outside(begun, step, seen),
             IDLE: self.idle(begun, step, seen),
             UNREGISTERED: self.unregistered(begun, step, seen),
-            **dict.fromkeys((UNREACHED, BLIND, VALUES, UNUSED)),
+            **dict.fromkeys((UNREACHED, BLIND, VALUES, UNUSED, OUTSIDE, MISSED, UNFROZEN)),
         }
-        if line := self.unreached(begun, step, seen):
-            found[line.why] = line
+        for line in (self.unreached(begun, step, seen), self.outside(begun, step, seen)):
+            if line is not None:
+                found[line.why] = line
         new = []
         for why, places in found.items():
             line = places or Untrained(begun.model, step, why)
@@ -210,7 +215,25 @@ class Wiring:
         left = good_part(self.still(OUTSIDE, good_part(others, reached)), reached)
         if self.steps < _STEPS or not left:
             return None
-        return Untrained(begun.model, step, OUTSIDE, [*map(begun.name, left)][:_NAMED], len(left), f"{len(reached)}")
+        why = self.why_outside(left, reached)
+        return Untrained(begun.model, step, why, [*map(begun.name, left)][:_NAMED], len(left), f"{len(reached)}")
+
+    def why_outside(self, left: Mapping[str, Tensor], reached: Mapping[str, Tensor]) -> str:
+        """Why no optimizer has these, of those that a gradient reaches.
+
+        A new head is often trained alone, and so are adapters, which have few of all parameters, without freezing the
+        rest: that may be on purpose.
+        """
+        held = {fqn: p for fqn, p in reached.items() if fqn not in left}
+        if self.first_reached & {*held} and not self.first_reached & {*left}:
+            return UNFROZEN
+        order = {fqn: place for place, fqn in enumerate(self.ran or ())}
+        holders = (owner_of(fqn) for fqn in self.ran or ())
+        for parent in {*holders}:  # it returns after what is in it
+            order.pop(parent, None)
+        last = max((order.get(owner_of(fqn), -1) for fqn in left), default=-1)
+        earlier = any(order.get(owner_of(fqn), last) < last for fqn in held)
+        return MISSED if earlier and good_part(held, reached) else OUTSIDE
 
     def idle(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient whose optimizer makes no step, while another one does."""
@@ -232,11 +255,11 @@ class Wiring:
         return Untrained(begun.model, step, UNREGISTERED, [begun.name(parts[0].fqn)], len(parts), parts[0].said)
 
     def still(self, why: str, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The parameters that have kept their values since the first of the steps in a row that asked for them."""
+        """The parameters that have kept their values since the first of several steps in a row that asked for them."""
         before = self.values.get(why, {})
         now = {fqn: first_values(p) for fqn, p in parameters.items()}
         self.values[why] = {fqn: before.get(fqn, values) for fqn, values in now.items()}
-        return {fqn: p for fqn, p in parameters.items() if torch.equal(self.values[why][fqn], now[fqn])}
+        return {fqn: p for fqn, p in parameters.items() if fqn in before and torch.equal(before[fqn], now[fqn])}
 
 
 @dataclass

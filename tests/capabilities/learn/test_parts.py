@@ -290,6 +290,38 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made_is_said() -> None
     assert not first_line(lambda: with_another_head(late=False))
 
 
+def held_in_part(held: str, *, frozen: int = 0, by_hand: str = "") -> nn.Module:
+    """A training whose optimizer has these layers alone; the others are frozen until a step, or moved by hand."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+    others = [one for place, one in model.named_children() if place not in held]
+    optimizer = torch.optim.SGD([p for place in held for p in model[int(place)].parameters()], 0.05)
+    for step, (x, y) in enumerate(random_batches()):
+        for one in others:
+            one.requires_grad_(step >= frozen)
+        model.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for p in (p for place in by_hand for p in model[int(place)].parameters()):
+                p -= 0.05 * p.grad
+    return model
+
+
+@pytest.mark.parametrize(("held", "missed"), [("02", "1.weight, 1.bias"), swept("01", "2.weight, 2.bias")])
+def test_parameters_that_an_optimizer_has_missed_are_said(held: str, missed: str) -> None:
+    said = f"no optimizer has {missed} (2 of the 6 parameters that get a gradient): gradients arrive, but nothing"
+    assert first_line(partial(held_in_part, held)).startswith(said)
+    assert not first_line(partial(held_in_part, held, by_hand=missed[0]))
+
+
+def test_a_head_alone_may_be_trained_on_purpose_but_not_what_was_unfrozen_later() -> None:
+    assert not first_line(partial(held_in_part, "2"))
+    assert not first_line(partial(held_in_part, "012", frozen=4))
+    said = first_line(partial(held_in_part, "2", frozen=4))
+    assert said.startswith("no optimizer has 0.weight, 0.bias, 1.weight, 1.bias (4 of the 6 parameters")
+    assert said.endswith("nothing moves them, and they were unfrozen later")
+
+
 def without_steps(steps: int) -> nn.Module:
     """Backward passes, and an optimizer that makes its first step after so many."""
     model = net()
