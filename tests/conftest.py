@@ -126,6 +126,14 @@ def nothing_compiled() -> Iterator[None]:
 
 
 @pytest.fixture
+def own_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes on this PyTorch are of this test, and not of the process, whose later reports have them otherwise."""
+    from hookcli.tensors import torch_private
+
+    monkeypatch.setattr(torch_private, "_notes", dict(torch_private._notes))
+
+
+@pytest.fixture
 def all_objects() -> None:
     """Unfreeze the objects that were made before the test, so that walks of the garbage collector find them.
 

@@ -220,7 +220,7 @@ def test_casts_can_be_emulated_in_programs_of_inductor_alone(cli: Any, words: tu
     assert answer.code == 2 and f"--emulate-casts: {said}" in answer.err and answer.err.count("\n") == 1
 
 
-def test_checks_emulate_casts_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_emulate_casts_on_request(monkeypatch: pytest.MonkeyPatch, own_notes: None) -> None:
     """In the programs that are seen inside, and nowhere else."""
     from torch._inductor import config
 
