@@ -81,9 +81,7 @@ def test_rows_of_a_training_step_are_those_of_eager_mode(make: Callable[[], Any]
 
 @needs_inductor
 @pytest.mark.parametrize("emulates", [swept(False), swept(True)])
-def test_in_bfloat16_looks_move_what_inductor_fuses_unless_it_rounds_there_too(
-    emulates: bool, own_notes: None
-) -> None:
+def test_in_bfloat16_looks_move_what_inductor_fuses_unless_it_rounds_there_too(emulates: bool, own_notes: None) -> None:
     model, x = perceptron()
     model, x = model.to(torch.bfloat16), x.to(torch.bfloat16)
     compiled = torch.compile(model, fullgraph=True)
