@@ -296,6 +296,20 @@ def coin() -> None:
     train(model, batches, 1e-4, loss_of=loss_of)
 
 
+def out_of_reach() -> None:
+    """An autoencoder of values between 60 and 180, which ends with a sigmoid."""
+    layers = nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 192), nn.Sigmoid()
+    images = ((120 + 20 * x.flatten(1), y) for x, y in drawn())
+    train(nn.Sequential(*layers), ((x, x) for x, _ in images), loss_of=F.mse_loss)
+
+
+def prices() -> None:
+    """Targets that are not standardized, with Adam's usual learning rate."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 1), nn.Flatten(0))
+    batches = ((x, 240_000 + 60_000 * x.mean((1, 2, 3))) for _ in range(2) for x, _ in drawn())
+    train(model, batches, optimizer=torch.optim.Adam(model.parameters(), 1e-3), loss_of=F.mse_loss)
+
+
 def by_class() -> None:
     """Data in the order of their classes."""
     order = LABELS.argsort()
@@ -440,6 +454,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
+    "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),
+    "prices": (prices, "on average, and the targets"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

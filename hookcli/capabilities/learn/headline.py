@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from hookcli.capabilities.learn.causes import clipped_scaled, not_held, not_reached
 from hookcli.capabilities.learn.checks import (
     FrozenBlock,
     FrozenStatistics,
@@ -36,10 +37,7 @@ from hookcli.capabilities.learn.loss_checks import (
     LossRises,
     NoBetterThanGuessing,
     OneLabel,
-    clipped_scaled,
     filled,
-    not_held,
-    not_reached,
     of_losses,
 )
 from hookcli.checks.base import WARNING, Check

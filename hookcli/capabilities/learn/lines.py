@@ -23,7 +23,9 @@ class Learning(PartLine):
     `judged` ones. If the loss is the mean cross-entropy of a choice among classes, `classes` is their number, and
     `items` that of the choices in the step; both are 0 if it is not, or was told by an earlier line. If the loss is a
     mean squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and `broadcast`
-    the shape to which both outputs and targets were broadcast, each along a dimension of the other: "64x64".
+    the shape to which both outputs and targets were broadcast, each along a dimension of the other: "64x64"; `returned`
+    and `expected` are the means of all outputs and targets. `bounded`: the function that made the outputs of a squared
+    error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the targets that it never returns.
 
     If it is a mean binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones. `maximized`: the
     name of the loss whose negative it is. Both are left out where the model has several optimizers. `doubled`: words on
@@ -66,6 +68,10 @@ class Learning(PartLine):
     items: int = 0
     spread: float | None = None
     center: float | None = None
+    returned: float | None = None
+    expected: float | None = None
+    bounded: str = ""
+    beyond: float = 0.0
     broadcast: str = ""
     ones: float | None = None
     targets: int = 0

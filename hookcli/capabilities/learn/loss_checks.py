@@ -7,30 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from hookcli.capabilities.learn.checks import learned, untrained
+from hookcli.capabilities.learn.causes import cause_of, warms_up
+from hookcli.capabilities.learn.checks import learned
 from hookcli.capabilities.learn.curve import gone_at, rise
 from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, guess_of
-from hookcli.capabilities.learn.lines import (
-    BLIND,
-    EVAL,
-    IDLE,
-    MISSED,
-    OUTSIDE,
-    ROWS,
-    UNFROZEN,
-    UNHELD,
-    UNREACHED,
-    UNUSED,
-    VALUES,
-    Learning,
-    Untrained,
-)
+from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
-from hookcli.table.formatting import setting
 
 _ONE_LABEL = 3  # recorded steps
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
@@ -38,18 +24,8 @@ _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _REBUILT = 5  # recorded steps, a quarter of all
 _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than that of a small batch
-_TOO_SMALL = 0.25  # of the loss of guessing, which all steps lose at most: at best, three quarters of it are left
-_REACH, _FALLEN, _HALF = 0.5, 0.01, 0.5  # as much, where half of the steps had less than this of the highest rate
-_SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
-_REACH_THEM = "run them with gradients, or freeze them"
-_OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
-_CLIP = "clip gradients at a larger norm"
-_CLIPPED = 0.01  # of what they were
-_STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
-_UNSCALE = "call scaler.unscale_(optimizer) before clipping"
-_BATCH_FIRST = "give batch_first=True"
-_SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
-_RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
+_BEYOND = 0.25  # of the targets
+_BOUNDED = "scale the targets, or leave the last activation out"
 _INPUTS = "look at what is done to the data, as with integers that are divided"
 _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
@@ -80,9 +56,10 @@ class NoBetterThanGuessing(LinesCheck):
     steps, is less than a quarter of the loss: so much it could fall to first order, had every step gone straight down.
     Or the learning rate has fallen: to less than a hundredth of its highest in half of all steps, as by a scheduler
     that is stepped in every batch, where the sum is less than half of the loss. Other causes that are named: outputs
-    and targets of different shapes, a recurrent or attention module without batch_first=True that takes the rows of the
-    batch for a sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or
-    more in each step.
+    whose mean is farther from that of the targets than 1.4 of their standard deviations, outputs and targets of
+    different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for a
+    sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more in each
+    step.
     """
 
     id = "HK057"
@@ -121,134 +98,6 @@ def filled(lines: Sequence[Learning]) -> str:
     return f"all rows of a batch are the same {steps}" if one == ROWS else f"every input is {one} {steps}"
 
 
-def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
-    """Words on why a loss stays near that of guessing, and what to do; "", "" where that does not follow."""
-    lines = learned(of_model)
-    if words := broadcast(lines):
-        return words, _SHAPE
-    if lines and all(line.over_batch for line in lines):
-        return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
-    for why in (OUTSIDE, MISSED, UNFROZEN):
-        if line := untrained(of_model, why):
-            return not_held(line), _OPTIMIZER
-    if line := untrained(of_model, BLIND):
-        return not_reached(line), _REACH_THEM
-    if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):
-        return "", ""
-    small = too_small(lines, number, guessed)
-    words = decays(lines)
-    return small if any(small) else (words, _DECAY if words else "")
-
-
-_WHY = {
-    UNREACHED: "something between them and the loss detaches",
-    BLIND: "they run without gradients (torch.no_grad)",
-    UNUSED: "the loss does not use what they return, or something detaches it",
-}
-
-
-def not_reached(line: Untrained) -> str:
-    """Words on parameters of an optimizer that never get a gradient."""
-    of = f"{line.number:,} of the {line.detail} parameters of the optimizer"
-    return f"no gradient reaches {', '.join(line.places)} ({of}): {_WHY[line.why]}"
-
-
-def not_held(line: Untrained) -> str:
-    """Words on parameters that no optimizer has."""
-    of = f"{line.number:,} of the {line.detail} parameters that get a gradient"
-    return f"no optimizer has {', '.join(line.places)}{', ...' * (line.number > len(line.places))} ({of})"
-
-
-def decays(lines: Sequence[Learning]) -> str:
-    """Words on a weight decay that takes much of the weights in each step; "" if it does not."""
-    shares = [line.decay for line in lines if line.decay is not None]
-    share = median(shares) if shares else 0.0
-    return f"weight decay takes {share:.0%} of the weights in each step" if share >= _SHARE else ""
-
-
-def warms_up(lines: Sequence[Learning]) -> bool:
-    """True if the learning rate still rises in the last recorded steps."""
-    rates = [line.rate for line in lines if line.rate is not None]
-    return len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])
-
-
-def broadcast(lines: Sequence[Learning]) -> str:
-    """Words on outputs and targets of different shapes; "" if they have one shape."""
-    shape = next((line.broadcast for line in lines if line.broadcast), "")
-    return f"each output is compared with each target: both were broadcast to {shape}" if shape else ""
-
-
-def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[str, str]:
-    """Words on steps so small that they can't have lowered the loss much, and what to do; "", "" if they can."""
-    reaches, rates = (over_steps([getattr(line, name) for line in lines], lines, number) for name in ("reach", "rate"))
-    reach = number * mean_of(reaches) if reaches else math.inf
-    if not 0 < reach < _REACH * guessed or not rates:  # 0 is that of weights that do not move at all
-        return "", ""
-    highest, last = max(rates)[0], rates[-1][0]
-    at = max(line.step for line in lines if line.rate is not None)
-    if mean_of([(rate < _FALLEN * highest, share) for rate, share in rates]) >= _HALF:
-        return f"the learning rate has fallen to {setting(last)} by step {at:,}, from {setting(highest)}", _SCHEDULE
-    if reach >= _TOO_SMALL * guessed:
-        return "", ""
-    rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
-    most = f"at this size, {number:,} steps can lower the loss by about {reach:.2g}"
-    reasons = (
-        (clipped_scaled(lines), _UNSCALE),
-        (clipped(lines), _CLIP),
-        (f"learning rate {rate}", _RATE),
-    )
-    why, remedy = next(one for one in reasons if one[0])
-    return f"the steps are too small ({why}): {most}", remedy
-
-
-def over_steps(figures: Sequence[float | None], lines: Sequence[Learning], number: int) -> list[tuple[float, int]]:
-    """The figures that are known, each with the number of steps for which its line stands: those until the next."""
-    ends = [*(line.step for line in lines[1:]), number]
-    spans = [max(end - line.step, 1) for line, end in zip(lines, ends, strict=True)]
-    return [(figure, span) for figure, span in zip(figures, spans, strict=True) if figure is not None]
-
-
-def mean_of(weighted: Sequence[tuple[float, int]]) -> float:
-    """The mean of numbers, each with its weight."""
-    return sum(x * weight for x, weight in weighted) / sum(weight for _, weight in weighted)
-
-
-def clipped(lines: Sequence[Learning]) -> str:
-    """Words on gradients of which next to nothing is left as they are clipped; "" if that is not so."""
-    norms = [(line.gradient, line.unclipped) for line in lines if line.gradient and line.unclipped]
-    if not norms or median(after / before for after, before in norms) > _CLIPPED:
-        return ""
-    after, before = (figure(median(figures)) for figures in zip(*norms, strict=True))
-    return f"gradients are clipped from a norm of {before} to {after}"
-
-
-def clipped_scaled(lines: Sequence[Learning]) -> str:
-    """Words on gradients that are clipped while a GradScaler's scale is in them; "" if that is not known.
-
-    Times the scale, the norm that the optimizer took is the same in each recorded step: one as people write it, or one
-    that stays as the scale changes. Without the scale it is neither.
-    """
-    known = [(line.gradient, line.gradient * line.scale) for line in lines if line.gradient and line.scale]
-    if len(known) < max(_STEADY, len(lines)) or not clipped(lines):
-        return ""
-    taken, scaled = zip(*known, strict=True)
-    if not is_steady(scaled) or (is_steady(taken) and (is_round(taken[-1]) or not is_round(scaled[-1]))):
-        return ""
-    last = lines[-1]
-    to = f"to a norm of {figure(scaled[-1])} with the GradScaler's scale of {last.scale:,.0f} in it"
-    return f"gradients are clipped before unscale_: {to}, which leaves {figure(taken[-1])} of {figure(last.unclipped)}"
-
-
-def is_steady(norms: Sequence[float]) -> bool:
-    """True if all norms are the same, but for rounding."""
-    return max(norms) - min(norms) <= _ROUNDED * max(norms)
-
-
-def is_round(norm: float) -> bool:
-    """True if two digits write this norm, as people do who choose one."""
-    return abs(norm - float(f"{norm:.1e}")) <= _ROUNDED * norm
-
-
 def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
     """The text on a loss that falls further and further below zero, as the negative of another; else ""."""
     losses = [loss for _, loss in sorted(by_step.items()) if math.isfinite(loss)]
@@ -275,7 +124,9 @@ class MisusedLoss(LinesCheck):
     with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
     The error of a reconstruction of the input is averaged, and another term summed over the batch, and the
     reconstruction is no better than the mean of the inputs. Inputs above 1,000 have made the loss run away in the first
-    steps. The labels of most batches are one class, and not the same in all: the data are sorted by class.
+    steps. The labels of most batches are one class, and not the same in all: the data are sorted by class. A quarter
+    of the targets of a squared error or Huber's, or more, are numbers that the ReLU, Sigmoid, Tanh, Softmax or Softplus
+    at the end of the model can't return; not where models also run without gradients in the steps.
     """
 
     id = "HK066"
@@ -296,6 +147,8 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
         yield words, ""
     if words := too_large(losses, lines):
         yield words, "normalize the inputs"
+    if words := out_of_range(lines):
+        yield words, _BOUNDED
     if words := maximized(losses, lines):
         yield words, "take the minus sign away"
     if words := collapsed(len(losses), lines):
@@ -305,6 +158,14 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
         of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
         text = f"all labels of a batch are one class, {of}: the data are sorted by class, and not shuffled"
         yield text, "shuffle the data"
+
+
+def out_of_range(lines: Sequence[Learning]) -> str:
+    """The text on targets that the model can't return; else ""."""
+    names, shares = {line.bounded for line in lines}, [line.beyond for line in lines]
+    if len(lines) < _ONE_LABEL or len(names) != 1 or not min(shares) or median(shares) < _BEYOND:
+        return ""
+    return f"{median(shares):.0%} of the targets are numbers that the model can't return: it ends with {names.pop()}"
 
 
 def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
+from hookcli.capabilities.learn.ranges import beyond
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.torch_private.losses import (
@@ -46,11 +47,13 @@ class LossFacts:
     """The scale of the GradScaler that has scaled the last loss."""
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
+    _beyond: tuple[str, Tensor] | None = None
     _outweighed: tuple[str, Tensor] | None = None
     _labels: list[Tensor] = field(default_factory=list)
     """The least and the largest label of each pass."""
     _spread: Tensor | None = None
     _center: Tensor | None = None
+    _means: Tensor | None = None
     _binary: Tensor | None = None
     _targets: int = 0
 
@@ -59,6 +62,7 @@ class LossFacts:
         nodes = [*nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)]
         self.misused = self.misused or misused(roots, nodes)
         self.doubled = self.doubled or twice(nodes)
+        self._beyond = self._beyond or beyond(roots, nodes)
         alone = len(roots) == 1
         self.choices.append(choices_of(roots[0]) if alone else (0, 0))
         self.note_targets(roots[0] if alone and len(self.choices) == 1 else None)
@@ -72,6 +76,7 @@ class LossFacts:
         squares = squares_of(loss) if loss is not None else None
         self._spread = variance(squares[1]) if squares else None
         self._center = center(squares[1]) if squares else None
+        self._means = means(*squares) if squares else None
         self.broadcast = broadcast_to(*squares) if squares else ""
         self.maximized = maximized(loss) if loss is not None else ""
         binary = binary_targets_of(loss) if loss is not None else None
@@ -101,15 +106,26 @@ class LossFacts:
         """
         fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.broadcast}
         fields["maximized"] = "" if several or targets_of_models else self.maximized
-        if self._spread is not None and not targets_of_models and math.isfinite(spread := float(self._spread)):
-            fields["spread"] = spread
-            fields["center"] = None if self._center is None else float(self._center)
+        if not targets_of_models:
+            fields |= self.target_fields()
         if self._outweighed is not None and not several:
             fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
         if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):
             fields |= {"ones": ones, "targets": self._targets}
         if self.scale is not None:
             fields["scale"] = float(self.scale)
+        return fields
+
+    def target_fields(self) -> dict[str, Any]:
+        """The fields on targets that are numbers. Waits for an accelerator."""
+        fields: dict[str, Any] = {}
+        if self._spread is not None and math.isfinite(spread := float(self._spread)):
+            fields |= {"spread": spread, "center": None if self._center is None else float(self._center)}
+        both = self._means.tolist() if self._means is not None else []
+        if both and all(map(math.isfinite, both)):
+            fields |= {"returned": both[0], "expected": both[1]}
+        if self._beyond is not None:
+            fields |= {"bounded": self._beyond[0], "beyond": float(self._beyond[1])}
         return fields
 
 
@@ -157,6 +173,13 @@ def center(targets: Tensor) -> Tensor | None:
     rows = rows_of(targets)
     with torch.no_grad():
         return rows.mean() if rows is not None and rows.numel() == len(rows) else None
+
+
+def means(outputs: Tensor, targets: Tensor) -> Tensor | None:
+    """The mean of outputs, and that of targets; None where there are no such figures. Waits for nothing."""
+    known = [rows for rows in map(rows_of, (outputs, targets)) if rows is not None]
+    with torch.no_grad():
+        return torch.stack([rows.mean(dtype=torch.float32) for rows in known]) if len(known) == 2 else None
 
 
 def rows_of(targets: Tensor) -> Tensor | None:

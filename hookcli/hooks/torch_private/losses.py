@@ -14,10 +14,12 @@ _GUESSING = "whether a loss is better than guessing is not judged"
 _MEAN = 1  # at::Reduction::Mean
 _CHOICES = ("NllLossBackward0", "NllLoss2DBackward0")
 _BINARY = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
+_SQUARES = "MseLossBackward0"
+_DISTANCES = (_SQUARES, "SmoothL1LossBackward0", "HuberLossBackward0")
 _NAMES = {
     **dict.fromkeys(_CHOICES, "cross_entropy"),
     **dict.fromkeys(_BINARY, "binary_cross_entropy"),
-    "MseLossBackward0": "mse_loss",
+    _SQUARES: "mse_loss",
 }
 _PICKS = ("ViewBackward0", "SqueezeBackward1", "GatherBackward0", "IndexBackward0")
 
@@ -78,7 +80,12 @@ def binary_targets_of(loss: Tensor) -> Tensor | None:
 def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
     """The outputs and targets whose mean squared error this loss is, as they were broadcast; None if it is none."""
     node = loss_node(loss)
-    if node is None or not _is_mean(node, "MseLossBackward0"):
+    return compared(node) if node is not None and _is_mean(node, _SQUARES) else None
+
+
+def compared(node: Node) -> tuple[Tensor, Tensor] | None:
+    """The outputs and targets that the node of a loss brings together, as they were broadcast; None for other nodes."""
+    if node.name() not in _DISTANCES:
         return None
     outputs, targets = (kept(node, name, _GUESSING) for name in ("self", "target"))
     return None if outputs is None or targets is None else (outputs, targets)
@@ -86,7 +93,7 @@ def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
 
 def averaged(node: Node) -> tuple[Tensor, Tensor] | None:
     """The outputs, logits as probabilities, and targets of a mean squared error or binary cross-entropy; else None."""
-    if not _is_mean(node, "MseLossBackward0", *_BINARY):
+    if not _is_mean(node, _SQUARES, *_BINARY):
         return None
     outputs, targets = (kept(node, name, _GUESSING) for name in ("self", "target"))
     if outputs is None or targets is None:

@@ -19,12 +19,13 @@ _LOSSES = {
     ),
     "NllLoss": ("Softmax", "softmax", "nll_loss, which expects log-probabilities (log_softmax)"),
 }
-_SAME_VALUES = {
+ARRANGES = {
     *("View", "UnsafeView", "ReshapeAlias", "Alias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand"),
     *("Select", "Slice", "Index", "IndexSelect", "Split", "Unbind", "Cat", "Stack", "Clone", "ToCopy"),
     *("MaskedSelect", "Gather", "BackwardHookFunction"),
 }
-_OF_LOSSES = {*_LOSSES, *_SAME_VALUES, *("NllLoss2D", "Add", "Sub", "Mul", "Div", "Neg", "Mean", "Sum")}
+"""The operators that only arrange values."""
+_OF_LOSSES = {*_LOSSES, *ARRANGES, *("NllLoss2D", "Add", "Sub", "Mul", "Div", "Neg", "Mean", "Sum")}
 
 
 class Doubled(NamedTuple):
@@ -53,5 +54,5 @@ def sources(loss: Node) -> Iterator[Node]:
     first = loss.next_functions[0][0]  # the others belong to the target and weights
     if first is not None:
         yield first
-        for node in walk([first], lambda node: operator(node) in _SAME_VALUES):
+        for node in walk([first], lambda node: operator(node) in ARRANGES):
             yield from (after for after, _ in node.next_functions if after is not None)

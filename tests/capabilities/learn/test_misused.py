@@ -582,6 +582,53 @@ def guess_with(optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> list[
     return all_faults(program, every=4)
 
 
+def centered(y: Tensor) -> Tensor:
+    return y.float() - 1
+
+
+NEVER = "of the targets are numbers that the model can't return: it ends with"
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "ends_with"),
+    [
+        (lambda o, y: F.mse_loss(o[:, 0].relu(), centered(y)), "ReLU (0 or more)"),
+        (lambda o, y: F.mse_loss(o.sigmoid()[:, 0], 60 + y), "Sigmoid (0 to 1)"),
+        swept(lambda o, y: F.smooth_l1_loss(o[:, :1].tanh().squeeze(1), 5 * centered(y)) + 1, "Tanh (-1 to 1)"),
+        swept(lambda o, y: F.huber_loss(o.softmax(1), values(y).expand(-1, 3)) / 2, "Softmax (0 to 1)"),
+        (lambda o, y: F.mse_loss(o[:, 0].relu(), y.float()), ""),
+        (lambda o, y: F.mse_loss(o.sigmoid(), F.one_hot(y, 3).float()), ""),
+        (lambda o, y: F.mse_loss(o.tanh()[:, 0], centered(y)), ""),
+        swept(lambda o, y: F.mse_loss(torch.cat([o[:, 0].relu(), o[:, 1]]), centered(y).repeat(2)), ""),
+        swept(lambda o, y: F.mse_loss(o[:, 0].relu() - 1, centered(y)), ""),
+    ],
+)
+def test_targets_that_the_last_activation_can_not_reach_are_said(loss_of: Loss, ends_with: str) -> None:
+    said = [text for text in all_faults(lambda: train(net(), loss_of)) if NEVER in text]
+    assert [text.rpartition(NEVER)[2].strip() for text in said[:1]] == ([ends_with] if ends_with else [])
+
+
+@pytest.mark.parametrize("scale", [swept(1.0), 1000.0])
+def test_targets_far_from_what_a_model_returns_are_a_cause(scale: float) -> None:
+    """The targets have a mean of 4 times the `scale`, which is their standard deviation."""
+
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.05 / scale)
+        for _ in range(120):
+            x = torch.randn(32, 6)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), scale * (x[:, :1] + 4)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        return model
+
+    said = [text.partition("; the outputs are ")[2] for text in all_faults(program, every=10)]
+    means = [float(x) for text in filter(None, said) for x in text.split(" on average, and the targets ")]
+    assert (abs(means[0]) < 500 and abs(means[1] - 4000) < 500) if scale > 1 else not means
+
+
 @pytest.mark.parametrize("learns", [True, False])
 def test_a_trunk_without_gradients_is_a_cause_of_a_loss_that_stays(learns: bool) -> None:
     """The trunk below a linear probe runs without gradients on purpose."""

@@ -1,0 +1,180 @@
+"""Why a loss stays near that of guessing, and why steps are too small, as far as that follows from the record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from hookcli.capabilities.learn.checks import learned, untrained
+from hookcli.capabilities.learn.lines import (
+    BLIND,
+    EVAL,
+    IDLE,
+    MISSED,
+    OUTSIDE,
+    UNFROZEN,
+    UNHELD,
+    UNREACHED,
+    UNUSED,
+    VALUES,
+    Learning,
+    Untrained,
+)
+from hookcli.table.formatting import number as figure
+from hookcli.table.formatting import setting
+
+_TOO_SMALL = 0.25  # of the loss of guessing, which all steps lose at most: at best, three quarters of it are left
+_REACH, _FALLEN, _HALF = 0.5, 0.01, 0.5  # as much, where half of the steps had less than this of the highest rate
+_SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
+_REACH_THEM = "run them with gradients, or freeze them"
+_MUCH = 2.0  # times the variance of the targets, of the squared distance between the means
+_SCALE = "standardize the targets: mean 0, standard deviation 1"
+_OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
+_CLIP = "clip gradients at a larger norm"
+_CLIPPED = 0.01  # of what they were
+_STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
+_UNSCALE = "call scaler.unscale_(optimizer) before clipping"
+_BATCH_FIRST = "give batch_first=True"
+_SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
+_RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
+
+
+def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
+    """Words on why a loss stays near that of guessing, and what to do; "", "" where that does not follow."""
+    lines = learned(of_model)
+    if words := broadcast(lines):
+        return words, _SHAPE
+    if lines and all(line.over_batch for line in lines):
+        return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
+    for why in (OUTSIDE, MISSED, UNFROZEN):
+        if line := untrained(of_model, why):
+            return not_held(line), _OPTIMIZER
+    if line := untrained(of_model, BLIND):
+        return not_reached(line), _REACH_THEM
+    if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):
+        return "", ""
+    if words := apart(lines, guessed):
+        return words, _SCALE
+    small = too_small(lines, number, guessed)
+    words = decays(lines)
+    return small if any(small) else (words, _DECAY if words else "")
+
+
+def apart(lines: Sequence[Learning], guessed: float) -> str:
+    """Words on outputs that are far from the targets on average, in the recorded steps of the later half; else ""."""
+    late = lines[len(lines) // 2 :]
+    pairs = [(line.returned, line.expected) for line in late if line.returned is not None and line.expected is not None]
+    if not pairs or len(pairs) < len(late) or min((a - b) ** 2 for a, b in pairs) < _MUCH * guessed:
+        return ""
+    returned, expected = (figure(median(means)) for means in zip(*pairs, strict=True))
+    return f"the outputs are {returned} on average, and the targets {expected}"
+
+
+_WHY = {
+    UNREACHED: "something between them and the loss detaches",
+    BLIND: "they run without gradients (torch.no_grad)",
+    UNUSED: "the loss does not use what they return, or something detaches it",
+}
+
+
+def not_reached(line: Untrained) -> str:
+    """Words on parameters of an optimizer that never get a gradient."""
+    of = f"{line.number:,} of the {line.detail} parameters of the optimizer"
+    return f"no gradient reaches {', '.join(line.places)} ({of}): {_WHY[line.why]}"
+
+
+def not_held(line: Untrained) -> str:
+    """Words on parameters that no optimizer has."""
+    of = f"{line.number:,} of the {line.detail} parameters that get a gradient"
+    return f"no optimizer has {', '.join(line.places)}{', ...' * (line.number > len(line.places))} ({of})"
+
+
+def decays(lines: Sequence[Learning]) -> str:
+    """Words on a weight decay that takes much of the weights in each step; "" if it does not."""
+    shares = [line.decay for line in lines if line.decay is not None]
+    share = median(shares) if shares else 0.0
+    return f"weight decay takes {share:.0%} of the weights in each step" if share >= _SHARE else ""
+
+
+def warms_up(lines: Sequence[Learning]) -> bool:
+    """True if the learning rate still rises in the last recorded steps."""
+    rates = [line.rate for line in lines if line.rate is not None]
+    return len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])
+
+
+def broadcast(lines: Sequence[Learning]) -> str:
+    """Words on outputs and targets of different shapes; "" if they have one shape."""
+    shape = next((line.broadcast for line in lines if line.broadcast), "")
+    return f"each output is compared with each target: both were broadcast to {shape}" if shape else ""
+
+
+def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[str, str]:
+    """Words on steps so small that they can't have lowered the loss much, and what to do; "", "" if they can."""
+    reaches, rates = (over_steps([getattr(line, name) for line in lines], lines, number) for name in ("reach", "rate"))
+    reach = number * mean_of(reaches) if reaches else math.inf
+    if not 0 < reach < _REACH * guessed or not rates:  # 0 is that of weights that do not move at all
+        return "", ""
+    highest, last = max(rates)[0], rates[-1][0]
+    at = max(line.step for line in lines if line.rate is not None)
+    if mean_of([(rate < _FALLEN * highest, share) for rate, share in rates]) >= _HALF:
+        return f"the learning rate has fallen to {setting(last)} by step {at:,}, from {setting(highest)}", _SCHEDULE
+    if reach >= _TOO_SMALL * guessed:
+        return "", ""
+    rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
+    most = f"at this size, {number:,} steps can lower the loss by about {reach:.2g}"
+    reasons = (
+        (clipped_scaled(lines), _UNSCALE),
+        (clipped(lines), _CLIP),
+        (f"learning rate {rate}", _RATE),
+    )
+    why, remedy = next(one for one in reasons if one[0])
+    return f"the steps are too small ({why}): {most}", remedy
+
+
+def over_steps(figures: Sequence[float | None], lines: Sequence[Learning], number: int) -> list[tuple[float, int]]:
+    """The figures that are known, each with the number of steps for which its line stands: those until the next."""
+    ends = [*(line.step for line in lines[1:]), number]
+    spans = [max(end - line.step, 1) for line, end in zip(lines, ends, strict=True)]
+    return [(figure, span) for figure, span in zip(figures, spans, strict=True) if figure is not None]
+
+
+def mean_of(weighted: Sequence[tuple[float, int]]) -> float:
+    """The mean of numbers, each with its weight."""
+    return sum(x * weight for x, weight in weighted) / sum(weight for _, weight in weighted)
+
+
+def clipped(lines: Sequence[Learning]) -> str:
+    """Words on gradients of which next to nothing is left as they are clipped; "" if that is not so."""
+    norms = [(line.gradient, line.unclipped) for line in lines if line.gradient and line.unclipped]
+    if not norms or median(after / before for after, before in norms) > _CLIPPED:
+        return ""
+    after, before = (figure(median(figures)) for figures in zip(*norms, strict=True))
+    return f"gradients are clipped from a norm of {before} to {after}"
+
+
+def clipped_scaled(lines: Sequence[Learning]) -> str:
+    """Words on gradients that are clipped while a GradScaler's scale is in them; "" if that is not known.
+
+    Times the scale, the norm that the optimizer took is the same in each recorded step: one as people write it, or one
+    that stays as the scale changes. Without the scale it is neither.
+    """
+    known = [(line.gradient, line.gradient * line.scale) for line in lines if line.gradient and line.scale]
+    if len(known) < max(_STEADY, len(lines)) or not clipped(lines):
+        return ""
+    taken, scaled = zip(*known, strict=True)
+    if not is_steady(scaled) or (is_steady(taken) and (is_round(taken[-1]) or not is_round(scaled[-1]))):
+        return ""
+    last = lines[-1]
+    to = f"to a norm of {figure(scaled[-1])} with the GradScaler's scale of {last.scale:,.0f} in it"
+    return f"gradients are clipped before unscale_: {to}, which leaves {figure(taken[-1])} of {figure(last.unclipped)}"
+
+
+def is_steady(norms: Sequence[float]) -> bool:
+    """True if all norms are the same, but for rounding."""
+    return max(norms) - min(norms) <= _ROUNDED * max(norms)
+
+
+def is_round(norm: float) -> bool:
+    """True if two digits write this norm, as people do who choose one."""
+    return abs(norm - float(f"{norm:.1e}")) <= _ROUNDED * norm
