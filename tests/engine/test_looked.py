@@ -16,7 +16,10 @@ from hookcli.engine.looked import Witness, moved_by_looks
 from hookcli.errors import ModelError
 from hookcli.probes.grads import GradsProbe
 
-pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
+pytestmark = [
+    pytest.mark.xdist_group("torch.compile"),  # whose imports and precompiled headers one worker needs
+    pytest.mark.usefixtures("own_notes"),
+]
 NET = """
 import torch
 from torch import nn
@@ -220,7 +223,7 @@ def test_casts_can_be_emulated_in_programs_of_inductor_alone(cli: Any, words: tu
     assert answer.code == 2 and f"--emulate-casts: {said}" in answer.err and answer.err.count("\n") == 1
 
 
-def test_checks_emulate_casts_on_request(monkeypatch: pytest.MonkeyPatch, own_notes: None) -> None:
+def test_checks_emulate_casts_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the programs that are seen inside, and nowhere else."""
     from torch._inductor import config
 
