@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from graphviz import Digraph, escape
 
 from hookcli.errors import UsageError
+from hookcli.registry.capability import load_text
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.drawings import DRAWINGS, drawing_of
@@ -36,12 +37,16 @@ class DotReporter(Reporter):
 
 
 def drawn_graph(report: Report, depth: float | None) -> Digraph:
-    """Draw the graph of one report. Raises UsageError if no capability does."""
+    """Draw the graph of one report. Raises UsageError if no capability does, or if its rows have been merged."""
     report = printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
     graph = Digraph(safe(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
-    if draw := drawing_of(report):
-        draw(graph, report, depth)
+    if drawing := drawing_of(report):
+        if any(row.get(name) is None for row in report.rows for name in drawing.needs):
+            raise UsageError(
+                f"the rows of this {report.probe} were merged, and can't be drawn: save it without --depth"
+            )
+        load_text(drawing.target)(graph, report, depth)
     elif report.rows:
         raise UsageError(f"--format dot: nothing that is installed draws a report of {report.probe}")
     return graph

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.capability import capabilities
 from hookcli.table import Report
 
 
@@ -27,6 +25,6 @@ class Drawing:
 DRAWINGS = tuple(Drawing(tuple(one.drawn), f"hookcli {one.name}", one.drawing) for one in capabilities() if one.drawing)
 
 
-def drawing_of(report: Report) -> Callable[..., Any] | None:
-    """The function that draws this report; None if it is no graph."""
-    return next((load_text(one.target) for one in DRAWINGS if one.fits(report)), None)
+def drawing_of(report: Report) -> Drawing | None:
+    """The kind of graph that this report is; None if it is none."""
+    return next((one for one in DRAWINGS if one.fits(report)), None)

@@ -10,6 +10,7 @@ from typing import Any
 from hookcli.errors import UsageError
 from hookcli.system.files import content, is_file, is_pipe, replacing
 from hookcli.table import SCHEMA, STATS_KEYS, Report
+from hookcli.table.column import Kind
 from hookcli.table.columns import DECLARED
 from hookcli.table.validation import (
     COLUMN,
@@ -101,10 +102,7 @@ def sound(report: Report) -> Report:
     for items, tests in ((report.columns, COLUMN), (report.skipped, SKIPPED), (report.findings, FINDING)):
         for item in items:
             require({name: getattr(item, name) for name in tests}, tests)
-    needed = {*NEEDED.get(report.probe, ()), *OF_GROUPING.get(report.grouping, ())}
-    if report.probe in COMPLETE or report.grouping == "moments":
-        needed |= {column.name for column in report.columns} - {*STATS_KEYS}
-    needed -= set(STATS_KEYS).difference(report.statistics)
+    needed = keys_of_rows(report)
     own = {c.name: optional(is_figure) if c.unit else fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
     of_row = {**ROW, **own}
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
@@ -115,6 +113,15 @@ def sound(report: Report) -> Report:
         if missing := needed - flat.keys():
             raise ValueError(f"a row has no {min(missing)!r}")
     return report
+
+
+def keys_of_rows(report: Report) -> set[str]:
+    """The keys that each row of a report must have."""
+    needed = {*NEEDED.get(report.probe, ()), *OF_GROUPING.get(report.grouping, ())}
+    if report.probe in COMPLETE or report.grouping == "moments":
+        operators_alone = {column.name for column in report.columns if column.kind is Kind.SOURCE}
+        needed |= {column.name for column in report.columns} - {*STATS_KEYS} - operators_alone
+    return needed - set(STATS_KEYS).difference(report.statistics)
 
 
 def reason(error: Exception) -> str:

@@ -30,7 +30,7 @@ PLACES = (
     Column("order", "Order", shown=Shown.SET, compared=False, merge=Merge.LEAST, drop=26, aside=("report",), **_NUMBER),
     Column("depth", "Depth", shown=Shown.ASKED, compared=False, **_NUMBER),
     Column("name", "Name", kind=Kind.TEXT, alike=True),
-    Column("id", "Id", shown=Shown.ASKED, required=True, **_NUMBER),
+    Column("id", "Id", shown=Shown.ASKED, **_NUMBER),
     Column("fqns", "Parameters", kind=Kind.NAMES, required=True, drop=51, left=True),
     Column("source", "Source", kind=Kind.SOURCE, shown=Shown.ASKED, per_call=True, compared=False, drop=38),
     Column("file", "File", kind=Kind.TEXT),
