@@ -21,7 +21,7 @@ from hookcli.errors import UsageError, unknown
 from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
 from hookcli.table import STATS_KEYS, Kind, Report, Row, columns_named, relaxed, strict
-from hookcli.table.columns import names
+from hookcli.table.columns import TEXTS, names
 from hookcli.table.files import read_json, sound, write_whole
 from hookcli.table.meta import only
 
@@ -132,7 +132,7 @@ def read_baselines(file: str) -> Baselines:
         what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
         raise UsageError(f"{file}: not {_WHAT} but {what}")
     try:
-        return Baselines(file, {model: _read(model, saved) for model, saved in relaxed(data["models"]).items()})
+        return Baselines(file, {model: _read(model, relaxed(saved, TEXTS)) for model, saved in data["models"].items()})
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: damaged: {type(error).__name__}: {error}; save it anew") from error
 

@@ -55,6 +55,10 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
+TEXT_KINDS = (Kind.TEXT, Kind.NAMES, Kind.SOURCE)
+"""Those of texts, or lists of them."""
+
+
 class Merge(StrEnum):
     """The rule by which the values of several rows become one; None where it gives none."""
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from hookcli.errors import UsageError, shortened
 from hookcli.system.files import is_file
 from hookcli.table.column import Kind
+from hookcli.table.columns import TEXTS
 from hookcli.table.columns.layouts import DUMP_PLACE, DUMP_TENSOR
 from hookcli.table.files import read_json, reason, write_whole
 from hookcli.table.meta import Meta
@@ -94,7 +95,7 @@ def read_dump(folder: str) -> Dump:
     file = str(Path(folder) / INDEX)
     data = read_json(file, "the index of a dump", SCHEMA)
     try:
-        return _parsed(relaxed(data))
+        return _parsed(relaxed(data, TEXTS))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: damaged, or not the index of a dump ({shortened(reason(error))})") from error
 

@@ -12,7 +12,7 @@ from typing import Any, Self, overload
 
 from hookcli.system.escaping import visible
 from hookcli.table import columns
-from hookcli.table.column import Column
+from hookcli.table.column import TEXT_KINDS, Column
 from hookcli.table.columns import layouts
 from hookcli.table.meta import Meta
 from hookcli.table.printed import PrintedTable, data_frame
@@ -223,21 +223,19 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
-        saved = data
-        data = relaxed(data)
         probe, model = data["probe"], data["model"]
-        statistics = _statistics(saved["columns"], data["rows"])
+        layout = [columns.from_dict(column) for column in data["columns"]]
+        rows = relaxed(data["rows"], columns.TEXTS.union(column.name for column in layout if column.kind in TEXT_KINDS))
+        statistics = _statistics(data["columns"], rows)
         return cls(
             probe=probe,
             model=model,
-            columns=layouts.restored(
-                probe, [columns.from_dict(column) for column in saved["columns"]]
-            ),  # one is titled NaN
-            rows=tuple(Row.from_flat(row, statistics) for row in data["rows"]),
-            meta=data["meta"],
-            totals=data["totals"],
+            columns=layouts.restored(probe, layout),
+            rows=tuple(Row.from_flat(row, statistics) for row in rows),
+            meta=relaxed(data["meta"]),
+            totals=relaxed(data["totals"]),
             skipped=tuple(Skipped.from_dict(item) for item in data["skipped"]),
-            findings=tuple(Finding(**item) for item in data["findings"]),
+            findings=tuple(Finding(**relaxed(item, columns.TEXTS)) for item in data["findings"]),
             grouping=data.get("grouping", "nested"),
             statistics=statistics,
         )

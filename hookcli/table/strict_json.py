@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import NoneType
 from typing import Any
 
@@ -29,16 +29,16 @@ def strict(value: Any) -> Any:
     return value
 
 
-def relaxed(value: Any) -> Any:
-    """The inverse of `strict`."""
+def relaxed(value: Any, texts: Container[str] = ()) -> Any:
+    """The inverse of `strict`, but for what has a key in `texts`: a layer may be named "NaN"."""
     if isinstance(value, str):
         return _NON_FINITE.get(value, value)
     if isinstance(value, (float, int, NoneType)):  # most are, and to ask an abstract class takes long
         return value
     if isinstance(value, Mapping):
-        return {key: relaxed(item) for key, item in value.items()}
+        return {key: item if key in texts else relaxed(item, texts) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [relaxed(item) for item in value]
+        return [relaxed(item, texts) for item in value]
     return value
 
 

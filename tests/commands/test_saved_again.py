@@ -59,3 +59,53 @@ def test_rows_that_were_merged_can_not_be_drawn(
     answer = cli("show", "saved.json", "-o", "drawn.dot")
     assert answer.code == 2 and "the rows of this graph were merged, and can't be drawn" in answer.err
     assert answer.err.count("\n") == 1 and not Path("drawn.dot").exists()
+
+
+HOSTILE = """
+import torch
+from torch import nn
+
+class NaN(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.Infinity = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.Infinity(x)
+
+class Infinity(nn.Sequential):
+    def __init__(self):
+        super().__init__()
+        self.add_module("NaN", NaN())
+        self.add_module("-Infinity", nn.Linear(4, 4))
+
+if __name__ == "__main__":
+    model = Infinity()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).square().mean().backward()
+        optimizer.step()
+"""
+MODEL = ("named.py:Infinity", "--input", "2x4")
+
+
+@pytest.mark.parametrize(
+    ("saves", "reads"),
+    [
+        (("activations", *MODEL, "-o", "saved.json"), ("show", "saved.json")),
+        (("run", "-q", "-o", "saved.run.jsonl", "named.py"), ("show", "saved.run.jsonl")),
+        swept(("activations", *MODEL, "--dump", "dump"), ("diff", "dump", "dump")),
+        swept(("check", *MODEL, "--save", "base.json"), ("check", *MODEL, "--against", "base.json")),
+    ],
+)
+def test_names_that_strict_json_has_for_numbers_are_names(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: Any, reads: Any
+) -> None:
+    """JSON writes a figure that is not finite as "NaN" or "Infinity", which layers and classes may be named, too."""
+    monkeypatch.chdir(tmp_path)
+    Path("named.py").write_text(HOSTILE)
+    assert cli(*saves).code == 0
+    answer = cli(*reads)
+    assert answer.code == 0, answer.err
+    assert reads[0] != "show" or ("NaN" in answer.out and "-Infinity" in answer.out)

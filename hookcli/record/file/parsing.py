@@ -147,6 +147,16 @@ FITS: Mapping[type, Mapping[str, Fits]] = {
     for kind in (*KINDS.values(), ModelRun, StepEntry, Compilation, *PARTS)
 }
 """A test for the value of each field, by class."""
+_OF_TEXT = ("str", "str | None", "Sequence[str]", "Mapping[str, str]")
+
+
+def _texts(*kinds: type) -> frozenset[str]:
+    """The names of these classes' fields that hold texts."""
+    return frozenset(item.name for kind in kinds for item in fields(kind) if _type_of(item) in _OF_TEXT)
+
+
+_TEXTS = {kind: _texts(kind, ModelRun, StepEntry, Compilation, *PARTS) for kind in KINDS.values()}
+"""The fields of texts in a line of each class."""
 
 
 def parsed(data: Mapping[str, Any], path: Path) -> Line:
@@ -158,7 +168,8 @@ def parsed(data: Mapping[str, Any], path: Path) -> Line:
     if schema > RUN_SCHEMA:
         raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
     kind = KINDS[data["line"]]
-    values = {name: relaxed(data[name]) for name in FITS[kind] if name in data and name != "reports"}
+    given = {name: data[name] for name in FITS[kind] if name in data and name != "reports"}
+    values = relaxed(given, _TEXTS[kind])
     if "reports" in FITS[kind]:
         values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
     require(values, FITS[kind])

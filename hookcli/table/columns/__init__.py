@@ -9,7 +9,7 @@ from typing import Any
 
 from hookcli.errors import UsageError, unknown
 from hookcli.registry.capability import capabilities, load_text
-from hookcli.table.column import Column, Kind, Shown
+from hookcli.table.column import TEXT_KINDS, Column, Kind, Shown
 from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.columns.costs import COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
@@ -26,6 +26,8 @@ FAMILIES = (
     *OF_CAPABILITIES.values(),
 )
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
+TEXTS = frozenset(name for name, column in DECLARED.items() if column.kind in TEXT_KINDS)
+"""The columns whose values are texts."""
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
 """The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""
 _BY_UNIT = {
