@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -267,3 +268,16 @@ def require_clear_error(ran: Any, said: str) -> None:
 def swept(*values: Any) -> Any:
     """A costly sibling of a case that every `pytest` runs: one for `scripts/sweep tests`."""
     return pytest.param(*values, marks=pytest.mark.sweep)
+
+
+def each_once(*axes: Iterable[Any]) -> list[Any]:
+    """Every combination of a value of each axis: a plain `pytest` has each value once at least, the rest is swept."""
+    sets = [[one if hasattr(one, "marks") else pytest.param(one) for one in axis] for axis in axes]
+    plain = [[one for one in axis if not one.marks] for axis in sets]
+    chosen = {tuple(id(axis[n % len(axis)]) for axis in plain) for n in range(max(map(len, plain)))}
+    return [
+        (pytest.param if tuple(map(id, combination)) in chosen else swept)(
+            *(v for one in combination for v in one.values)
+        )
+        for combination in itertools.product(*sets)
+    ]

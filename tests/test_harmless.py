@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from restless import PROBES, Doubles, Restless, as_before, given, made
+from support import each_once
 from torch import Tensor, nn
 
 import hookcli
@@ -16,8 +17,7 @@ from hookcli.errors import ModelError
 from hookcli.tensors import tree
 
 
-@pytest.mark.parametrize("probe", [*PROBES, "grads of inputs", "grads of outputs"])
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(("probe", "passes"), each_once([*PROBES, "grads of inputs", "grads of outputs"], [1, 2]))
 def test_a_restless_model_is_as_before(probe: str, passes: int) -> None:
     torch.manual_seed(0)
     model, x = Restless(), given()
@@ -101,8 +101,7 @@ class Takes(nn.Module):
         return self.weight * 1
 
 
-@pytest.mark.parametrize("kind", inputs_of_all_kinds())
-@pytest.mark.parametrize("probe", ["activations", "grads"])
+@pytest.mark.parametrize(("kind", "probe"), each_once(inputs_of_all_kinds(), ["activations", "grads"]))
 def test_the_model_sees_its_inputs_as_they_are(kind: str, probe: str) -> None:
     inputs, model = inputs_of_all_kinds()[kind], Takes()
     args = inputs if isinstance(inputs, tuple) else (inputs,)

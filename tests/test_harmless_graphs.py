@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from restless import PROBES, Doubles, Restless, as_before, given, made
-from support import untouched
+from support import each_once, untouched
 from torch import Tensor, nn
 
 import hookcli
@@ -118,9 +118,14 @@ def test_a_trace_never_stops_the_callers_own_step(step: str) -> None:
 # The caller's grad mode.
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("origin", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("probe", [*PROBES, "grads of inputs", "grads of outputs"])
+@pytest.mark.parametrize(
+    ("mode", "origin", "probe"),
+    each_once(
+        [torch.no_grad, torch.inference_mode],
+        [torch.no_grad, torch.inference_mode],
+        [*PROBES, "grads of inputs", "grads of outputs"],
+    ),
+)
 def test_the_callers_grad_mode_changes_nothing(mode: Callable[[], Any], origin: Callable[[], Any], probe: str) -> None:
     torch.manual_seed(0)
     model, values = blocks(), given()

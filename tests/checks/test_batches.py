@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from checks.broken import Counts, Dropped, Fn, Noisy, biased, tower, wide
-from support import untouched
+from support import each_once, untouched
 from torch import Tensor, nn
 
 from hookcli import check
@@ -249,8 +249,7 @@ def test_a_model_that_fails_in_eval_mode_is_told_once() -> None:
     assert "HK028 random-in-eval" in {item.fqn for item in report.skipped}
 
 
-@pytest.mark.parametrize("buffer", [False, True])
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("buffer", "batch"), each_once([False, True], [1, 4]))
 def test_state_is_told_from_dependence_on_the_batch(buffer: bool, batch: int) -> None:
     model, x = Counts("eval", buffer), torch.randn(batch, 4)
     with untouched(model):

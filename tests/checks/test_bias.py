@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from checks.wired import findings
+from support import each_once
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -89,8 +90,7 @@ def remains(model: nn.Module, x: Tensor) -> float:
     return rms(bias) * rms(x) * rms(y) / rms(without) / rms(weight)
 
 
-@pytest.mark.parametrize("name", REMOVED)
-@pytest.mark.parametrize("scale", [1e-5, 1e-3, 1.0, 1e5])
+@pytest.mark.parametrize(("name", "scale"), each_once(REMOVED, [1e-5, 1e-3, 1.0, 1e5]))
 def test_a_bias_without_effect(name: str, scale: float) -> None:
     torch.manual_seed(1)
     model, x = REMOVED[name], scale * torch.randn(4, 3, 8, 8)
@@ -105,8 +105,7 @@ def test_a_bias_without_effect(name: str, scale: float) -> None:
     assert findings(model, x, loss=alternating) == ([] if visible else [("HK035", first, message, 6)])
 
 
-@pytest.mark.parametrize("name", KEPT)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
+@pytest.mark.parametrize(("name", "scale"), each_once(KEPT, [1e-3, 1.0, 1e5]))
 def test_a_bias_that_stays(name: str, scale: float) -> None:
     model = KEPT[name]
     assert name == "no bias" or bias_gradient(model) > 1e-6

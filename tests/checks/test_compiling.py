@@ -46,7 +46,7 @@ def found(report: Report, *ids: str) -> list[tuple[str, str, str]]:
     return [(one.check, f"{Path(one.file or '').name}:{one.line}", one.message) for one in rows]
 
 
-@pytest.mark.parametrize("net", [nets.Plain, *BROKEN, *LEFT, nets.Counts], ids=lambda net: net.__name__)
+@pytest.mark.parametrize("net", [nets.Plain, *BROKEN, *LEFT, swept(nets.Counts)], ids=lambda net: net.__name__)
 def test_what_is_planted_is_found_at_its_line_and_nothing_else(net: type[nn.Module]) -> None:
     expected = nets.marked(net)
     items = found(compiled(net()))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support import swept, untouched
+from support import each_once, swept, untouched
 from torch import Tensor, nn
 
 from hookcli import check
@@ -128,9 +129,14 @@ def findings(
     return run
 
 
-@pytest.mark.parametrize(("net", "how"), [("Net", "without gradients"), ("Gradients", "with gradients")])
-@pytest.mark.parametrize(("data", "number"), [("late", 5), ("first", 1)])
-@pytest.mark.parametrize("options", [swept(()), ("--ops",)])
+@pytest.mark.parametrize(
+    ("net", "how", "data", "number", "options"),
+    each_once(
+        starmap(pytest.param, [("Net", "without gradients"), ("Gradients", "with gradients")]),
+        starmap(pytest.param, [("late", 5), ("first", 1)]),
+        [swept(()), ("--ops",)],
+    ),
+)
 def test_the_batch_is_named(findings: Any, net: str, how: str, data: str, number: int, options: Any) -> None:
     [message], _ = findings(net, data, *options)
     assert message.startswith(f"in eval mode {how}: ") and f"(first in batch {number})" in message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import swept, untouched
+from support import each_once, swept, untouched
 from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
@@ -51,9 +51,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("ops", [swept(None), "functions"])
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize(("ops", "training", "case"), each_once([swept(None), "functions"], [True, False], BAD))
 def test_what_is_not_finite_in_an_object_is_found(case: str, training: bool, ops: Any) -> None:
     model, x = Net(BAD[case], training), torch.randn(8, 6)
     with untouched(model):
@@ -62,8 +60,7 @@ def test_what_is_not_finite_in_an_object_is_found(case: str, training: bool, ops
     assert finding.check == "HK003" and finding.message.startswith("in eval mode without gradients: 32 of ")
 
 
-@pytest.mark.parametrize("ops", [None, "functions"])
-@pytest.mark.parametrize("case", GOOD)
+@pytest.mark.parametrize(("ops", "case"), each_once([None, "functions"], GOOD))
 def test_without_a_loss_gradients_are_not_judged(case: str, ops: Any) -> None:
     report = check(Net(GOOD[case]), torch.randn(8, 6), ops=ops)
     reasons = {item.fqn.split()[0]: item.reason for item in report.skipped}

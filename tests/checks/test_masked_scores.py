@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import swept, untouched
+from support import each_once, swept, untouched
 from torch import Tensor, nn
 
 from hookcli import capture, check
@@ -81,8 +81,7 @@ def test_queries_that_see_no_key(hidden: tuple[int, ...], says: str, how: str) -
     assert str(verdict).startswith(f":softmax_1: {4 * 5 * len(hidden)} NaN: {says}")
 
 
-@pytest.mark.parametrize("ops", [None, "functions"])
-@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize(("ops", "value"), each_once([None, "functions"], [math.inf, math.nan]))
 def test_other_values_are_the_fault_of_what_makes_them(ops: str | None, value: float) -> None:
     one = next(one for one in check(Attention(value), torch.randn(4, 5, 8), ops=ops).findings if one.check == "HK003")
     assert one.fqn == ("fill:masked_fill_1" if ops else "fill")
@@ -93,8 +92,9 @@ class Mean(nn.Module):
         return x.mean(1)
 
 
-@pytest.mark.parametrize("ops", [None, "functions"])
-@pytest.mark.parametrize("then", [lambda: nn.Linear(5, 5), Mean, lambda: nn.BatchNorm1d(5)])
+@pytest.mark.parametrize(
+    ("ops", "then"), each_once([None, "functions"], [lambda: nn.Linear(5, 5), Mean, lambda: nn.BatchNorm1d(5)])
+)
 def test_infinities_that_do_harm_are_found(then: Callable[[], Any], ops: str | None) -> None:
     model, x = nn.Sequential(nn.Linear(8, 5), Fill(-math.inf, (), ""), then()), torch.randn(5, 8)
     assert not model(x).isfinite().all(), "the case is wrong"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import each_once
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -56,8 +57,7 @@ CASES: dict[str, tuple[type[Net], Callable[[Any], bool], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("function", [check, report])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("function", "case"), each_once([check, report], CASES))
 def test_warnings_are_those_of_the_runs_with_gradients(case: str, function: Callable[..., object]) -> None:
     kind, warns, expected = CASES[case]
     assert shown(function, kind(warns)) == expected

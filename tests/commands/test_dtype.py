@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support import each_once
 
 import hookcli
 
@@ -62,8 +64,9 @@ def run(cli: Cli, command: str, name: str, *options: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", BRING)
-@pytest.mark.parametrize("command", ["shapes", "inputs", "activations", "grads", "trace", "graph", "check"])
+@pytest.mark.parametrize(
+    ("name", "command"), each_once(BRING, ["shapes", "inputs", "activations", "grads", "trace", "graph", "check"])
+)
 def test_an_example_is_used_as_it_is(name: str, command: str, cli: Cli, nets: None) -> None:
     report = run(cli, command, name)
     assert report["meta"]["dtype"] == BRING[name]
@@ -81,8 +84,7 @@ def test_generated_inputs_follow_the_model(name: str, dtype: str, cli: Cli, nets
     assert report["rows"][0]["dtype"] == dtype
 
 
-@pytest.mark.parametrize("name", ["half", "brain", "double", "Named"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "dtype"), each_once(["half", "brain", "double", "Named"], ["float32", "float64"]))
 def test_a_dtype_that_is_given_is_for_both(name: str, dtype: str, cli: Cli, nets: None) -> None:
     for given in ((), ("-i", "2x4")):
         report = run(cli, "activations", name, "--dtype", dtype, *given)
@@ -90,9 +92,12 @@ def test_a_dtype_that_is_given_is_for_both(name: str, dtype: str, cli: Cli, nets
 
 
 @pytest.mark.parametrize(
-    ("b", "second"), [("half", "float16"), ("half --dtype float32", "float32"), ("double", "float64")]
+    ("b", "second", "given"),
+    each_once(
+        starmap(pytest.param, [("half", "float16"), ("half --dtype float32", "float32"), ("double", "float64")]),
+        [(), ("-i", "2x4")],
+    ),
 )
-@pytest.mark.parametrize("given", [(), ("-i", "2x4")])
 def test_each_side_has_its_own(b: str, second: str, given: tuple[str, ...], cli: Cli, nets: None) -> None:
     ran = cli("diff", "nets.py:half", f"nets.py:{b}", *given, "--rtol", "9", "-q", "-f", "json")
     assert ran.code == 0, ran.err
@@ -101,8 +106,9 @@ def test_each_side_has_its_own(b: str, second: str, given: tuple[str, ...], cli:
     assert report["rows"][0]["dtype"] == ("float16" if second == "float16" else f"float16 → {second}")
 
 
-@pytest.mark.parametrize("options", [(), ("--dtype", "float64")])
-@pytest.mark.parametrize("command", ["activations", "grads", "check"])
+@pytest.mark.parametrize(
+    ("options", "command"), each_once([(), ("--dtype", "float64")], ["activations", "grads", "check"])
+)
 def test_one_tensor_in_three_places_stays_one(command: str, options: tuple[str, ...], cli: Cli, nets: None) -> None:
     run(cli, command, "attention", *options)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands.edit_nets import NET, SMALL, Cli, report
-from support import assert_stats
+from support import assert_stats, each_once
 
 from hookcli.cli import main
 
@@ -68,8 +68,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("place", ["lin:grad_output", "lin:grad_input", "lin.weight:grad"])
+@pytest.mark.parametrize(("name", "place"), each_once(WRONG, ["lin:grad_output", "lin:grad_input", "lin.weight:grad"]))
 def test_in_backward_too(cli: Cli, place: str, name: str) -> None:
     of = ("--of", "inputs") if "grad_input" in place else ()
     ran = cli("grads", *NET, *of, "--eval", "--edit", f"{place}=small.py:{name}")

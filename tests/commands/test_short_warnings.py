@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from itertools import starmap
 from pathlib import Path
 
 import pytest
 from commands.check_nets import Cli
+from support import each_once
 
 NETS = """
 import warnings
@@ -53,16 +55,21 @@ class Quiet(Softmax):
 """
 
 
-@pytest.mark.parametrize("command", [["activations"], ["check"], ["activations", "--ops", "--train"]])
 @pytest.mark.parametrize(
-    ("net", "text", "line"),
-    [
-        ("Softmax", "UserWarning: Implicit dimension choice for softmax", "softmax"),
-        ("Checkpoint", "UserWarning: None of the inputs have requires_grad=True", "checkpoint"),
-        ("Dropout", "UserWarning: dropout option adds dropout after all but last", "lstm"),
-        ("Own", "UserWarning: of my own", "own"),
-        ("Quiet", "", ""),
-    ],
+    ("command", "net", "text", "line"),
+    each_once(
+        [["activations"], ["check"], ["activations", "--ops", "--train"]],
+        starmap(
+            pytest.param,
+            [
+                ("Softmax", "UserWarning: Implicit dimension choice for softmax", "softmax"),
+                ("Checkpoint", "UserWarning: None of the inputs have requires_grad=True", "checkpoint"),
+                ("Dropout", "UserWarning: dropout option adds dropout after all but last", "lstm"),
+                ("Own", "UserWarning: of my own", "own"),
+                ("Quiet", "", ""),
+            ],
+        ),
+    ),
 )
 def test_each_kind_is_said_once_with_the_models_line(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], net: str, text: str, line: str

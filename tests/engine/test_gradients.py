@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import assert_stats, float64_stats, untouched
+from support import assert_stats, each_once, float64_stats, untouched
 from torch import Tensor, nn
 
 from hookcli import capture, check
@@ -82,8 +82,7 @@ NEED = [Forces, Backward, Refuses, Asserts]
 SAID = "on, since the model fails without them"
 
 
-@pytest.mark.parametrize("kind", NEED)
-@pytest.mark.parametrize("probe", ["activations", "inputs", "flow", "shapes", "attention"])
+@pytest.mark.parametrize(("kind", "probe"), each_once(NEED, ["activations", "inputs", "flow", "shapes", "attention"]))
 def test_each_probe_sees_the_whole_run(kind: type[Net], probe: str) -> None:
     model, x = kind().eval(), torch.randn(8, 3)
     with untouched(model):
@@ -100,8 +99,9 @@ def test_each_probe_sees_the_whole_run(kind: type[Net], probe: str) -> None:
         assert len(calls) == (2 if kind is Backward else 1), "rows of the run that failed are left"
 
 
-@pytest.mark.parametrize("kind", NEED)
-@pytest.mark.parametrize("settings", [{}, {"ops": "functions"}, {"split_batch": True, "repeat": 2}])
+@pytest.mark.parametrize(
+    ("kind", "settings"), each_once(NEED, [{}, {"ops": "functions"}, {"split_batch": True, "repeat": 2}])
+)
 def test_they_pass_the_checks(kind: type[Net], settings: Any) -> None:
     report = check(kind().train(), torch.randn(8, 3), **settings)
     assert not [one for one in report.findings if one.severity == "error" and one.check != "HK008"], report.findings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from hooks.edited import OPS, OWN
-from support import Hand, untouched
+from support import Hand, each_once, untouched
 from torch import Tensor
 
 from hookcli import capture
@@ -176,8 +176,7 @@ BAD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("what", ["input", "output", "grad_input", "grad_output", "grad"])
+@pytest.mark.parametrize(("name", "what"), each_once(BAD, ["input", "output", "grad_input", "grad_output", "grad"]))
 def test_what_can_not_take_the_tensors_place_is_named(what: str, name: str) -> None:
     function, expected = BAD[name]
     pattern = "relu" if what != "grad" else "first.bias"

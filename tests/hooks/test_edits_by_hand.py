@@ -183,7 +183,7 @@ def guided(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize(
     ("name", "inplace"),
-    [("resnet18", True), swept("resnet18", False), ("vgg11", True), swept("quantized_resnet18", False)],
+    [("resnet18", True), *map(swept, ("resnet18", "vgg11"), (False, True)), swept("quantized_resnet18", False)],
 )
 def test_guided_backpropagation_equals_one_by_hand(name: str, inplace: bool) -> None:
     torch.manual_seed(0)

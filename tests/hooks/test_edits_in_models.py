@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hooks.edited import OWN, Checkpointed, Keywords, grads_of
-from support import Box, Hand, Nested, Shared, equal
+from support import Box, Hand, Nested, Shared, each_once, equal
 from torch import Tensor, nn
 
 from hookcli import capture, watch
@@ -111,9 +111,12 @@ def test_a_module_that_works_in_place_gets_the_edited_tensor(edited: str) -> Non
     assert {row.fqn: row.get("edited") for row in seen.reports()[0].rows}["lin"] is None
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize(
-    "edit", ["one:output=noise(0.5)", "two:input=noise(1)", "one:output=scale(2)", "one:grad_output=scale(2)"]
+    ("reentrant", "edit"),
+    each_once(
+        [False, True],
+        ["one:output=noise(0.5)", "two:input=noise(1)", "one:output=scale(2)", "one:grad_output=scale(2)"],
+    ),
 )
 def test_a_recomputed_forward_gets_the_same_edit(reentrant: bool, edit: str) -> None:
     torch.manual_seed(0)

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from hooks.unhooked import OF_GRADS, X, made
-from support import untouched
+from support import each_once, untouched
 from torch import Tensor, nn
 
 import hookcli
@@ -69,8 +69,7 @@ HOW = ("grad", "vmap", "jvp", "jacrev", "hessian", "vmap of grad", "functional")
 OTHERS = ("inputs", "activations", "grads", "trace", "graph")
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("probe", [*OTHERS, *OF_GRADS[:2]])
+@pytest.mark.parametrize(("how", "probe"), each_once(HOW, [*OTHERS, *OF_GRADS[:2]]))
 def test_models_that_transform_by_torch_func(how: str, probe: str) -> None:
     model = Transforms(how)
     with untouched(model):
@@ -82,8 +81,7 @@ def test_models_that_transform_by_torch_func(how: str, probe: str) -> None:
         assert [row["kept"] for row in report.rows if row["kind"] == "saved_tensor_pack"]
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("probe", OTHERS)
+@pytest.mark.parametrize(("how", "probe"), each_once(HOW, OTHERS))
 def test_watching_models_that_transform_by_torch_func(how: str, probe: str) -> None:
     model, plain = Transforms(how), Transforms(how)
     disable = torch.autograd.graph.disable_saved_tensors_hooks

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from probes.costs import counted, ones, unknown
+from support import each_once
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_sequence
@@ -35,8 +36,7 @@ RECURRENT = {
 }
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize(("device", "name"), each_once(["cpu", "meta"], RECURRENT))
 def test_recurrent_layers(name: str, device: str) -> None:
     make, macs = RECURRENT[name]
     for model in (make(device=device), make(device=device).eval()):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from probes.left_out import PROBES, Registered, Returns, reasons, run
+from support import each_once
 from torch import Tensor, nn
 from torch.distributions import Normal
 
@@ -91,8 +92,7 @@ OUT_OF_REACH: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", OUT_OF_REACH)
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize(("kind", "probe"), each_once(OUT_OF_REACH, PROBES))
 def test_tensors_inside_objects_that_are_no_containers(kind: str, probe: str) -> None:
     report = run(Returns(OUT_OF_REACH[kind]), torch.randn(3, 4), PROBES[probe]())
     said = f"holds tensors that can't be seen ({kind})"

@@ -41,7 +41,7 @@ PUBLISHED = list(
 # In kinds of layers and in how they're called.
 LIKE_OTHERS = ("raft", "3d", "mvit", "fcn", "deeplab", "shufflenet", "mnasnet", "mobilenet_v2", "regnet")
 LIKE_OTHERS += ("quantized_googlenet", "quantized_inception", "quantized_mobilenet", "quantized_shufflenet", "r2plus1d")
-LIKE_OTHERS += ("densenet", "swin_t", "inception", "efficientnet", "convnext", "googlenet")
+LIKE_OTHERS += ("densenet", "swin_t", "inception", "efficientnet", "convnext", "googlenet", "lraspp")
 
 
 def sampled() -> list[Any]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 from records import recorded_step
+from support import each_once
 
 from hookcli.record.file.views.over_time import over_time
 from hookcli.reporters.chart import ChartReporter
@@ -73,8 +74,7 @@ def test_the_axis_is_logarithmic_from_a_spread_of_more_than_100() -> None:
     assert drawn([0.25, 5.0, 25.25])[1] == "|dw|/|w| (logarithmic)"
 
 
-@pytest.mark.parametrize("width", [None, 40, 80, 100, 300])
-@pytest.mark.parametrize("count", [2, 41, 500])
+@pytest.mark.parametrize(("width", "count"), each_once([None, 40, 80, 100, 300], [2, 41, 500]))
 def test_charts_fit_and_are_plain(width: int | None, count: int) -> None:
     lines = drawn([math.sin(n) for n in range(count)], View(width=width, height=30, color=True))
     assert max(map(len, lines)) <= min(width or 80, 120) and "\x1b" not in "".join(lines)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from support import swept
+from support import each_once, swept
 
 from hookcli.errors import UsageError
 from hookcli.sources.finding import find_recipe
@@ -76,8 +76,7 @@ TOKENIZERS = {
 }
 
 
-@pytest.mark.parametrize("configured", ["bert", "mine", None])
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize(("configured", "tokenizer"), each_once(["bert", "mine", None], TOKENIZERS))
 def test_no_tokenizer_runs_its_own_code(
     tokenizer: str, configured: str | None, folder: Path, mark: Path, cli: Callable[..., Any]
 ) -> None:

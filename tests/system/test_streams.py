@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fork_server import KINDS, ForkServer
-from support import swept
+from support import each_once, swept
 from system.stream_kinds import COMMANDS, NET, RUNS
 
 pytestmark = pytest.mark.xdist_group("streams")  # one server
@@ -102,8 +102,7 @@ def test_several_processes(server: ForkServer, folder: Path, out: str, err: str)
         assert ran.code == 0 and steady(ran.out)["reports"][0]["probe"] == "comm", ran
 
 
-@pytest.mark.parametrize("out", ["file", "pty"])
-@pytest.mark.parametrize("make", ["closes", "replaces", "leaves"])
+@pytest.mark.parametrize(("out", "make"), each_once(["file", "pty"], ["closes", "replaces", "leaves"]))
 def test_a_model_may_do_what_it_likes_to_its_streams(server: ForkServer, folder: Path, make: str, out: str) -> None:
     ran = server.run("shapes", f"net.py:{make}", *RUNS[1:], folder=folder, out=out, err="pipe")
     assert ran.code == 0 and steady(ran.out)["reports"][0]["rows"], ran

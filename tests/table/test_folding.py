@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import Shared
+from support import Shared, each_once
 from torch import Tensor, nn
 
 from hookcli.diff.rows import diff
@@ -94,8 +94,7 @@ class Halved(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("probe", ["shapes", "grads", "graph"])
-@pytest.mark.parametrize("depth", [1, 2, 3, math.inf])
+@pytest.mark.parametrize(("probe", "depth"), each_once(["shapes", "grads", "graph"], [1, 2, 3, math.inf]))
 def test_a_multiplier_is_the_number_of_modules_or_parameters_of_that_name(depth: float, probe: str) -> None:
     (report,) = capture(Halved(), torch.randn(2, 4), probe, loss="mean")
     require_true_multipliers(report, depth)

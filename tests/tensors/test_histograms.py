@@ -41,8 +41,11 @@ def counted(x: Tensor) -> dict[tuple[int, int], int]:
     values = x.double().numpy().ravel()
     values = values[np.isfinite(values) & (values != 0)]
     powers = np.frexp(values)[1] - 1
-    keys, counts = np.unique(np.stack([np.sign(values).astype(int), powers]), axis=1, return_counts=True)
-    return {(int(sign), int(k)): int(n) for (sign, k), n in zip(keys.T, counts, strict=True)}
+    found: dict[tuple[int, int], int] = {}
+    for sign in (-1, 1):
+        keys, counts = np.unique(powers[np.sign(values) == sign], return_counts=True)
+        found |= {(sign, int(k)): int(n) for k, n in zip(keys, counts, strict=True)}
+    return found
 
 
 def bins(found: Histogram | None) -> dict[tuple[int, int], int]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.attention.nets import GPT, HEADS, SIZE, TOKENS, figures, plant
-from support import swept
+from support import each_once, swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -214,8 +214,7 @@ class Selves(nn.Module):
         return (q @ k.mT / math.sqrt(SIZE) + bias).softmax(-1) @ v
 
 
-@pytest.mark.parametrize("kind", ["fused", "causal", "added", "by hand", "layer"])
-@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(("kind", "left"), each_once(["fused", "causal", "added", "by hand", "layer"], [False, True]))
 def test_queries_of_padding_are_left_out(kind: str, left: bool) -> None:
     """The figures are those of both items without their padding."""
     torch.manual_seed(0)

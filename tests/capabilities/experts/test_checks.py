@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from probes.routed_models import NUMBER, WIDTH, Capacity, Dense, Inline, Listed
+from support import each_once
 from torch import Tensor, nn
 
 import hookcli
@@ -44,8 +45,7 @@ def biased(layer: nn.Module, expert: int, bias: float) -> nn.Module:
     return part(layer)
 
 
-@pytest.mark.parametrize("bias", [-torch.inf, -20.0])
-@pytest.mark.parametrize("make", [Listed, Dense, Inline])
+@pytest.mark.parametrize(("bias", "make"), each_once([-torch.inf, -20.0], [Listed, Dense, Inline]))
 def test_an_expert_that_a_bias_kills(make: Callable[[], nn.Module], bias: float, x: Tensor) -> None:
     assert judged(biased(make(), 2, bias), x) == {"HK048": ("1", "1 of 6 experts got none of 200 tokens: 2")}
 

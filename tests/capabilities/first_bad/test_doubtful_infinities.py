@@ -14,6 +14,8 @@ from torch._dynamo.utils import counters
 
 from hookcli.record.file.views.run_lines import non_finite_line
 
+pytestmark = pytest.mark.xdist_group("torch.compile")
+
 
 class Scores(nn.Module):
     """Attention scores in which the future holds `fill`."""

@@ -110,9 +110,9 @@ def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
     both = cli("memory", *INPUT, "--fits", "500kB", "--inference", "--nproc", "2").out
     assert re.match(r"Largest batch in 500kB: (\d+) for each of 2 processes, (\d+) in all", both)
     assert "Nothing fits into 1KiB: a batch of 1 takes " in cli("memory", *INPUT, "--fits", "1KiB").out
-    gib, g = (report(cli, "--fits", size)["totals"] for size in ("0.01GiB", "0.01G"))  # as ulimit and containers do
-    assert g["limit_bytes"] == gib["limit_bytes"] == int(0.01 * 2**30) and g["largest_batch"] == gib["largest_batch"]
-    assert g["verdict"].startswith("Largest batch in 0.01G: ")
+    gib, g = (report(cli, "--fits", size)["totals"] for size in ("0.0003GiB", "0.0003G"))  # as ulimit and containers do
+    assert g["limit_bytes"] == gib["limit_bytes"] == int(0.0003 * 2**30) and g["largest_batch"] == gib["largest_batch"]
+    assert g["verdict"].startswith("Largest batch in 0.0003G: ")
 
 
 def test_checkpointing_says_what_it_saves_and_costs(cli: Cli) -> None:

@@ -22,6 +22,7 @@ from reporters.exports import (
     same,
 )
 
+pytestmark = pytest.mark.xdist_group("parquet")  # which is imported once
 Cli = Callable[..., Any]
 
 

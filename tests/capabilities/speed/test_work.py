@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from observing import observed, report
 from records import HEADER, save
-from support import Hides, swept
+from support import Hides, each_once, swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
@@ -74,8 +75,9 @@ def rows(make: Make, micro: int = 1, **options: Any) -> list[Row]:
     return [report(step, "speed").rows[0] for step in seen.of()]
 
 
-@pytest.mark.parametrize("micro", [1, 3])
-@pytest.mark.parametrize(("make", "tokens"), [(language, ROWS * WORDS), (images, None)])
+@pytest.mark.parametrize(
+    ("micro", "make", "tokens"), each_once([1, 3], starmap(pytest.param, [(language, ROWS * WORDS), (images, None)]))
+)
 def test_the_work_of_each_step(make: Make, tokens: int | None, micro: int) -> None:
     for row in rows(make, micro, throughput=True):
         assert (row["step_samples"], row["step_flops"]) == (micro * ROWS, micro * counted(make))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.trace.traced import WHOLE, Event, events, traced
-from support import Hand, Shared, exact_only, gradients, swept, untouched
+from support import Hand, Shared, each_once, exact_only, gradients, swept, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 
@@ -195,8 +195,7 @@ def test_what_is_kept_is_the_memory_that_the_graph_holds(name: str) -> None:
     assert report.totals["kept_bytes"] == expected
 
 
-@pytest.mark.parametrize("globally", [False, True])
-@pytest.mark.parametrize("make", [Hand, Deep, Shared, Small])
+@pytest.mark.parametrize(("globally", "make"), each_once([False, True], [Hand, Deep, Shared, Small]))
 def test_nothing_is_left_and_nothing_changes(make: Callable[[], nn.Module], globally: bool) -> None:
     torch.manual_seed(2)
     model = make()

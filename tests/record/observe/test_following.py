@@ -28,7 +28,7 @@ from hookcli.reporters.footer import _verdict
 from hookcli.table.losses import LossCourse
 
 PROBES = ("activations", "grads", "updates", "optimizer")
-STEPS = 80
+STEPS = 72
 
 
 @dataclass
@@ -102,8 +102,8 @@ def accumulated() -> nn.Module:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        for _ in range(3):
-            (model(torch.randn(3, 4)).square().mean() / 3).backward()
+        for _ in range(2):
+            (model(torch.randn(3, 4)).square().mean() / 2).backward()
         optimizer.step()
     return model
 
@@ -214,7 +214,7 @@ def spoiled(at: int, factor: float) -> Callable[[], nn.Module]:
     def program() -> nn.Module:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        for number in range(64):
+        for number in range(46):
             optimizer.zero_grad()
             (model(torch.ones(3, 4)).square().mean() * (factor if number >= at else 1.0)).backward()
             optimizer.step()
@@ -255,8 +255,8 @@ def test_every_step_is_followed_where_optimizers_take_turns(seen) -> None:
 
 def test_a_second_optimizer_made_while_steps_pass_has_all_of_its_steps(seen) -> None:
     def program() -> nn.Module:
-        plain(45)
-        return plain(30)
+        plain(21)
+        return plain(20)
 
     every, some = seen(program, 1), seen(program, 8)
     assert repr(figures(some)) == repr(figures(every))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from observing import observing
+from support import each_once
 
 from hookcli.hooks.option_values import FURTHER_PROBES
 
@@ -139,21 +140,20 @@ def warned_of(source: str) -> list[tuple[str, str, int]]:
     return [(str(one.message).split("\n")[0][:60], one.filename, one.lineno) for one in caught]
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("source", PROGRAMS.values(), ids=PROGRAMS)
-def test_warnings_are_those_of_a_run_without_hookcli(source: str, plan: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("program", "plan"), each_once(PROGRAMS, PLANS))
+def test_warnings_are_those_of_a_run_without_hookcli(program: str, plan: str) -> None:
+    source = PROGRAMS[program]
     alone = warned_of(source)
     assert any(file == "program.py" for _, file, _ in alone)
-    with observing(**plan) as seen:
+    with observing(**PLANS[plan]) as seen:
         observed = warned_of(source)
     assert not seen.errors
     assert observed == alone
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("source", [BACKWARD, FUNCTIONS], ids=["backward", "functions"])
-def test_a_filter_by_module_makes_them_errors(source: str, plan: dict[str, Any]) -> None:
-    with observing(**plan), warnings.catch_warnings():
+@pytest.mark.parametrize(("program", "plan"), each_once(["backward", "functions"], PLANS))
+def test_a_filter_by_module_makes_them_errors(program: str, plan: str) -> None:
+    with observing(**PLANS[plan]), warnings.catch_warnings():
         warnings.filterwarnings("error", module="program")
         with pytest.raises(UserWarning):
-            exec(compile(HEAD + source, "program.py", "exec"), {"__name__": "program"})
+            exec(compile(HEAD + PROGRAMS[program], "program.py", "exec"), {"__name__": "program"})

@@ -11,7 +11,7 @@ import pytest
 import torch
 from observing import observed, observing, rows
 from record.observe.figures import net
-from support import assert_stats, float64_stats
+from support import assert_stats, each_once, float64_stats
 from torch import Tensor, nn
 
 import hookcli
@@ -42,8 +42,7 @@ def test_two_optimizers_of_one_model() -> None:
             assert row["update"] == pytest.approx(rate * grads[fqn].stats.l2, rel=1e-3)
 
 
-@pytest.mark.parametrize("clear", ["own", "all"])
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(("clear", "every"), each_once(["own", "all"], [1, 2]))
 def test_two_optimizers_that_step_in_turns_make_one_step_with_a_loss_each(every: int, clear: str) -> None:
     """As Lightning's manual optimization has them: each after a forward and a backward pass of its own."""
     losses: list[list[float]] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import starmap
 
 import pytest
 import torch
 from observing import observed, observing, report
 from record.observe.steps.loss_nets import X, loss_of, net
-from support import swept
+from support import each_once, swept
 from torch import Tensor, nn
 
 from hookcli.record.observe.steps.step import MOST_FORWARDS
@@ -106,16 +107,21 @@ def accumulate(sizes: list[int]) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "short", "last"),
-    [
-        ([4, 4, 2], [2], 1),  # the remainder of an epoch
-        ([4, 2, 4, 2], [1, 3], 2),
-        ([4, 4, 2, 2], [2], 3),  # fewer from then on
-        ([1, 1, 1], [], 2),
-        ([1, 2, 4], [], 2),
-    ],
+    ("sizes", "short", "last", "every"),
+    each_once(
+        starmap(
+            pytest.param,
+            [
+                ([4, 4, 2], [2], 1),  # the remainder of an epoch
+                ([4, 2, 4, 2], [1, 3], 2),
+                ([4, 4, 2, 2], [2], 3),  # fewer from then on
+                ([1, 1, 1], [], 2),
+                ([1, 2, 4], [], 2),
+            ],
+        ),
+        [1, 10**6],
+    ),
 )
-@pytest.mark.parametrize("every", [1, 10**6])
 def test_a_step_of_fewer_passes_is_no_last_loss(sizes: list[int], short: list[int], last: int, every: int) -> None:
     with observing(every=every) as seen:
         losses = accumulate(sizes)
@@ -127,16 +133,21 @@ def test_a_step_of_fewer_passes_is_no_last_loss(sizes: list[int], short: list[in
 
 
 @pytest.mark.parametrize(
-    ("rows", "compares", "said"),
-    [
-        ([8] * 5 + [2], True, True),
-        ([8, 8, 2, 8, 8, 2], True, True),
-        ([8] * 6, True, False),
-        ([5, 7, 8, 6, 4, 2], True, False),  # of any size
-        ([8] * 5 + [2], False, False),  # a loss that does not depend on it
-    ],
+    ("rows", "compares", "said", "every"),
+    each_once(
+        starmap(
+            pytest.param,
+            [
+                ([8] * 5 + [2], True, True),
+                ([8, 8, 2, 8, 8, 2], True, True),
+                ([8] * 6, True, False),
+                ([5, 7, 8, 6, 4, 2], True, False),  # of any size
+                ([8] * 5 + [2], False, False),  # a loss that does not depend on it
+            ],
+        ),
+        [1, 10**6],
+    ),
 )
-@pytest.mark.parametrize("every", [1, 10**6])
 def test_a_last_loss_of_fewer_rows_is_marked_if_it_differs(
     rows: list[int], compares: bool, said: bool, every: int
 ) -> None:
