@@ -45,7 +45,7 @@ SEARCHING = ("grads of inputs", "graph", "trace")  # for autograd's nodes, where
 
 
 @pytest.mark.parametrize("probe", sorted(PROBES))
-@examples(5)
+@examples(2)
 @given(
     names=models, shared=st.booleans(), seed=st.integers(0, 99), dtype=st.sampled_from([torch.float32, torch.bfloat16])
 )
@@ -66,7 +66,7 @@ def test_a_probe_around_each_step_changes_no_bit(
 
 
 @pytest.mark.parametrize("all_of_it", [swept(False), True])
-@examples(6)
+@examples(3)
 @given(
     names=models, shared=st.booleans(), seed=st.integers(0, 99), dtype=st.sampled_from([torch.float32, torch.bfloat16])
 )

@@ -29,7 +29,7 @@ def fused_attention(on: bool) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("probe", sorted(PROBES))
-@examples(5)
+@examples(3)
 @given(names=models, shared=st.booleans(), seed=st.integers(0, 99), training=st.booleans())
 def test_a_capture_computes_what_the_model_computes_and_leaves_it_as_it_was(
     probe: str, names: list[str], shared: bool, seed: int, training: bool

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import swept
 from torch import nn
 
 import hookcli
@@ -41,7 +42,7 @@ def length(line: str) -> int:
     return sum(8 if mark == "█" else 1 + max("▏▎▍▌▋▊▉".find(mark), "▁▂▃▄▅▆▇".find(mark)) for mark in line)
 
 
-@pytest.mark.parametrize("width", [90, 120, 200])
+@pytest.mark.parametrize("width", [90, swept(120), 200])
 def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> None:
     report = vanishing()
     rows = [line for line in lines(report, width) if line.split()[0] in {row.fqn for row in report.rows}]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_models import examples
 from torch import Tensor
 
 from hookcli.table import Column, Merge, Row
@@ -45,6 +46,7 @@ def test_every_rule_is_tested() -> None:
 
 
 @pytest.mark.parametrize("rule", OF_PARTS)
+@examples(20)
 @given(parts=parts_of_a_tensor)
 def test_parts_are_merged_as_their_concatenation(rule: Merge, parts: Parts) -> None:
     of_part, of_all = OF_PARTS[rule]
@@ -57,6 +59,7 @@ def test_a_value_that_no_row_has_stays_unknown(rule: Merge) -> None:
     assert merged(rule, [{"x": None}, {"x": None}])["x"] is None
 
 
+@examples(20)
 @given(parts=parts_of_a_tensor)
 def test_a_value_that_one_row_lacks_is_that_of_the_others(parts: Parts) -> None:
     found = merged(Merge.SUM, [{"x": 3}, {"x": None}, *({"x": len(part)} for part in parts)])

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_models import examples
 from support import assert_stats, float64_stats
 from table.rank_reports import parts_of, report, row
 
@@ -20,7 +21,7 @@ from hookcli.table.merging import merge_parts
 from hookcli.tensors.stats import Reducer, resolve, stats
 
 
-@settings(max_examples=50)
+@examples(20)
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([0.0, 1e4]), st.booleans())
 def test_the_parts_of_a_batch_are_merged_exactly(size, count, offset, holes) -> None:
     torch.manual_seed(size * 10 + count)

@@ -8,8 +8,9 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_models import examples
 from support import assert_stats, float64_stats
 from torch import Tensor
 
@@ -53,7 +54,7 @@ def _root(square: Fraction | int) -> float:
     exponent=st.integers(-1000, 1000),
     cut=st.integers(0, 30),
 )
-@settings(max_examples=100)
+@examples(50)
 def test_a_power_of_two_scales_all_figures(accelerator: bool, values: list[float], exponent: int, cut: int) -> None:
     """Measured whole and merged of two parts, at every scale as at that of 1."""
     plain = torch.tensor(values, dtype=torch.float64)
@@ -124,7 +125,7 @@ VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
 
 
 @given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), views=st.lists(st.sampled_from(VIEWS), max_size=4))
-@settings(max_examples=300)
+@examples(100)
 def test_views_of_any_strides(shape: list[int], views: list[Callable[[Tensor], Tensor]]) -> None:
     x = torch.arange(1.0, 1 + math.prod(shape)).reshape(shape)
     for view in views:

@@ -101,14 +101,14 @@ def test_the_timeline_is_in_order_and_stacks_up(cli: Cli) -> None:
 
 
 def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
-    found = report(cli, "--fits", "500kB", "--inference")
-    largest = (500_000 - PARAMETERS) // (4 * 64 * 4)  # see above
+    found = report(cli, "--fits", "100kB", "--inference")
+    largest = (100_000 - PARAMETERS) // (4 * 64 * 4)  # see above
     peaks = {row["batch"]: row["highest"] for row in found["rows"]}
-    assert found["totals"]["largest_batch"] == largest and peaks[largest] <= 500_000 < peaks[largest + 1]
-    assert found["totals"]["verdict"].startswith(f"Largest batch in 500kB: {largest:,} (")
+    assert found["totals"]["largest_batch"] == largest and peaks[largest] <= 100_000 < peaks[largest + 1]
+    assert found["totals"]["verdict"].startswith(f"Largest batch in 100kB: {largest:,} (")
     assert found["meta"]["notes"][-1].startswith("not included: ")
-    both = cli("memory", *INPUT, "--fits", "500kB", "--inference", "--nproc", "2").out
-    assert re.match(r"Largest batch in 500kB: (\d+) for each of 2 processes, (\d+) in all", both)
+    both = cli("memory", *INPUT, "--fits", "100kB", "--inference", "--nproc", "2").out
+    assert re.match(r"Largest batch in 100kB: (\d+) for each of 2 processes, (\d+) in all", both)
     assert "Nothing fits into 1KiB: a batch of 1 takes " in cli("memory", *INPUT, "--fits", "1KiB").out
     gib, g = (report(cli, "--fits", size)["totals"] for size in ("0.0003GiB", "0.0003G"))  # as ulimit and containers do
     assert g["limit_bytes"] == gib["limit_bytes"] == int(0.0003 * 2**30) and g["largest_batch"] == gib["largest_batch"]

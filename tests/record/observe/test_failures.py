@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from observing import Seen, observed, observing, rows
+from support import swept
 from torch import Tensor, nn
 
 from hookcli.record.observe.observer import Observer
@@ -40,7 +41,7 @@ class Net(nn.Module):
         return self.last(self.middle(self.first(x)))
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, swept(SystemExit)])
 def test_a_forward_that_fails_and_a_program_that_goes_on(error: type[BaseException]) -> None:
     def program() -> list[nn.Module]:
         model, other = Net(error, 2, 5, 6), nn.Linear(4, 1)

@@ -274,7 +274,7 @@ def test_the_verdict_says_how_many_losses_are_known() -> None:
     assert known == "All 29 checks passed (5 modules, 40 of 10,000 steps, and 352 of 10,000 losses)"
 
 
-@pytest.mark.parametrize(("limit", "covered"), [(1, 2), (3, 6), (0, 0)])
+@pytest.mark.parametrize(("limit", "covered"), [swept(1, 2), (3, 6), (0, 0)])
 def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit: int, covered: int) -> None:
     def program() -> nn.Module:
         model = nn.Linear(3, 2)
