@@ -208,6 +208,7 @@ if __name__ == "__main__":
         listening = second
         sys.path.insert(0, str(Path(__file__).parents[1]))
         import_hookcli()
+        importlib.import_module("pytest")
         del sys.path[0]
     gc.freeze()  # a child that collects copies no page for it
     job, files = serve(listening)

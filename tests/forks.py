@@ -199,8 +199,10 @@ def _understood(argv: list[str]) -> bool:
 
 
 def _is_hookcli(argv: list[str]) -> bool:
-    """Whether it is hookcli's command line, which imports hookcli before anything else."""
+    """Whether it is hookcli's command line, or a pytest of its plugin, which import hookcli before anything else."""
     what = argv[2:] if argv[1] == "-u" else argv[1:]
+    if what[:2] == ["-m", "pytest"]:
+        return "hookcli.pytest_plugin" in what
     return what[:2] == ["-m", "hookcli"] or (what[0] == "-c" and "from hookcli.__main__ import entry" in what[1])
 
 

@@ -36,8 +36,8 @@ from torch import nn
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-for step in range(80):
-    x = torch.randn(16, 8) * (20 if step in (60, 70) else 1)
+for step in range(40):
+    x = torch.randn(16, 8) * (20 if step in (24, 34) else 1)
     loss = (net(x) - x.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -49,7 +49,7 @@ try:
 except ChildProcessError:
     print("no child")
 """
-SPIKE = "spike: grad_norm > 5 * median(50)"
+SPIKE = "spike: grad_norm > 5 * median(20)"
 
 
 @pytest.fixture
@@ -67,21 +67,21 @@ def test_a_spike_is_said_kept_and_told_to_a_command_and_changes_nothing(folder: 
     assert ran.returncode == 1 and ran.stdout == plain.stdout and plain.stdout.endswith("no child\n")
     record = read_record(folder / "train.run.jsonl")
     first, second = record.of(RuleFired)
-    assert (first.step, second.step, second.times, first.terms) == (60, 70, 2, ["grad_norm", "median(50)"])
-    said = f"grad_norm {first.values[0]:.4g}, median(50) {first.values[1]:.4g}; weights and gradients are in "
-    said = f"first at step 60 (Sequential): {said}train.rules/spike-step60; last at step 70"
+    assert (first.step, second.step, second.times, first.terms) == (24, 34, 2, ["grad_norm", "median(20)"])
+    said = f"grad_norm {first.values[0]:.4g}, median(20) {first.values[1]:.4g}; weights and gradients are in "
+    said = f"first at step 24 (Sequential): {said}train.rules/spike-step24; last at step 34"
     lines = [line for line in ran.stderr.splitlines() if not re.search("recording in|--then exec failed", line)]
-    assert lines[0] == f"hookcli: {said.replace('first', 'rule spike fired', 1).removesuffix('; last at step 70')}"
+    assert lines[0] == f"hookcli: {said.replace('first', 'rule spike fired', 1).removesuffix('; last at step 34')}"
     until((folder / "told").exists)
     until(lambda: (folder / "told").read_text().endswith("\n"))
     rule, step, value, path, recorded = (folder / "told").read_text().strip().split(",")
-    assert (rule, step, float(value), recorded) == ("spike", "60", first.values[0], "none")
+    assert (rule, step, float(value), recorded) == ("spike", "24", first.values[0], "none")
     assert path == str(folder / "train.run.jsonl")
     assert (
         lines[1] == f"hookcli: rule spike fired 2 times, {said}" and lines[-1] == "hookcli: exit code 1: a rule fired"
     )
-    assert {61, 62, 71, 72} <= {entry.step for entry in record.entries}
-    kept = {name: torch.load(folder / f"train.rules/spike-step60/{name}.pt") for name in ("weights", "gradients")}
+    assert {25, 26, 35, 36} <= {entry.step for entry in record.entries}
+    kept = {name: torch.load(folder / f"train.rules/spike-step24/{name}.pt") for name in ("weights", "gradients")}
     assert {*kept["weights"]} == {*kept["gradients"]} == {"0.weight", "0.bias", "2.weight", "2.bias"}
     clipped = sum(float(grad.double().square().sum()) for grad in kept["gradients"].values())
     assert clipped == pytest.approx(1.0, rel=1e-4)
@@ -93,7 +93,7 @@ def test_a_spike_is_said_kept_and_told_to_a_command_and_changes_nothing(folder: 
 def test_a_command_that_fails_is_said(folder: Path) -> None:
     """And is no reason to wait: stderr ends with it, which a reader of the pipe sees."""
     ran = run(folder, "run", "-q", "--rule", "a: loss > 100", "--then", "exec:sh -c 'echo hi; exit 3'", "train.py")
-    assert ran.returncode == 1 and ran.stdout.startswith("79 ")
+    assert ran.returncode == 1 and ran.stdout.startswith("39 ")
     lines = ran.stderr.splitlines()
     assert {"hi", "hookcli: warning: --then exec failed after rule a (exit code 3)"} <= {*lines} and len(lines) == 3
 
@@ -103,12 +103,12 @@ def test_stop_ends_the_program_after_that_step_with_exit_code_1(folder: Path) ->
     assert ran.returncode == 1 and ran.stdout == ""
     at_once, *summary = [line for line in ran.stderr.splitlines() if "recording in" not in line]
     assert re.fullmatch(
-        r"hookcli: rule loss > 100 fired at step 60 \(Sequential\): loss [\d.,]+; it ends the program", at_once
+        r"hookcli: rule loss > 100 fired at step 24 \(Sequential\): loss [\d.,]+; it ends the program", at_once
     )
-    assert summary[0] == at_once and "train.py: 61 steps of 1 model" in ran.stderr
+    assert summary[0] == at_once and "train.py: 25 steps of 1 model" in ran.stderr
     record = read_record(folder / "train.run.jsonl")
     assert record.end is not None and record.end.exit_code == 1 and len(record.of(RuleFired)) == 1
-    assert len(record.losses_of("Sequential")) == 61
+    assert len(record.losses_of("Sequential")) == 25
 
 
 def test_without_a_rule_that_fired_the_exit_code_is_the_scripts(folder: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: 
 
     until(lambda: len(payload()["steps"]["said"]) == 2)
     found = payload()
-    assert [(one["model"], one["step"]) for one in found["steps"]["said"]] == [("Sequential", 60), ("Sequential", 70)]
+    assert [(one["model"], one["step"]) for one in found["steps"]["said"]] == [("Sequential", 24), ("Sequential", 34)]
     assert found["live"]["path"] == "steps" and found["steps"]["notes"][0].startswith("rule spike fired 2 times, first")
     process.terminate()
     process.wait()
