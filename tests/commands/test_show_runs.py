@@ -112,6 +112,7 @@ def test_figures_are_those_of_the_records(cli: Cli, runs: Path) -> None:
     assert cli("show", "saved.json").out.startswith("B has the lowest loss")
 
 
+@pytest.mark.xdist_group("pictures")
 def test_other_formats(cli: Cli, runs: Path) -> None:
     for argv in (("-o", "a.png"), ("-o", "a.svg"), ("--columns", "loss")):
         found = cli("show", *NAMES, *argv)

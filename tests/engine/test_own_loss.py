@@ -59,7 +59,10 @@ def huggingface(**items: Any) -> Any:
     return outputs.SequenceClassifierOutput(**items)
 
 
-@pytest.mark.parametrize("kind", [dict, Output, Named, huggingface])
+KINDS = [dict, Output, Named, pytest.param(huggingface, marks=pytest.mark.xdist_group("timm and Transformers"))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_returns_its_loss_has_that_one(kind: Any) -> None:
     model = Losing(kind)
     with untouched(model):
@@ -69,7 +72,7 @@ def test_a_model_that_returns_its_loss_has_that_one(kind: Any) -> None:
     assert report.meta["loss"] == OWN and f"loss 2 ({OWN})" in run_line(report)
 
 
-@pytest.mark.parametrize("kind", [dict, Output, Named, huggingface])
+@pytest.mark.parametrize("kind", KINDS)
 def test_without_labels_the_sum_is_differentiated_and_the_caption_says_why(kind: Any) -> None:
     (report,) = capture(Losing(kind, lambda y: None), X, ["grads"])
     assert grad(report) == pytest.approx(4.0) and "(sum; the output's loss is None)" in run_line(report)

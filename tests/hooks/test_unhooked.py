@@ -90,6 +90,7 @@ def compiled() -> Iterator[tuple[nn.Module, list[int]]]:
     torch._dynamo.reset()
 
 
+@pytest.mark.xdist_group("torch.compile")
 @pytest.mark.parametrize("before", [swept(False), True])
 def test_what_is_compiled_runs_eagerly_for_shapes_and_is_seen_inside_its_program_for_values(
     compiled: Any, before: bool

@@ -21,6 +21,7 @@ from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row, Skip
 from hookcli.table.grouping import View
 from hookcli.tensors.stats import measure, resolve
 
+pytestmark = pytest.mark.xdist_group("pictures")  # whose library one worker imports
 Cli = Callable[..., Any]
 Path2D = list[tuple[str, float, float]]
 STEPS = (*columns_named("step", "forward"), Column("loss", "Loss"), Column("ratio", "|dw|/|w|"))

@@ -27,6 +27,7 @@ from hookcli.table.grouping import group_rows
 from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.statistics import spectrum
 
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
 transformers = Later("transformers")
 Cli = Callable[..., Any]
 Net = tuple[nn.Module, list[Tensor]]

@@ -112,7 +112,7 @@ def test_a_margin_that_is_reached_is_a_note() -> None:
         torch.manual_seed(0)
         model, x = net(), torch.randn(32, 8)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        for _ in range(60):
+        for _ in range(24):
             loss = (1 - model(x).sum(1) * 10).clamp(min=0).mean()
             optimizer.zero_grad()
             loss.backward()

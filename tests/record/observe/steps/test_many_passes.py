@@ -12,11 +12,12 @@ from record.observe.steps.loss_nets import X, loss_of, net
 from support import each_once, swept
 from torch import Tensor, nn
 
-from hookcli.record.observe.steps.step import MOST_FORWARDS
+from hookcli.record.observe import passes
 from hookcli.reporters.step_lines import before_clipping
 from hookcli.table.losses import LossCourse
 
-MANY = MOST_FORWARDS + 6
+FORWARDS = 16
+MANY = FORWARDS + 6
 
 
 def micro_batches(losses: list[float], scaled: bool = False) -> nn.Module:
@@ -74,14 +75,17 @@ def one_pass_for_many_forwards(losses: list[float]) -> nn.Module:
 @pytest.mark.parametrize(
     "program", [swept(micro_batches), scaled_micro_batches, swept(closure_evaluations), one_pass_for_many_forwards]
 )
-def test_every_pass_counts_though_not_every_forward_is_observed(program: Callable[[list[float]], nn.Module]) -> None:
+def test_every_pass_counts_though_not_every_forward_is_observed(
+    program: Callable[[list[float]], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And the gradient before clipping is the one that all of them left: nothing is clipped here."""
+    monkeypatch.setattr(passes, "MOST_FORWARDS", FORWARDS)
     seen = observed(lambda: program([]))
     program(losses := [])
     assert [step.loss for step in seen.recorded] == pytest.approx(losses, rel=1e-6)
     assert [*seen.every_loss["Sequential"].values()] == pytest.approx(losses, rel=1e-6)
     for step in seen.recorded:
-        assert step.observed_forwards == MOST_FORWARDS < step.forwards
+        assert step.observed_forwards == FORWARDS < step.forwards
         (group,) = report(step, "optimizer").rows
         assert group["unclipped_grad"] == pytest.approx(group["param_grad"], rel=1e-5)
 
