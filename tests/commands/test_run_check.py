@@ -225,7 +225,7 @@ def test_a_loss_that_another_process_of_the_run_has_lost_fails(tmp_path: Path, p
     (tmp_path / "train.py").write_text(LOST.replace("sys.exit(", "print("))
     command = ["forks.py"] if program == "child" else ["bash", "train.sh", forks.python()]
     ran = run(tmp_path, "run", "--check", *command)
-    fault = "Sequential: the loss was NaN in 1 of 60 steps, the first is step 21"
+    fault = "Sequential: the loss was NaN in 1 of 30 steps, the first is step 21"
     said = ran.stderr.splitlines()[-1]
     assert ran.returncode == 1 and re.search(r"All \d+ checks passed", ran.stderr)
     assert said.startswith("hookcli: exit code 1: ") and said.endswith(f".jsonl: {fault}")
