@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product, starmap
 from typing import Any
 
 import pytest
@@ -121,8 +122,7 @@ def test_a_trace_never_stops_the_callers_own_step(step: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "origin", "probe"),
     each_once(
-        [torch.no_grad, torch.inference_mode],
-        [torch.no_grad, torch.inference_mode],
+        starmap(pytest.param, product((torch.no_grad, torch.inference_mode), repeat=2)),
         [*PROBES, "grads of inputs", "grads of outputs"],
     ),
 )

@@ -104,21 +104,8 @@ def test_natural_inputs(cli: Cli) -> None:
 
 
 def test_batch_size_and_dtype(cli: Cli) -> None:
-    ran = cli(
-        "activations",
-        "resnet18",
-        "-i",
-        "1x3x64x64",
-        "-b",
-        "3",
-        "--dtype",
-        "bfloat16",
-        "--depth",
-        "1",
-        "-q",
-        "-f",
-        "json",
-    )
+    argv = ("activations", "resnet18", "-i", "1x3x64x64", "-b", "3", "--dtype", "bfloat16")
+    ran = cli(*argv, "--depth", "1", "-q", "-f", "json")
     row = next(row for row in rows(ran.out) if row["fqn"] == "conv1")
     assert row["shape"][0] == 3 and row["dtype"] == "bfloat16"
 
