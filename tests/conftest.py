@@ -57,7 +57,7 @@ def command_of(name: str, function: Callable[..., Any]) -> Any:
 def command_once(name: str) -> Any:
     if name not in COMMANDS:  # a probe of another distribution
         return MAKE_COMMAND(name)
-    return command_of(name, getattr(import_module(MODULES[name]), name))
+    return command_of(name, getattr(import_module(MODULES[name]), name.replace("-", "_")))
 
 
 app._command = command_once

@@ -76,7 +76,7 @@ def _command(name: str) -> object:
 
     if MODULES.get(name):
         module = import_module(MODULES[name])
-        function = takes_options(getattr(module, name))
+        function = takes_options(getattr(module, name.replace("-", "_")))
         parts = ("COLUMNS", "FIRST", "ELSEWHERE")
         given = {part.lower(): getattr(module, part) for part in parts if hasattr(module, part)}
         details = Details(module.EXAMPLES, example=getattr(module, "example", None), **given)

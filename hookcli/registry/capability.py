@@ -73,7 +73,8 @@ class Capability:
     summary: str = ""
     """The first line of its command's help."""
     command: str = ""
-    """The module of its command, with a function of the capability's name; "" for the probe on a model, as it is."""
+    """The module of its command, with a function of the capability's name, `_` for `-`; "" for the probe on a model, as
+    it is."""
     probe: str = ""
     """Its probe, a class."""
     source: str = ""
