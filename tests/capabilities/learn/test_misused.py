@@ -360,11 +360,22 @@ def test_reconstructions_that_another_term_outweighs(
 
 
 @pytest.mark.parametrize(
-    ("share", "number", "recorded", "words"),
-    [(1.01, 120, 20, "outweighed"), (0.9, 120, 20, ""), (1.4, 120, 20, ""), (1.01, 90, 20, ""), (1.01, 120, 19, "")],
+    ("share", "number", "recorded", "every", "words"),
+    [
+        (1.01, 120, 12, 6, "outweighed"),
+        (0.9, 120, 12, 6, ""),
+        (1.4, 120, 12, 6, ""),
+        (1.01, 90, 12, 6, ""),
+        (1.01, 120, 11, 6, ""),
+        (1.01, 120, 12, 5, ""),
+    ],
 )
-def test_a_reconstruction_no_better_than_the_mean_is_said(share: float, number: int, recorded: int, words: str) -> None:
-    lines = [Learning("Net", step, outweighed="outweighed", unexplained=share) for step in range(recorded)]
+def test_a_reconstruction_no_better_than_the_mean_is_said(
+    share: float, number: int, recorded: int, every: int, words: str
+) -> None:
+    """Twelve recorded steps or more, the last one in the later half."""
+    steps = range(0, recorded * every, every)
+    lines = [Learning("Net", step, outweighed="outweighed", unexplained=share) for step in steps]
     assert collapsed(number, lines).rpartition(": ")[2] == words
     assert not collapsed(number, [*lines[1:], Learning("Net", recorded)])
 
