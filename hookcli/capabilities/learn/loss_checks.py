@@ -22,7 +22,7 @@ _ONE_LABEL = 3  # recorded steps
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
-_REBUILT = 3  # recorded steps, a quarter of all, and the last one in the later half of the run
+_REBUILT = 3  # recorded steps, a quarter of all, and the last one after a third of the run
 _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than that of a small batch
 _BEYOND = 0.25  # of the targets
 _BOUNDED = "scale the targets, or leave the last activation out"
@@ -182,7 +182,7 @@ def collapsed(number: int, lines: Sequence[Learning]) -> str:
     """The text on reconstructions that are no better than the mean of the inputs, as another term outweighs them."""
     last = lines[-max(len(lines) // 4, _REBUILT) :]
     shares = [line.unexplained or 0.0 for line in last]
-    early = len(lines) < 4 * _REBUILT or 2 * last[-1].step < number
+    early = len(lines) < 4 * _REBUILT or 3 * last[-1].step < number
     if number < SQUARES or early or warms_up(lines) or not last[-1].alone:
         return ""
     what = "the reconstruction is no better than the mean of the inputs"
