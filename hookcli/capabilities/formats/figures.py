@@ -1,0 +1,132 @@
+"""The figures of a tensor in each format: sums over pieces of bounded size, which stay on the tensor's device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.capabilities.formats.rounding import BY_NAME
+from hookcli.tensors.devices import launch
+
+PIECE = 1 << 17
+"""Elements of a piece, a multiple of every block's length; its float64 copy takes 1 MiB."""
+_NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
+_SIGNAL, _NONZERO, _NONFINITE, _OTHER_SIGNAL = range(4)  # sums over values
+
+
+class TensorFigures:
+    """The figures of all tensors that were added, as of one; each tensor was rounded with scales of its own.
+
+    The sums are float64 (float32 on MPS, which has no other) and on the device of the first tensor.
+    """
+
+    def __init__(self, formats: Sequence[str], device: torch.device) -> None:
+        self.formats, self.calls = formats, 0
+        kind = launch.wide(device)
+        self._outlier: Tensor | None = None  # the channel that has the largest value of the first tensor
+        self._sums = torch.zeros(4, dtype=kind, device=device)
+        self._by_format = torch.zeros(len(formats), 5, dtype=kind, device=device)
+        self._worst = torch.zeros(len(formats), dtype=kind, device=device)
+
+    def add(self, x: Tensor, leading: int, width: int = 1) -> None:
+        """Add a tensor: a matrix whose rows are the places of its `leading` dimensions.
+
+        `width`: columns of a channel, as the kernel of a convolution has them. Nothing is read back from a device.
+        """
+        self.calls += 1
+        columns = math.prod(x.shape[leading:])
+        peaks = torch.zeros(columns, device=x.device)
+        for piece, first, _ in pieces(x, leading):
+            here = peaks[first : first + piece.shape[1]]
+            torch.maximum(here, piece.abs().amax(0), out=here)
+        for part in _split(x, leading):
+            self._sums[_NONFINITE] += part.numel() - part.float().isfinite().count_nonzero()
+        channels = peaks.view(-1, width).amax(1)
+        if self._outlier is None:
+            self._outlier = channels.argmax()
+        others = torch.arange(columns, device=x.device).div(width, rounding_mode="floor") != self._outlier
+        one = len(channels) == 1 or columns > PIECE
+        rest = (peaks * others).amax()
+        for piece, _, row_peaks in pieces(x, leading):
+            self._add(piece, row_peaks, peaks.amax(), None if one else others, rest)
+
+    def _add(self, x: Tensor, row_peaks: Tensor, peak: Tensor, others: Tensor | None, rest: Tensor) -> None:
+        """Add a piece. `others`: the columns of all channels but the outlier, whose largest magnitude is `rest`."""
+        kind, nonzero = self._sums.dtype, x.count_nonzero()
+        squares = x.to(kind).square_()
+        self._sums[_SIGNAL] += squares.sum()
+        self._sums[_NONZERO] += nonzero
+        without = x if others is None else x * others
+        if others is not None:
+            self._sums[_OTHER_SIGNAL] += (squares.sum(0) * others).sum()
+        for number, name in enumerate(self.formats):
+            form, sums = BY_NAME[name], self._by_format[number]
+            rounded = form(x, row_peaks, peak)
+            noise = (rounded.values - x).to(kind).square_()
+            blocks = form.blocks(noise).sum(2)
+            sums[_NOISE] += blocks.sum()
+            sums[_UNDERFLOW] += nonzero - rounded.values.count_nonzero()
+            sums[_SATURATED] += rounded.saturated
+            worst = torch.nan_to_num(blocks.div_(form.blocks(squares).sum(2)), nan=0.0, posinf=math.inf).amax()
+            self._worst[number] = torch.maximum(self._worst[number], worst)
+            if others is not None and form.is_coarse:
+                alone = form(without, without.abs().amax(1, keepdim=True), rest).values
+                sums[_OTHERS] += (noise.sum(0) * others).sum()
+                sums[_ALONE] += (alone - without).to(kind).square_().sum()
+
+    def values(self) -> Mapping[str, Any]:
+        """The figures by the names of their columns; this waits for the device."""
+        sums, worst = self._sums.tolist(), self._worst.sqrt().tolist()
+        assert self._outlier is not None
+        values: dict[str, Any] = {"nonfinite_values": int(sums[_NONFINITE]), "outlier": None}
+        for name, by, block in zip(self.formats, self._by_format.tolist(), worst, strict=True):
+            both = by[_OTHERS] and by[_ALONE]
+            if both:
+                values["outlier"] = int(self._outlier)
+            values |= {
+                f"sqnr_{name}": decibels(sums[_SIGNAL], by[_NOISE]),
+                f"underflow_{name}": by[_UNDERFLOW] / max(sums[_NONZERO], 1.0),
+                f"saturated_{name}": by[_SATURATED] / max(sums[_NONZERO], 1.0),
+                f"block_error_{name}": block,
+                f"others_{name}": decibels(sums[_OTHER_SIGNAL], by[_OTHERS]) if both else None,
+                f"outlier_cost_{name}": round(decibels(by[_OTHERS], by[_ALONE]), 9) + 0.0 if both else None,
+            }
+        return values
+
+
+def decibels(signal: float, noise: float) -> float:
+    """The ratio of two sums of squares in decibels; infinite without noise, and negative infinite if noise is."""
+    if not noise:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal / noise else -math.inf
+
+
+def pieces(x: Tensor, leading: int) -> Iterator[tuple[Tensor, int, Tensor]]:
+    """The matrix in float32 pieces of at most PIECE elements, with NaN and Inf as 0.
+
+    Each piece comes with its first column, 0 unless a row is longer than a piece, and the largest magnitudes of its
+    rows as [rows, 1].
+    """
+    for part in _split(x, leading):
+        matrix = part.reshape(math.prod(part.shape[:leading]), -1) if part.numel() else part.reshape(0, 1)
+        slices = [matrix[:, n : n + PIECE] for n in range(0, matrix.shape[1], PIECE)]
+        peaks = torch.stack([_finite(one).abs().amax(1, keepdim=True) for one in slices]).amax(0)
+        yield from ((_finite(one), n * PIECE, peaks) for n, one in enumerate(slices))
+
+
+def _finite(x: Tensor) -> Tensor:
+    return torch.nan_to_num(x.float(), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _split(x: Tensor, leading: int) -> Iterator[Tensor]:
+    """Parts of whole rows, of at most PIECE elements each, or of one row."""
+    longest = max(range(leading), key=x.size, default=0)
+    if x.numel() <= PIECE or not leading or x.size(longest) == 1:
+        yield x
+        return
+    for part in x.split(max(1, x.size(longest) * PIECE // x.numel()), dim=longest):
+        yield from _split(part, leading)

@@ -1,0 +1,59 @@
+"""The number formats, and the columns of their report: help lists them without importing torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hookcli.table.column import Column, Kind, Merge, Shown
+from hookcli.table.columns import columns_named
+
+USUAL = {
+    "float16": 73.6,
+    "bfloat16": 55.6,
+    "float8_e4m3fn": 31.5,
+    "float8_e4m3fn_row": 31.5,
+    "float8_e5m2": 25.6,
+    "float8_e5m2_row": 25.6,
+    "mxfp8": 30.6,
+    "int8": 41.2,
+    "nvfp4": 20.4,
+    "mxfp4": 18.8,
+    "int4": 18.6,
+}
+"""The formats, and the signal-to-noise ratio in dB of 4,096 rows of 4,096 normally distributed values in each."""
+FORMATS = tuple(USUAL)
+DEFAULT = ("float16", "bfloat16", "float8_e4m3fn", "mxfp8", "int8", "nvfp4", "mxfp4", "int4")
+OF = WEIGHTS, ACTIVATIONS, GRADIENTS = "weights", "activations", "gradients"  # another word
+_STAY = ("bfloat16", "float16", "mxfp8", "float8_e4m3fn", "int8", "int4", "nvfp4", "mxfp4")  # the last stays longest
+_SHARE: dict[str, Any] = {"kind": Kind.SHARE, "merge": Merge.MOST}
+_FIGURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sqnr": ("", {"kind": Kind.FIGURE, "merge": Merge.LEAST}),
+    "underflow": ("underflow", _SHARE),
+    "saturated": ("saturated", _SHARE),
+    "block_error": ("worst block", _SHARE),
+    "others": ("other channels", {"kind": Kind.FIGURE, "merge": Merge.LEAST}),
+    "outlier_cost": ("outlier costs", {"kind": Kind.FIGURE, "merge": Merge.MOST}),
+}
+"""The figures of a tensor in each format, by the first part of their columns' names: the signal-to-noise ratio in dB,
+shares of nonzero values, the largest relative error of a block; and in coarse formats the ratio of all channels but the
+outlier, the one with the largest value, and the decibels that they lose by sharing scales with it."""
+
+
+def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of a report on these formats; of one alone, a table shows all of its figures."""
+    alone = len(formats) == 1
+    details: dict[str, Any] = {"shown": Shown.FILLED if alone else Shown.ASKED}
+    figures = []
+    for key, (title, rules) in _FIGURES.items():
+        for name in formats:
+            words = name.replace("fn", "").replace("_", " ")
+            drop = 60 + (_STAY.index(name) if name in _STAY else -1)
+            shown = details if title else {}
+            heading = title.capitalize() if alone and title else f"{words} {title}".strip()
+            figures.append(Column(f"{key}_{name}", heading, drop=drop, **rules, **shown))
+    outlier = Column("outlier", "Outlier channel", kind=Kind.COUNT, charted=False, drop=59, **details)
+    nonfinite = Column("nonfinite_values", "NaN or Inf", kind=Kind.COUNT, merge=Merge.SUM, shown=Shown.SET)
+    places = columns_named("fqn", "kind", "type", "calls", "index", "path", "shape", "dtype")
+    return (*places, *figures, outlier, nonfinite)
+
+
+COLUMNS = columns_of(FORMATS)

@@ -1,0 +1,74 @@
+"""The first line: the tensors that lose too much, and the format in which they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hookcli.capabilities.formats.layout import USUAL
+from hookcli.table import Row
+from hookcli.table.formatting import counted, listed
+from hookcli.table.names import in_words
+
+LEAST = 20.0
+"""Decibels: the error is a tenth of the values' root mean square, as four bits cost normally distributed values."""
+FURTHER = 6.0
+"""Decibels: twice the error that the format costs normally distributed values."""
+
+
+def verdict(rows: Sequence[Row], formats: Sequence[str]) -> str:
+    """The sentence on these rows."""
+    if not rows:
+        return "Nothing to round: no floating-point tensor of these modules was seen"
+    broken = [row for row in rows if row["nonfinite_values"]]
+    if broken:
+        place = f"{in_words(broken[0].fqn)} ({broken[0]['kind']})"
+        several = f"; {counted(len(broken), 'tensor')} have some" if broken[1:] else ""
+        return f"NaN or Inf in {place}: figures are those of the finite values{several}"
+    losing = {name: [row for row in rows if margin(row, name) < 0] for name in formats}
+    return _costs(rows, losing) if any(losing.values()) else _bears(rows, formats)
+
+
+def margin(row: Row, name: str) -> float:
+    """The decibels that a tensor keeps above the limit of a format; where an outlier costs the other channels FURTHER
+    or more, those that they keep."""
+    least = min(LEAST, USUAL[name] - FURTHER)
+    return float(min(row[f"sqnr_{name}"], _others(row, name))) - least
+
+
+def note_on(values: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, str]:
+    """The note of a row: the formats in which an outlier leaves too little of the other channels."""
+    kept = {name: _others(values, name) for name in formats}
+    each = [f"{name} {left:.1f} dB" for name, left in kept.items() if left < min(LEAST, USUAL[name] - FURTHER)]
+    return {"note": f"outside channel {values['outlier']}, the largest: {', '.join(each)}"} if each else {}
+
+
+def _others(row: Row | Mapping[str, Any], name: str) -> float:
+    costly = (row.get(f"outlier_cost_{name}") or 0.0) >= FURTHER
+    return float(row[f"others_{name}"]) if costly else math.inf
+
+
+def _bears(rows: Sequence[Row], formats: Sequence[str]) -> str:
+    coarsest = min(formats, key=lambda name: USUAL[name])
+    least = min(row[f"sqnr_{coarsest}"] for row in rows)
+    kept = "every value" if math.isinf(least) else f"{least:.1f} dB or more"
+    bear = f"All {len(rows)} tensors bear" if rows[1:] else "The tensor bears"
+    every = f"all {len(formats)} formats: {coarsest}" if formats[1:] else f"{coarsest}: it"
+    return f"{bear} {every} keeps {kept} (normally distributed values: {USUAL[coarsest]:.1f})"
+
+
+def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
+    """The format with a tensor that lies furthest below its limit; the others by the number of such tensors."""
+    lowest = {name: min(rows, key=lambda row: margin(row, name)) for name in losing}
+    worst = min(losing, key=lambda name: margin(lowest[name], name))
+    row, also = lowest[worst], [f"{name} ({len(each)})" for name, each in losing.items() if each and name != worst]
+    left, outlier = row[f"sqnr_{worst}"], ""
+    if _others(row, worst) < left:
+        left, outlier = _others(row, worst), f" outside channel {row['outlier']}, the largest"
+    of = f"{in_words(row.fqn)} ({row['kind']}){outlier}"
+    kept = f"some values of {of} infinite" if math.isinf(left) else f"only {left:.1f} dB of {of}"
+    some = f"too little in {len(losing[worst])} of {counted(len(rows), 'tensor')}"
+    others = f"; also in {listed(also, 4)}" if also else ""
+    verb = "makes" if math.isinf(left) else "keeps"
+    return f"{worst} {verb} {kept} (normally distributed values: {USUAL[worst]:.1f}): {some}{others}"
