@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,13 +63,14 @@ def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
     """The format with a tensor that lies furthest below its limit; the others by the number of such tensors."""
     lowest = {name: min(rows, key=lambda row: margin(row, name)) for name in losing}
     worst = min(losing, key=lambda name: margin(lowest[name], name))
-    row, also = lowest[worst], [f"{name} ({len(each)})" for name, each in losing.items() if each and name != worst]
+    row, also = lowest[worst], [f"{name} ({len(some)})" for name, some in losing.items() if some and name != worst]
     left, outlier = row[f"sqnr_{worst}"], ""
     if _others(row, worst) < left:
         left, outlier = _others(row, worst), f" outside channel {row['outlier']}, the largest"
     of = f"{in_words(row.fqn)} ({row['kind']}){outlier}"
-    kept = f"some values of {of} infinite" if math.isinf(left) else f"only {left:.1f} dB of {of}"
-    some = f"too little in {len(losing[worst])} of {counted(len(rows), 'tensor')}"
+    kept = f"keeps only {left:.1f} dB of {of} (normally distributed values: {USUAL[worst]:.1f})"
+    kept = f"makes some values of {of} infinite" if math.isinf(left) else kept
+    kinds = Counter(row["kind"] for row in losing[worst])
+    each = ", ".join(counted(number, kind) for kind, number in kinds.items())
     others = f"; also in {listed(also, 4)}" if also else ""
-    verb = "makes" if math.isinf(left) else "keeps"
-    return f"{worst} {verb} {kept} (normally distributed values: {USUAL[worst]:.1f}): {some}{others}"
+    return f"{worst} {kept}: too little of {each} (of {counted(len(rows), 'tensor')}){others}"
