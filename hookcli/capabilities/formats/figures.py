@@ -63,6 +63,7 @@ class TensorFigures:
         without = x if others is None else x * others
         if others is not None:
             self._sums[_OTHER_SIGNAL] += (squares.sum(0) * others).sum()
+        sizes = {form.block: form.blocks(squares).sum(2) for form in map(BY_NAME.__getitem__, self.formats)}
         for number, name in enumerate(self.formats):
             form, sums = BY_NAME[name], self._by_format[number]
             rounded = form(x, row_peaks, peak)
@@ -71,7 +72,7 @@ class TensorFigures:
             sums[_NOISE] += blocks.sum()
             sums[_UNDERFLOW] += nonzero - rounded.values.count_nonzero()
             sums[_SATURATED] += rounded.saturated
-            worst = torch.nan_to_num(blocks.div_(form.blocks(squares).sum(2)), nan=0.0, posinf=math.inf).amax()
+            worst = torch.nan_to_num(blocks.div_(sizes[form.block]), nan=0.0, posinf=math.inf).amax()
             self._worst[number] = torch.maximum(self._worst[number], worst)
             if others is not None and form.is_coarse:
                 alone = form(without, without.abs().amax(1, keepdim=True), rest).values

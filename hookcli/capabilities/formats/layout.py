@@ -31,7 +31,7 @@ _FIGURES: dict[str, tuple[str, dict[str, Any]]] = {
     "saturated": ("saturated", _SHARE),
     "block_error": ("worst block", _SHARE),
     "others": ("other channels", {"kind": Kind.FIGURE, "merge": Merge.LEAST}),
-    "outlier_cost": ("outlier costs", {"kind": Kind.FIGURE, "merge": Merge.MOST}),
+    "outlier_cost": ("outlier costs", {"kind": Kind.FIGURE, "merge": Merge.MOST, "compared": False}),
 }
 """The figures of a tensor in each format, by the first part of their columns' names: the signal-to-noise ratio in dB,
 shares of nonzero values, the largest relative error of a block; and in coarse formats the ratio of all channels but the
@@ -50,7 +50,7 @@ def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
             shown = details if title else {}
             heading = title.capitalize() if alone and title else f"{words} {title}".strip()
             figures.append(Column(f"{key}_{name}", heading, drop=drop, **rules, **shown))
-    outlier = Column("outlier", "Outlier channel", kind=Kind.COUNT, charted=False, drop=59, **details)
+    outlier = Column("outlier", "Outlier channel", kind=Kind.COUNT, charted=False, compared=False, drop=59, **details)
     nonfinite = Column("nonfinite_values", "NaN or Inf", kind=Kind.COUNT, merge=Merge.SUM, shown=Shown.SET)
     places = columns_named("fqn", "kind", "type", "calls", "index", "path", "shape", "dtype")
     return (*places, *figures, outlier, nonfinite)
