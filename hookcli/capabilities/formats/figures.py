@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookcli.capabilities.formats.layout import COARSE
 from hookcli.capabilities.formats.rounding import BY_NAME
 from hookcli.tensors.devices import launch
 
@@ -74,7 +75,7 @@ class TensorFigures:
             sums[_SATURATED] += rounded.saturated
             worst = torch.nan_to_num(blocks.div_(sizes[form.block]), nan=0.0, posinf=math.inf).amax()
             self._worst[number] = torch.maximum(self._worst[number], worst)
-            if others is not None and form.is_coarse:
+            if others is not None and name in COARSE:
                 alone = form(without, without.abs().amax(1, keepdim=True), rest).values
                 sums[_OTHERS] += (noise.sum(0) * others).sum()
                 sums[_ALONE] += (alone - without).to(kind).square_().sum()
@@ -85,17 +86,18 @@ class TensorFigures:
         assert self._outlier is not None
         values: dict[str, Any] = {"nonfinite_values": int(sums[_NONFINITE]), "outlier": None}
         for name, by, block in zip(self.formats, self._by_format.tolist(), worst, strict=True):
-            both = by[_OTHERS] and by[_ALONE]
-            if both:
-                values["outlier"] = int(self._outlier)
             values |= {
                 f"sqnr_{name}": decibels(sums[_SIGNAL], by[_NOISE]),
                 f"underflow_{name}": by[_UNDERFLOW] / max(sums[_NONZERO], 1.0),
                 f"saturated_{name}": by[_SATURATED] / max(sums[_NONZERO], 1.0),
                 f"block_error_{name}": block,
-                f"others_{name}": decibels(sums[_OTHER_SIGNAL], by[_OTHERS]) if both else None,
-                f"outlier_cost_{name}": round(decibels(by[_OTHERS], by[_ALONE]), 9) + 0.0 if both else None,
             }
+            if name in COARSE:
+                both = by[_OTHERS] and by[_ALONE]
+                others = decibels(sums[_OTHER_SIGNAL], by[_OTHERS]) if both else None
+                cost = round(decibels(by[_OTHERS], by[_ALONE]), 9) + 0.0 if both else None
+                values |= {f"others_{name}": others, f"outlier_cost_{name}": cost}
+                values["outlier"] = int(self._outlier) if both else values["outlier"]
         return values
 
 

@@ -23,6 +23,8 @@ USUAL = {
 FORMATS = tuple(USUAL)
 DEFAULT = ("float16", "bfloat16", "float8_e4m3fn", "mxfp8", "int8", "nvfp4", "mxfp4", "int4")
 OF = WEIGHTS, ACTIVATIONS, GRADIENTS = "weights", "activations", "gradients"  # another word
+COARSE = ("int8", "nvfp4", "mxfp4", "int4")
+"""Formats in which a large value makes all that share its scale coarser, and not only those far below it."""
 _STAY = ("bfloat16", "float16", "mxfp8", "float8_e4m3fn", "int8", "int4", "nvfp4", "mxfp4")  # the last stays longest
 _SHARE: dict[str, Any] = {"kind": Kind.SHARE, "merge": Merge.MOST}
 _FIGURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,6 +39,8 @@ _FIGURES: dict[str, tuple[str, dict[str, Any]]] = {
 shares of nonzero values, the largest relative error of a block; and in coarse formats the ratio of all channels but the
 outlier, the one with the largest value, and the decibels that they lose by sharing scales with it."""
 
+OF_COARSE = ("others", "outlier_cost")
+
 
 def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
     """The columns of a report on these formats; of one alone, a table shows all of its figures."""
@@ -44,7 +48,9 @@ def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
     details: dict[str, Any] = {"shown": Shown.FILLED if alone else Shown.ASKED}
     figures = []
     for key, (title, rules) in _FIGURES.items():
-        for name in formats:
+        for name in COARSE if key in OF_COARSE else FORMATS:
+            if name not in formats:
+                continue
             words = name.replace("fn", "").replace("_", " ")
             drop = 60 + (_STAY.index(name) if name in _STAY else -1)
             shown = details if title else {}

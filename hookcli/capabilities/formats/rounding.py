@@ -68,11 +68,6 @@ class Format:
     scale: str = "none"
     block: int = 32
 
-    @property
-    def is_coarse(self) -> bool:
-        """True if a large value makes the values that share its scale coarser, and not only those far below it."""
-        return isinstance(self.element, int) or self.element is E2M1
-
     def blocks(self, x: Tensor) -> Tensor:
         """A matrix as [rows, blocks, values of a block]; zeros fill the last block of each row."""
         width = max(min(self.block, x.shape[1]), 1)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import hookcli
 from hookcli.capabilities.formats import figures
 from hookcli.capabilities.formats.figures import TensorFigures
-from hookcli.capabilities.formats.layout import DEFAULT, FORMATS, USUAL, columns_of
+from hookcli.capabilities.formats.layout import COARSE, DEFAULT, FORMATS, USUAL, columns_of
 from hookcli.capabilities.formats.probe import FormatsProbe
 from hookcli.capabilities.formats.rounding import BY_NAME, rounded
 from hookcli.hooks.session import HookSession
@@ -47,12 +47,13 @@ def right(x: Tensor, name: str, width: int = 1) -> dict[str, Any]:
         f"sqnr_{name}": decibels(x, error),
         f"underflow_{name}": float((nonzero & (q == 0)).sum() / nonzero.sum()),
         f"block_error_{name}": max(shares),
-        f"others_{name}": None,
-        f"outlier_cost_{name}": None,
     }
+    if name not in COARSE:
+        return values
+    values |= {f"others_{name}": None, f"outlier_cost_{name}": None}
     channel = int(x.abs().amax(0).argmax()) // width
     others = torch.arange(x.shape[1]) // width != channel
-    if form.is_coarse and others.any():
+    if others.any():
         alone = rounded(x * others, name)[:, others] - x[:, others]
         values[f"others_{name}"] = decibels(x[:, others], error[:, others])
         values[f"outlier_cost_{name}"] = decibels(x[:, others], alone) - values[f"others_{name}"]
