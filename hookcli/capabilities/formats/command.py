@@ -30,7 +30,7 @@ class FormatsOptions:
     panel = "Measurements"
 
     to: list[str] = option(list, f"Formats, or all [{', '.join(DEFAULT)}].", metavar="A,B")
-    of: list[str] = option(list, f"Some of {', '.join(OF)} [the first two].", metavar="A,B")
+    of: list[str] = option(list, f"{', '.join(OF)} [the first two].", metavar="A,B")
 
 
 def formats(
