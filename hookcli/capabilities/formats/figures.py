@@ -13,8 +13,8 @@ from hookcli.capabilities.formats.layout import COARSE
 from hookcli.capabilities.formats.rounding import BY_NAME
 from hookcli.tensors.devices import launch
 
-PIECE = 1 << 17
-"""Elements of a piece, a multiple of every block's length; its float64 copy takes 1 MiB."""
+PIECE = 1 << 18
+"""Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""
 _NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
 _SIGNAL, _NONZERO, _NONFINITE, _OTHER_SIGNAL = range(4)  # sums over values
 

@@ -75,7 +75,7 @@ def report(model: nn.Module, *inputs: Any, **options: Any) -> hookcli.Report:
     return hookcli.capture(model, *inputs, probes=[FormatsProbe(**options)])[0]
 
 
-@pytest.mark.parametrize("piece", [128, 1 << 17])
+@pytest.mark.parametrize("piece", [128, 1 << 18])
 @pytest.mark.parametrize("name", FORMATS)
 def test_figures_are_those_of_the_definitions_in_pieces_of_any_size(
     name: str, piece: int, monkeypatch: pytest.MonkeyPatch
