@@ -107,7 +107,7 @@ vit_l_16 = vit_b_16
 def convnext_tiny(): return small("convnext_tiny")
 resnet50 = resnet18
 """
-PROBES = "inputs|activations|attention|experts|spectrum|grads|graph|trace"
+PROBES = "inputs|activations|attention|experts|spectrum|formats|grads|graph|trace"
 COMPUTE = re.compile(f"hookcli (report|{PROBES}|sweep|comm|check|diff|memory|shapes .*--time) ")
 MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|vit_l_16|convnext_tiny)\b")
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -109,9 +110,11 @@ class FormatsProbe(Probe):
             return
         values: dict[str, Any] = {"fqn": fqn, "kind": kind, "type": tree.type_text(module), "path": path}
         values |= {"shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
-        figures = self._seen.setdefault((fqn, kind, path), (values, TensorFigures(self._formats, x.device)))[1]
         try:
-            figures.add(*(_weight if kind == "weight" else _rows)(module, x.detach()))
+            with torch.inference_mode(False), torch.no_grad():  # else later calls could not add to the sums
+                new = values, TensorFigures(self._formats, x.device)
+                figures = self._seen.setdefault((fqn, kind, path), new)[1]
+                figures.add(*(_weight if kind == "weight" else _rows)(module, x.detach()))
         except (RuntimeError, NotImplementedError) as error:  # a device that lacks an operator is no reason to lose all
             self._skip(fqn, path or kind, f"can't be rounded ({values['dtype']}, {cause(error, x)})")
 

@@ -219,6 +219,25 @@ def test_calls_add_up_and_keep_scales_of_their_own() -> None:
     assert row["calls"] == 2 and row["sqnr_float8_e5m2"] == pytest.approx(decibels(torch.cat(both), noise))
 
 
+def test_calls_in_inference_mode_and_others_add_up() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(32, 32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.inference_mode():
+                self.layer(x + 1)
+            out: Tensor = self.layer(x)
+            return out
+
+    x = torch.randn(4, 32)
+    shown = report(Both(), x, of=["activations"], formats=["mxfp4"])
+    both = torch.cat([x + 1, x])
+    assert not shown.skipped and shown.rows[0]["calls"] == 2
+    assert agrees(shown.rows[0], {"sqnr_mxfp4": decibels(both, rounded(both, "mxfp4") - both)})
+
+
 def test_what_has_no_row_is_said() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
