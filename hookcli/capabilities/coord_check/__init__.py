@@ -1,0 +1,15 @@
+"""Trains a model at several widths for a few steps: do its outputs, and their changes, grow with the width?"""
+
+from hookcli.registry.capability import Capability
+
+CAPABILITY = Capability(
+    name="coord-check",
+    page="questions/width.md",
+    after="show",
+    summary="Train several widths: will the learning rate transfer?",
+    command="hookcli.capabilities.coord_check.command",
+    columns="hookcli.capabilities.coord_check.columns:DECLARED",
+    layout="hookcli.capabilities.coord_check.layout:COLUMNS",
+    reports=("coord-points",),
+    on_one_rank=True,
+)
