@@ -49,6 +49,11 @@ for _ in range(3):
 """
 
 
+def folder(name: str) -> str:
+    """The folder of a capability of this name: a package, whose name has no dash."""
+    return name.replace("-", "_")
+
+
 def python(folder: Path, paths: list[Path], code: str, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run the code where hookcli is not imported yet: manifests are read as it is."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
@@ -230,7 +235,7 @@ def test_each_comes_after_something_of_the_core(name: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_each_has_a_page_and_an_own_folder_of_tests(name: str) -> None:
     (manifest,) = (one for one in capabilities() if one.name == name)
-    assert (DOCS / manifest.page).is_file() and [*(HERE / "capabilities" / name).glob("test_*.py")]
+    assert (DOCS / manifest.page).is_file() and [*(HERE / "capabilities" / folder(name)).glob("test_*.py")]
 
 
 @pytest.mark.parametrize("gone", [OWN, *(swept([name]) for name in OWN)], ids=" ".join)
@@ -238,7 +243,7 @@ def test_what_remains_works_without_it(gone: list[str], net: Path, tmp_path_fact
     copy = tmp_path_factory.mktemp("copy")
     shutil.copytree(PACKAGE, copy / "hookcli")  # with its byte code
     for name in gone:
-        shutil.rmtree(copy / "hookcli" / "capabilities" / name)
+        shutil.rmtree(copy / "hookcli" / "capabilities" / folder(name))
     lines = [
         ["--help"],
         ["plugins", "--load"],

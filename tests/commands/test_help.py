@@ -59,7 +59,7 @@ def test_golden(cli: Cli, command: str, request: pytest.FixtureRequest) -> None:
 def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
     """Hold a page against its golden file, or write that anew."""
     own = MODULES.get(name, "").startswith("hookcli.capabilities.")
-    path = OF_CAPABILITIES / name / "help.txt" if own else GOLDEN / f"{name}.txt"
+    path = OF_CAPABILITIES / name.replace("-", "_") / "help.txt" if own else GOLDEN / f"{name}.txt"
     if request.config.getoption("--golden"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

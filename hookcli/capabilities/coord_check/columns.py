@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from hookcli.table.column import Column, Kind
+from hookcli.table.column import Column, Kind, Shown
 
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "charted": False}
+_TEXT: dict[str, Any] = {"kind": Kind.TEXT, "compared": False}
+_TITLES = {"initial": "Initial slope", "size": "Slope", "change": "Slope of change"}
 DECLARED = (
     Column("size_narrowest", "Narrowest", pair="sizes", drop=30, **_FIGURE),
     Column("size_widest", "Widest", pair="sizes", drop=30, **_FIGURE),
-    Column("initial_slope", "Initial slope", pair="initial", drop=10, **_FIGURE),
-    Column("initial_slope_error", "±", pair="initial", drop=10, **_FIGURE),
-    Column("size_slope", "Slope", **_FIGURE),
-    Column("size_slope_error", "±", **_FIGURE),
-    Column("change_slope", "Slope of change", **_FIGURE),
-    Column("change_slope_error", "±", **_FIGURE),
-    Column("with_width", "With width", kind=Kind.TEXT, compared=False, left=True),
+    Column("initial_growth", _TITLES["initial"], drop=10, **_TEXT),
+    *(Column(f"{kind}_growth", _TITLES[kind], **_TEXT) for kind in ("size", "change")),
+    *(Column(f"{kind}_slope", title, shown=Shown.ASKED, **_FIGURE) for kind, title in _TITLES.items()),
+    *(Column(f"{kind}_slope_error", "±", shown=Shown.ASKED, **_FIGURE) for kind in _TITLES),
+    Column("with_width", "With width", left=True, **_TEXT),
     Column("width", "Width", kind=Kind.SETTING, charted=False),
     Column("seed", "Seed", kind=Kind.COUNT, charted=False),
     Column("coordinate_size", "Size", **_FIGURE),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from hookcli.capabilities.coord_check.layout import COLUMNS, POINTS
-from hookcli.capabilities.coord_check.widths import widths_of
-from hookcli.commands.model import Selection, find_recipe
+from hookcli.capabilities.coord_check.slopes import FEWEST
+from hookcli.commands.model import Selection, find_recipe, parse_args
 from hookcli.commands.option_fields import OnlyFields, option
 from hookcli.commands.options import DATA, GENERATED, SHOWING, Model, Options
 from hookcli.commands.output import Output
@@ -15,15 +17,16 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
+from hookcli.table.formatting import counted
 
 EXAMPLES = (
     "hookcli coord-check net.py:make --arg width=64,128,256,512 --input 16x32",
     "hookcli coord-check net.py:GPT --arg width=64,128,256 --input 4x64:int64",
-    "hookcli coord-check net.py:make --arg width=64,128,256 --data train.py:loader",
     "hookcli coord-check mu.py:make --arg width=64,128,256 --optimizer mu.py:adam",
 )
 FIRST = "arg optimizer lr steps seeds points loss input data match format output"
 _SHARED = {*GENERATED, *DATA, "arg", "seed", "task", "train", "device", "dtype", "threads", "match", "type", *SHOWING}
+_SHARED -= {"batches"}
 
 
 @dataclass(frozen=True)
@@ -33,26 +36,17 @@ class CoordOptions:
     panel = "Training"
 
     optimizer: str = option(
-        "adamw",
-        "adamw, adam, sgd, or your own as file.py:fn, a function of the model or its parameters.",
-        metavar="NAME",
+        "adamw", "adamw, adam, sgd, or file.py:fn, a function of the model or its parameters.", metavar="NAME"
     )
-    lr: float | None = option(
-        None, "Learning rate [1e-3; of your own function: its default].", metavar="X", min=0, max=1e9
-    )
+    lr: float | None = option(None, "Learning rate [1e-3, or a function's own].", metavar="X", min=0, max=1e9)
     steps: int = option(4, "Steps of each training.", metavar="N", min=1)
     seeds: int = option(5, "Trainings at each width, with other weights.", metavar="N", min=1)
     points: bool = option(False, "Instead of slopes: the sizes at each width, with each seed, after each step.")
     loss: str | None = loss_option()
 
 
-def coord_check(
-    model: Model,
-    *,
-    own: CoordOptions,
-    options: Annotated[Options, OnlyFields(_SHARED - {"batches"})],
-) -> int:
-    """Train several widths for a few steps: will the learning rate transfer?
+def coord_check(model: Model, *, own: CoordOptions, options: Annotated[Options, OnlyFields(_SHARED)]) -> int:
+    """Check whether a learning rate transfers to larger widths.
 
     One --arg has several values: the width. For each of them and each seed the model is built and trained on one batch.
     The sizes of its outputs, and of their changes, must not grow with the width if a learning rate that suits a narrow
@@ -69,20 +63,45 @@ def coord_check(
         setting = setting_of(options, options.train in (None, True))
         if setting.device.type == "meta":
             raise UsageError("--device meta: no values to look at", option="device")
-        step = replace(StepOptions(loss=own.loss).make(), backward=True)
+        rate = "" if own.lr is None else f", lr {own.lr:g}"
         check = CoordCheck(
             name,
             {width: find_recipe(model, replace(options, arg=texts)) for width, texts in arguments.items()},
             setting,
-            step,
+            replace(StepOptions(loss=own.loss).make(), backward=True),
             Plan(optimizer_maker(own.optimizer, own.lr), own.steps, lambda model: Selection(options).of(model)),
             own.seeds,
-            f"{own.optimizer}, {own.steps} steps",
+            f"{own.optimizer}{rate}, {counted(own.steps, 'step')}, {counted(own.seeds, 'seed')}",
             feedback_of(options, progress),
         )
         results = check.run()
     output.write([results.points() if own.points else results.report()])
     return 0
+
+
+def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
+    """The name of the width, and for each of its values, from the smallest, the texts of --arg with that value alone.
+
+    Raises UsageError unless exactly one argument has several values, at least three of them, all positive numbers.
+    """
+    several = [text for text in texts if "," in text and not text.partition("=")[2].strip().startswith(tuple("([{'\""))]
+    if not several:
+        raise UsageError("give the width several values, as in --arg width=64,128,256,512", option="arg")
+    given, *others = several
+    if others:
+        both = " and ".join(f"--arg {text}" for text in several[:2])
+        raise UsageError(f"{both}: several values are for the width alone; give the others one value", option="arg")
+    name, _, values = given.partition("=")
+    numbers: dict[Any, list[str]] = {}
+    for value in values.split(","):
+        one = f"{name}={value.strip()}"
+        number = parse_args([one])[name]
+        if type(number) not in (int, float) or not 0 < float(number) < math.inf:  # type: ignore[arg-type]
+            raise UsageError(f"--arg {given}: a width is a number above 0, not {value.strip()!r}", option="arg")
+        numbers[number] = [one if text == given else text for text in texts]
+    if len(numbers) < FEWEST:
+        raise UsageError(f"--arg {given}: a slope needs three widths or more, as in {name}=64,128,256", option="arg")
+    return name, dict(sorted(numbers.items()))
 
 
 globals()["coord-check"] = coord_check  # the command's name, by which its function is found

@@ -3,9 +3,10 @@
 from hookcli.table.columns import columns_named
 
 COLUMNS = columns_named(
-    *("fqn", "type", "size_narrowest", "size_widest", "initial_slope", "initial_slope_error"),
-    *("size_slope", "size_slope_error", "change_slope", "change_slope_error", "with_width", "index"),
+    *("fqn", "type", "size_narrowest", "size_widest", "initial_growth", "size_growth", "change_growth", "with_width"),
+    *("initial_slope", "initial_slope_error", "size_slope", "size_slope_error", "change_slope", "change_slope_error"),
+    "index",
 )
-"""A row for each module, with the slopes of the last step."""
+"""A row for each module: its slopes in words, as 0.48 ± 0.05, and in numbers."""
 POINTS = columns_named("fqn", "type", "width", "seed", "step", "coordinate_size", "coordinate_change")
 """A row for each module, width, seed and step."""

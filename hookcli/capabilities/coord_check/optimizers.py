@@ -15,19 +15,15 @@ from hookcli.errors import ModelError, UsageError, UserCode, class_name, unknown
 from hookcli.system.importing import load_object
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
-NAMED: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw": torch.optim.AdamW,
-    "adam": torch.optim.Adam,
-    "sgd": torch.optim.SGD,
-}
+NAMED: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 RATE = 1e-3
 
 
 def optimizer_maker(text: str, rate: float | None) -> MakeOptimizer:
     """The function that makes the optimizer of a model, from its name or from `file.py:fn`, at this learning rate.
 
-    A function takes the model, or the parameters to train if its first argument's name begins with "param"; it gets the
-    rate as `lr`, if one was asked for. Raises UsageError for an unknown name, and for a function that takes no `lr`.
+    A function takes the model, or the parameters to train if its first argument's name begins with "param". It gets the
+    rate as `lr`, unless it has its own and none was asked for. Raises UsageError for what can't work.
     """
     if text in NAMED:
         return partial(made, NAMED[text], text, True, {"lr": RATE if rate is None else rate})
@@ -40,18 +36,18 @@ def optimizer_maker(text: str, rate: float | None) -> MakeOptimizer:
         raise UsageError(
             f"--optimizer {text} is {class_name(function)}: name a function", option="optimizer"
         ) from error
-    if rate is not None and not any(p.name == "lr" or p.kind is p.VAR_KEYWORD for p in parameters):
+    takes = next((p for p in parameters if p.name == "lr" or p.kind is p.VAR_KEYWORD), None)
+    if rate is not None and takes is None:
         raise UsageError(f"--lr {rate:g}: {text} takes no argument lr; leave out --lr", option="lr")
-    takes_parameters = parameters[0].name.startswith("param") if parameters else False
-    return partial(made, function, text, takes_parameters, {} if rate is None else {"lr": rate})
+    own = takes is None or takes.default is not takes.empty
+    settings = {} if own and rate is None else {"lr": RATE if rate is None else rate}
+    return partial(made, function, text, bool(parameters) and parameters[0].name.startswith("param"), settings)
 
 
 def made(
     function: Callable[..., Any], text: str, takes_parameters: bool, settings: dict[str, float], model: nn.Module
 ) -> torch.optim.Optimizer:
-    """The optimizer that the function makes. Raises ModelError where it fails, UsageError if it returns another thing,
-    and for a model without parameters to train.
-    """
+    """The optimizer that a function makes. Raises ModelError where it fails, UsageError if it makes another thing."""
     trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
         raise UsageError("no parameter requires grad, so nothing can be trained")

@@ -24,19 +24,15 @@ class Slope:
     error: float
 
     @property
-    def least(self) -> float:
-        return self.value - ERRORS * self.error
-
-    @property
     def grows(self) -> bool:
-        return self.least > LIMIT
+        return self.value - ERRORS * self.error > LIMIT
 
     @property
     def shrinks(self) -> bool:
         return self.value + ERRORS * self.error < -LIMIT
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} ± {self.error:.2f}"
+        return f"{round(self.value, 2) + 0.0:.2f} ± {self.error:.2f}"  # no -0.00
 
 
 def slope(points: Iterable[tuple[float, float]]) -> Slope | None:
@@ -72,7 +68,12 @@ class Growth:
     slope: Slope
 
     def __str__(self) -> str:
-        return KINDS[self.kind].format("the model" if not self.fqn else in_words(self.fqn))
+        return KINDS[self.kind].format(named(self.fqn))
+
+
+def named(fqn: str) -> str:
+    """The name of a module in a sentence."""
+    return in_words(fqn) if fqn else "the model"
 
 
 def in_a_word(growths: Iterable[Growth]) -> str:
@@ -89,24 +90,21 @@ def verdict(growths: Sequence[Growth], of: str) -> str:
         return "No output has changed: nothing was trained"
     for kind in KINDS:
         if grow := [one for one in growths if one.kind == kind and one.slope.grows]:
-            return f"{most(grow, 'grows', growths, of)}: hyperparameters will not transfer"
+            return f"{most(grow, 'grows with width', growths, of)}: hyperparameters will not transfer"
     largest = max(growths, key=lambda one: one.slope.value)
-    if largest.slope.value > LIMIT:
-        may = f"{largest} may, with a slope of {largest.slope}"
-        return f"Nothing surely grows with width ({of}), but {may}: more --seeds, or wider widths, will tell"
+    if largest.slope.value - largest.slope.error > LIMIT:
+        may = f"{largest} may: slope {largest.slope}"
+        return f"Nothing clearly grows with width ({of}), but {may}; more --seeds, or larger widths, will tell"
     if shrink := [one for one in growths if one.kind == "change" and one.slope.shrinks]:
         said = most(shrink, "shrinks", growths, of)
-        return f"Nothing grows with width, but {said[0].lower()}{said[1:]}: wider models learn less there"
+        return f"Nothing grows with width, though {said[0].lower()}{said[1:]}"
     return f"Nothing grows with width ({of}): the largest slope is {largest.slope}, of {largest}"
 
 
 def most(some: Sequence[Growth], does: str, growths: Sequence[Growth], of: str) -> str:
-    """The sentence on the figure, among some of one kind, whose slope is surely furthest from 0.
-
-    Of equal ones, as of modules that return what their last part returns, the innermost is named.
-    """
+    """The sentence on the figure, of some of one kind, that is surely furthest from 0; of equal ones the innermost."""
     one = max(some, key=lambda one: (abs(one.slope.value) - ERRORS * one.slope.error, one.fqn.count("."), one.fqn))
     every = sum(other.kind == one.kind for other in growths)
     others = f"; {len(some)} of {counted(every, 'module')}" if len(some) > 1 else ""
-    text = f"{one} {does} with width: slope {one.slope} ({of}{others})"
+    text = f"{one} {does}: slope {one.slope} ({of}{others})"
     return text[0].upper() + text[1:]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.capabilities.coord_check.optimizers import MakeOptimizer
+from hookcli.capabilities.coord_check.slopes import named
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
@@ -27,7 +28,6 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.sources.losses import floating
 from hookcli.table.meta import Meta
-from hookcli.table.names import in_words
 from hookcli.tensors.chunks import unnested
 from hookcli.tensors.devices.launch import wide
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
@@ -78,8 +78,8 @@ class Trained:
         for fqn in [fqn for fqn in self.figures if fqn in reshaped or fqn not in figures]:
             self.unseen[fqn] = "its output has other shapes in other steps"
             del self.figures[fqn]
-        broken = [f"{in_words(fqn)}'s output" for fqn in self.figures if not figures[fqn].finite]
-        self.broken = next(iter([*broken, *([] if math.isfinite(loss) else ["the loss"])]), "")
+        broken = [f"{named(fqn)}'s output" for fqn in self.figures if not figures[fqn].finite]
+        self.broken = [*broken, "" if math.isfinite(loss) else "the loss"][0]
         for fqn, of_module in self.figures.items() if not self.broken else ():
             of_module.append(figures[fqn])
 
