@@ -17,7 +17,7 @@ from hookcli.commands.app import build_app
 
 WITH_OUTPUT = [name for name, page in PAGES.items() if any(blocks.consoles(page))]
 LONG = ("compile", "precision", "memory", "speed", "rank", "rules", "experts", "cause", "attention", "learn", "blame")
-LONG += ("resume", "engines", "fp16", "gradients", "refactoring", "dead")
+LONG += ("resume", "engines", "fp16", "gradients", "refactoring", "dead", "width")
 """Pages whose commands have tests of their own."""
 
 

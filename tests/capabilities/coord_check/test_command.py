@@ -233,3 +233,45 @@ def test_the_table_fits_and_begins_with_the_verdict(cli: Cli, monkeypatch: pytes
     lines = ran.out.splitlines()
     assert lines[0].startswith("The change of out's output grows with width: slope ") and ran.err == ""
     assert max(map(len, lines)) <= 80 and any(" ± " in line and line.startswith("hidden ") for line in lines)
+
+
+def test_sizes_are_those_of_mup_s_own_check(cli: Cli, tmp_path: Path) -> None:
+    """The package's hooks and loop, on the same weights: in float64, equal to the last digits."""
+    pytest.importorskip("mup")
+    coord_check = pytest.importorskip("mup.coord_check")
+    (tmp_path / "mup_nets.py").write_text(MUP_NETS)
+    make = importpath.load_object("mup_nets.py:make")
+    asked = (*WIDTHS, *DATA, "--optimizer", "mup:MuAdam", "--lr", "1e-2", "--steps", "3", "--seeds", "2")
+    ran = cli("coord-check", "mup_nets.py:make", *asked, "--points", "-f", "json", "-q")
+    rows = json.loads(ran.out)["reports"][0]["rows"]
+    ours = {(row["fqn"], row["width"], row["seed"], row["step"]): row["coordinate_size"] for row in rows}
+    theirs = {}
+    for seed in range(2):
+
+        def seeded(width: int, seed: int = seed) -> Any:
+            torch.manual_seed(seed)
+            return make(width)
+
+        models = {width: (lambda width=width: seeded(width)) for width in (16, 32, 64)}
+        settings = {"optimizer": "adam", "lr": 1e-2, "nsteps": 4, "nseeds": 1, "cuda": False, "show_progress": False}
+        found = coord_check.get_coord_data(models, made("batches"), **settings)
+        theirs |= {(row.module, row.width, seed, row.t - 1): row.l1 for row in found.itertuples()}
+    assert len(ours) == 4 * 3 * 2 * 4 and ours == pytest.approx(theirs, rel=1e-12)
+    ran = cli("coord-check", "mup_nets.py:make", *asked, "-q")
+    assert ran.out.startswith("Nothing grows with width")
+
+
+MUP_NETS = """
+import mup
+from nets import MLP
+
+class Mu(MLP):
+    def __init__(self, width):
+        super().__init__(width)
+        self.out = mup.MuReadout(width, 4).double()
+
+def make(width):
+    model = Mu(width)
+    mup.set_base_shapes(model, Mu(16), delta=Mu(24))
+    return model
+"""
