@@ -26,6 +26,7 @@ from hookcli.table.columns import DECLARED
 from hookcli.table.json_schema import document_schema
 
 NET = ("net.py:Net", "-i", "2x3x4x4")
+WIDTHS = ("--arg", "out_features=2,3,4")
 RUNS: dict[str, tuple[str, ...]] = {
     **{name: (name, *NET) for name in ("shapes", "activations", "inputs", "grads", "graph", "flow", "trace", "memory")},
     "shapes of operators": ("shapes", *NET, "--ops", "functions"),
@@ -39,6 +40,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "package": ("package", "net.py:Net"),
     "plugins": ("plugins",),
     "sweep": ("sweep", *NET),
+    "coord-check": ("coord-check", "torch.nn:Linear", "--arg", "in_features=2", *WIDTHS, "-i", "2x2", "--steps", "1"),
     "experts": ("experts", "routed.py:Listed", "-i", "6x8"),
     "spectrum": ("spectrum", *NET),
     "attention": ("attention", "attending.py:Net", "-i", "2x3x4"),

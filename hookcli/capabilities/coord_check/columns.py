@@ -4,7 +4,7 @@ from typing import Any
 
 from hookcli.table.column import Column, Kind, Shown
 
-_FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "charted": False}
+_FIGURE: dict[str, Any] = {"kind": Kind.FIGURE}
 _TEXT: dict[str, Any] = {"kind": Kind.TEXT, "compared": False}
 _TITLES = {"initial": "Initial slope", "size": "Slope", "change": "Slope of change"}
 DECLARED = (

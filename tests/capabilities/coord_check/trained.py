@@ -124,22 +124,12 @@ class Lost(MLP):
 
 
 class Stops(MLP):
-    """Ctrl-C in the first training of the second seed."""
-
-    built = 0
-
-    def __init__(self, width=16):
-        super().__init__(width)
-        type(self).built += 1
+    """Ctrl-C in the second seed."""
 
     def forward(self, x):
-        if width_of(self) == 16 and torch.initial_seed() == 1:
+        if torch.initial_seed() == 1:
             raise KeyboardInterrupt
         return super().forward(x)
-
-
-def width_of(model):
-    return model.hidden.in_features
 
 
 def given(width=16):
