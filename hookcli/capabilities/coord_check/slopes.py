@@ -77,7 +77,7 @@ def named(fqn: str) -> str:
 
 
 def in_a_word(growths: Iterable[Growth]) -> str:
-    """What the figures of a module do with the width, in a word or two; "" for nothing."""
+    """A word or two on what the figures of a module do with the width; "" for nothing."""
     grows = [one.kind for one in growths if one.slope.grows]
     if grows:
         return "change grows" if "change" in grows else "grows"
@@ -85,9 +85,9 @@ def in_a_word(growths: Iterable[Growth]) -> str:
 
 
 def verdict(growths: Sequence[Growth], of: str) -> str:
-    """What grows most between the widths `of` (64 to 512); else what may grow, what shrinks, or the largest slope."""
+    """The figure that grows most between the widths `of` (64 to 512); else one that may, or shrinks, or the largest."""
     if not any(one.kind == "change" for one in growths):
-        return "No output has changed: nothing was trained"
+        return "No output has changed: nothing that these modules depend on was trained"
     for kind in KINDS:
         if grow := [one for one in growths if one.kind == kind and one.slope.grows]:
             return f"{most(grow, 'grows with width', growths, of)}: hyperparameters will not transfer"

@@ -177,12 +177,13 @@ def test_notes_on_models_that_are_not_what_a_slope_needs(cli: Cli, net: str, arg
 @pytest.mark.parametrize("net", ["given", swept("lazy")])
 def test_an_example_input_and_lazy_layers_will_do(cli: Cli, net: str) -> None:
     report = check(cli, net, "--seeds", "1", "--steps", "1", *(("--input", "2x8") if net == "lazy" else ()))
-    assert len(report["rows"]) == 4 and "nothing was trained" not in report["totals"]["verdict"]
+    assert len(report["rows"]) == 4 and "No output has changed" not in report["totals"]["verdict"]
 
 
 def test_nothing_trained_is_said(cli: Cli) -> None:
-    report = check(cli, "MLP", *DATA, "--lr", "0", "--seeds", "1")
-    assert report["totals"]["verdict"] == "No output has changed: nothing was trained"
+    for net, argv in (("MLP", (*DATA, "--lr", "0")), ("Odd", ("--input", "8x8", "--match", "frozen"))):
+        verdict = check(cli, net, *argv, "--seeds", "1")["totals"]["verdict"]
+        assert verdict == "No output has changed: nothing that these modules depend on was trained"
 
 
 def test_ctrl_c_leaves_the_seeds_that_are_done(cli: Cli) -> None:

@@ -78,7 +78,7 @@ FLAT = (0.02, 0.01)
             of(a__change=FLAT, b__size=(-0.5, 0.01)),
             "Nothing grows with width (16 to 64): the largest slope is 0.02 ± 0.01, of the change of a's output",
         ),
-        (of(a__size=FLAT), "No output has changed: nothing was trained"),
+        (of(a__size=FLAT), "No output has changed: nothing that these modules depend on was trained"),
     ],
 )
 def test_the_first_line(growths: list[Growth], said: str) -> None:
