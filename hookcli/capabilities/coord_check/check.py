@@ -192,6 +192,7 @@ class CoordCheck:
     def results(self, began: float, again: Trained | None) -> Results:
         """The results until now; without `again`, the repeated first training, they are of a part."""
         assert self._first is not None
-        info: Meta = {**self._first.info, "optimizer": self.about, "complete": again is not None}
+        info: Meta = {**self._first.info, "complete": again is not None}
+        info["optimizer"] = f"{self.about}, loss {info['loss']}"
         info["seconds"] = perf_counter() - began
         return Results(self._first.name, self.name, self._runs, again, finished(info))

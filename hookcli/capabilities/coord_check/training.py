@@ -171,4 +171,5 @@ class Plan:
         if not result.types:
             result.unseen = {one.fqn: one.reason for one in never_called(session)}
         session.release()
+        run.info["loss"] = info["loss"]
         return roots, info["loss_value"] or 0.0

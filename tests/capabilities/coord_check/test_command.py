@@ -51,7 +51,9 @@ def test_what_grows_without_mup_is_the_first_line_and_with_it_nothing_does(cli: 
     report = check(cli, "mu", *DATA, *FAST, "--optimizer", "nets.py:mu_adam")
     assert report["totals"]["verdict"].startswith("Nothing grows with width")
     assert max(row["change_slope"] for row in report["rows"]) < 0.1
-    assert "nets.py:mu_adam, lr 0.01, 3 steps, 3 seeds" in report["meta"]["optimizer"]
+    asked = "nets.py:mu_adam, lr 0.01, 3 steps, 3 seeds, loss cross-entropy"
+    assert (report["meta"]["optimizer"], report["meta"]["loss"]) == (asked, "cross-entropy")
+    assert check(cli, "given", "--seeds", "1", "--steps", "1")["meta"]["loss"] == "sum"
 
 
 def by_hand(width: int, seed: int, optimizer: Callable[..., Any], steps: int) -> list[dict[str, Tensor]]:
