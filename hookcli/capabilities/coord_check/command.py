@@ -102,6 +102,3 @@ def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
     if len(numbers) < FEWEST:
         raise UsageError(f"--arg {given}: a slope needs three widths or more, as in {name}=64,128,256", option="arg")
     return name, dict(sorted(numbers.items()))
-
-
-globals()["coord-check"] = coord_check  # the command's name, by which its function is found
