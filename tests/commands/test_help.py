@@ -78,7 +78,7 @@ def test_every_option_of_a_command_is_in_its_whole_help(cli: Cli, command: str) 
 def test_first_page_lists_every_command_once_with_the_first_line_of_its_help() -> None:
     assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(COMMANDS)
     for name, line in COMMANDS.items():
-        assert inspect.getdoc(getattr(import_module(MODULES[name]), name)).splitlines()[0] == line
+        assert inspect.getdoc(getattr(import_module(MODULES[name]), name.replace("-", "_"))).splitlines()[0] == line
 
 
 def test_choices_are_listed_where_they_are_chosen(cli: Cli) -> None:

@@ -43,6 +43,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "coord-check": ("coord-check", "torch.nn:Linear", "--arg", "in_features=2", *WIDTHS, "-i", "2x2", "--steps", "1"),
     "experts": ("experts", "routed.py:Listed", "-i", "6x8"),
     "spectrum": ("spectrum", *NET),
+    "formats": ("formats", *NET),
     "attention": ("attention", "attending.py:Net", "-i", "2x3x4"),
     "kinds of hooks": ("plugins", "--hooks"),
     "diff": ("diff", "net.py:Net", "net.py:Net --edit fc:output=scale(2)", *NET[1:]),

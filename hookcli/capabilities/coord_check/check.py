@@ -131,7 +131,7 @@ class Results:
         yield "Size: mean absolute value of what a module returns; change: that of its change since initialization"
         yield f"slopes: of log2(size) over log2({self.width}), ± standard errors; growth: above {LIMIT} by two of these"
         narrow = [run for run in self.runs if run.width == self.widths[0]]
-        if len({str([of_module[:1] for of_module in run.figures.values()]) for run in narrow}) < len(narrow):
+        if self.steps >= 0 and len({str([x[:1] for x in run.figures.values()]) for run in narrow}) < len(narrow):
             yield "seeds: some give the same weights, as if the model seeded PyTorch itself: errors are too small"
         pairs = zip(narrow[0].figures.values(), self.again.figures.values() if self.again else (), strict=False)
         both = (pair for lists in pairs for pair in zip(*lists, strict=False))
@@ -152,6 +152,7 @@ class CoordCheck:
     about: str
     feedback: Feedback = Feedback()
     _runs: list[Trained] = field(default_factory=list)
+    _shapes: set[str] = field(default_factory=set)  # those of all parameters of a model
     _first: PreparedRun | None = None
 
     def run(self) -> Results:
@@ -164,6 +165,8 @@ class CoordCheck:
             with restored_random_states():
                 for seed in range(self.seeds):
                     self._runs += [self.trained(width, seed) for width in self.recipes]
+                    if len(self._shapes) == 1:
+                        raise UsageError(f"--arg {self.name} changes the shape of no parameter: name the width")
                 again = self.trained(min(self.recipes), 0)
         except KeyboardInterrupt as error:
             if self._runs:
@@ -187,7 +190,9 @@ class CoordCheck:
                 f"the model's example input depends on the width: {differ}; all widths need the same batch"
             )
         self.feedback.stage(f"training {run.name} at {place}, seed {seed + 1} of {self.seeds}")
-        return self.plan.train(replace(run, inputs=first.inputs, step=first.step), width, seed, f"at {place}: ")
+        trained = self.plan.train(replace(run, inputs=first.inputs, step=first.step), width, seed, f"at {place}: ")
+        self._shapes.add(str([tree.shape_text(p) for p in run.model.parameters()]))
+        return trained
 
     def results(self, began: float, again: Trained | None) -> Results:
         """The results until now; without `again`, the repeated first training, they are of a part."""

@@ -22,7 +22,7 @@ from hookcli.table.formatting import counted
 EXAMPLES = (
     "hookcli coord-check net.py:make --arg width=64,128,256,512 --input 16x32",
     "hookcli coord-check net.py:GPT --arg width=64,128,256 --input 4x64:int64",
-    "hookcli coord-check mu.py:make --arg width=64,128,256 --optimizer mu.py:adam",
+    "hookcli coord-check net.py:make --arg width=64,128,256 --optimizer sgd --lr 1",
 )
 FIRST = "arg optimizer lr steps seeds points loss input data match format output"
 _SHARED = {*GENERATED, *DATA, "arg", "seed", "task", "train", "device", "dtype", "threads", "match", "type", *SHOWING}
@@ -84,13 +84,7 @@ def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
 
     Raises UsageError unless exactly one argument has several values, at least three of them, all positive numbers.
     """
-    several = [text for text in texts if "," in text and not text.partition("=")[2].strip().startswith(tuple("([{'\""))]
-    if not several:
-        raise UsageError("give the width several values, as in --arg width=64,128,256,512", option="arg")
-    given, *others = several
-    if others:
-        both = " and ".join(f"--arg {text}" for text in several[:2])
-        raise UsageError(f"{both}: several values are for the width alone; give the others one value", option="arg")
+    given = width_among(texts)
     name, _, values = given.partition("=")
     numbers: dict[Any, list[str]] = {}
     for value in values.split(","):
@@ -102,3 +96,18 @@ def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
     if len(numbers) < FEWEST:
         raise UsageError(f"--arg {given}: a slope needs three widths or more, as in {name}=64,128,256", option="arg")
     return name, dict(sorted(numbers.items()))
+
+
+def width_among(texts: Sequence[str]) -> str:
+    """The text of --arg that has several values. Raises UsageError unless there is one, and its name is given once."""
+    several = [text for text in texts if "," in text and not text.partition("=")[2].strip().startswith(tuple("([{'\""))]
+    if not several:
+        raise UsageError("give the width several values, as in --arg width=64,128,256,512", option="arg")
+    given, *others = several
+    if others:
+        both = " and ".join(f"--arg {text}" for text in several[:2])
+        raise UsageError(f"{both}: several values are for the width alone; give the others one value", option="arg")
+    name = given.partition("=")[0]
+    if again := [text for text in texts if text != given and text.partition("=")[0] == name]:
+        raise UsageError(f"--arg {again[0]}: --arg {given} gives {name} already", option="arg")
+    return given

@@ -13,6 +13,8 @@ LIMIT = 0.1
 """A slope counts as growth if it is above this by two standard errors: a figure then grows by 7% or more with each
 doubling of the width. Where nothing grows in the limit, the slopes of small widths are a few hundredths."""
 ERRORS = 2  # standard errors
+UNSURE = 0.5
+"""A slope that may be as large as this, by two standard errors, leaves open whether anything grows."""
 FEWEST = 3  # widths
 
 
@@ -91,13 +93,15 @@ def verdict(growths: Sequence[Growth], of: str) -> str:
     for kind in KINDS:
         if grow := [one for one in growths if one.kind == kind and one.slope.grows]:
             return f"{most(grow, 'grows with width', growths, of)}: hyperparameters will not transfer"
-    largest = max(growths, key=lambda one: one.slope.value)
-    if largest.slope.value - largest.slope.error > LIMIT:
+    largest = max(growths, key=lambda one: one.slope.value + ERRORS * one.slope.error)
+    most_likely = largest.slope.value + ERRORS * largest.slope.error
+    if largest.slope.value - largest.slope.error > LIMIT or most_likely >= UNSURE:
         may = f"{largest} may: slope {largest.slope}"
         return f"Nothing clearly grows with width ({of}), but {may}; more --seeds, or larger widths, will tell"
     if shrink := [one for one in growths if one.kind == "change" and one.slope.shrinks]:
         said = most(shrink, "shrinks", growths, of)
         return f"Nothing grows with width, though {said[0].lower()}{said[1:]}"
+    largest = max(growths, key=lambda one: one.slope.value)
     return f"Nothing grows with width ({of}): the largest slope is {largest.slope}, of {largest}"
 
 

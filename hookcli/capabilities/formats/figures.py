@@ -15,6 +15,7 @@ from hookcli.tensors.devices import launch
 
 PIECE = 1 << 18
 """Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""
+_FAR = 8
 _NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
 _SIGNAL, _NONZERO, _NONFINITE, _OTHER_SIGNAL = range(4)  # sums over values
 
@@ -28,7 +29,9 @@ class TensorFigures:
     def __init__(self, formats: Sequence[str], device: torch.device) -> None:
         self.formats, self.calls = formats, 0
         kind = launch.wide(device)
-        self._outlier: Tensor | None = None  # the channel that has the largest value of the first tensor
+        self._outlier = torch.zeros((), dtype=torch.int64, device=device)  # the channel that has the largest value
+        self._outliers = torch.zeros((), dtype=torch.int64, device=device)  # of the tensor with the most
+        self._peak = torch.zeros((), device=device)
         self._sums = torch.zeros(4, dtype=kind, device=device)
         self._by_format = torch.zeros(len(formats), 5, dtype=kind, device=device)
         self._worst = torch.zeros(len(formats), dtype=kind, device=device)
@@ -47,16 +50,18 @@ class TensorFigures:
         for part in _split(x, leading):
             self._sums[_NONFINITE] += part.numel() - part.float().isfinite().count_nonzero()
         channels = peaks.view(-1, width).amax(1)
-        if self._outlier is None:
-            self._outlier = channels.argmax()
-        others = torch.arange(columns, device=x.device).div(width, rounding_mode="floor") != self._outlier
+        apart = outliers(channels)
+        self._outlier = torch.where(channels.amax() > self._peak, channels.argmax(), self._outlier)
+        self._peak = torch.maximum(self._peak, channels.amax())
+        self._outliers = torch.maximum(self._outliers, apart.count_nonzero())
+        others = ~apart.repeat_interleave(width)
         one = len(channels) == 1 or columns > PIECE
         rest = (peaks * others).amax()
         for piece, _, row_peaks in pieces(x, leading):
             self._add(piece, row_peaks, peaks.amax(), None if one else others, rest)
 
     def _add(self, x: Tensor, row_peaks: Tensor, peak: Tensor, others: Tensor | None, rest: Tensor) -> None:
-        """Add a piece. `others`: the columns of all channels but the outlier, whose largest magnitude is `rest`."""
+        """Add a piece. `others`: the columns of all channels but outliers, whose largest magnitude is `rest`."""
         kind, nonzero = self._sums.dtype, x.count_nonzero()
         squares = x.to(kind).square_()
         self._sums[_SIGNAL] += squares.sum()
@@ -83,8 +88,7 @@ class TensorFigures:
     def values(self) -> Mapping[str, Any]:
         """The figures by the names of their columns; this waits for the device."""
         sums, worst = self._sums.tolist(), self._worst.sqrt().tolist()
-        assert self._outlier is not None
-        values: dict[str, Any] = {"nonfinite_values": int(sums[_NONFINITE]), "outlier": None}
+        values: dict[str, Any] = {"nonfinite_values": int(sums[_NONFINITE]), "outlier": None, "outliers": None}
         for name, by, block in zip(self.formats, self._by_format.tolist(), worst, strict=True):
             values |= {
                 f"sqnr_{name}": decibels(sums[_SIGNAL], by[_NOISE]),
@@ -93,12 +97,24 @@ class TensorFigures:
                 f"block_error_{name}": block,
             }
             if name in COARSE:
-                both = by[_OTHERS] and by[_ALONE]
+                both = by[_OTHERS] > 0
                 others = decibels(sums[_OTHER_SIGNAL], by[_OTHERS]) if both else None
                 cost = round(decibels(by[_OTHERS], by[_ALONE]), 9) + 0.0 if both else None
                 values |= {f"others_{name}": others, f"outlier_cost_{name}": cost}
-                values["outlier"] = int(self._outlier) if both else values["outlier"]
+                values |= {"outlier": int(self._outlier), "outliers": int(self._outliers)} if both else {}
         return values
+
+
+def outliers(peaks: Tensor) -> Tensor:
+    """Which channels are outliers, by the largest magnitude of each: the largest, and all above eight times the median.
+
+    Where these are more than an eighth of all, none stands out, and the largest is looked at alone.
+    """
+    median = peaks.median()
+    far = peaks > _FAR * median
+    far &= (median > 0) & (_FAR * far.count_nonzero() <= len(peaks))
+    far[peaks.argmax()] = True
+    return far
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -36,8 +36,8 @@ _FIGURES: dict[str, tuple[str, dict[str, Any]]] = {
     "outlier_cost": ("outlier costs", {"kind": Kind.FIGURE, "merge": Merge.MOST, "compared": False}),
 }
 """The figures of a tensor in each format, by the first part of their columns' names: the signal-to-noise ratio in dB,
-shares of nonzero values, the largest relative error of a block; and in coarse formats the ratio of all channels but the
-outlier, the one with the largest value, and the decibels that they lose by sharing scales with it."""
+shares of nonzero values, the largest relative error of a block; and in coarse formats the ratio of all channels but
+outliers, the one with the largest value or those far above the median, and what they lose by sharing scales with it."""
 
 OF_COARSE = ("others", "outlier_cost")
 
@@ -56,10 +56,12 @@ def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
             shown = details if title else {}
             heading = title.capitalize() if alone and title else f"{words} {title}".strip()
             figures.append(Column(f"{key}_{name}", heading, drop=drop, **rules, **shown))
-    outlier = Column("outlier", "Outlier channel", kind=Kind.COUNT, charted=False, compared=False, drop=59, **details)
+    counts: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
+    outlier = Column("outlier", "Outlier channel", drop=59, **counts, **details)
+    outliers = Column("outliers", "Outliers", shown=Shown.ASKED, **counts)
     nonfinite = Column("nonfinite_values", "NaN or Inf", kind=Kind.COUNT, merge=Merge.SUM, shown=Shown.SET)
     places = columns_named("fqn", "kind", "type", "calls", "index", "path", "shape", "dtype")
-    return (*places, *figures, outlier, nonfinite)
+    return (*places, *figures, outlier, outliers, nonfinite)
 
 
 COLUMNS = columns_of(FORMATS)

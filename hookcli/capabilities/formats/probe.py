@@ -65,7 +65,8 @@ class FormatsProbe(Probe):
             if isinstance(modules[fqn], nn.MultiheadAttention):
                 self._places[fqn] = f"{fqn}.{own[0][0]}".lstrip(".")
             elif fqn not in within:
-                self._places[fqn] = fqn
+                layer = fqn.partition(".parametrizations.")[0]  # whose weight they compute
+                self._places[layer] = layer
         self._vectors = len([*session.model.parameters()]) - len({id(x) for own in held.values() for _, x in own})
         if WEIGHTS in self._of:
             self._take_weights(modules, held)
@@ -155,14 +156,18 @@ class FormatsProbe(Probe):
 def _matrices(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """The module's own parameters that are more than one vector."""
     for name, parameter in module.named_parameters(recurse=False):
-        if is_lazy(parameter) or (parameter.dim() >= _MATRIX and parameter.numel() > max(parameter.shape)):
+        of_layer = name == "weight" and isinstance(module, (nn.Linear, Convolution))  # of one output, too
+        if is_lazy(parameter) or (
+            parameter.dim() >= _MATRIX and (of_layer or parameter.numel() > max(parameter.shape, default=0))
+        ):
             yield name, parameter
 
 
 def _weight(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
     """A weight with output channels first, how many dimensions are rows, and how many columns an input channel has."""
     if isinstance(module, Convolution):
-        x = x.transpose(0, 1) if getattr(module, "transposed", False) else x
+        if getattr(module, "transposed", False):  # [in, out / groups, ...]
+            x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
         return x, 1, math.prod(x.shape[2:])
     x = x.T if type(module).__name__ == "Conv1D" else x  # Transformers' transposed Linear
     return x, x.dim() - 1, 1

@@ -42,7 +42,14 @@ def note_on(values: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, s
     """The note of a row: the formats in which an outlier leaves too little of the other channels."""
     kept = {name: _others(values, name) for name in formats}
     each = [f"{name} {left:.1f} dB" for name, left in kept.items() if left < min(LEAST, USUAL[name] - FURTHER)]
-    return {"note": f"outside channel {values['outlier']}, the largest: {', '.join(each)}"} if each else {}
+    return {"note": f"{_outside(values)}: {', '.join(each)}"} if each else {}
+
+
+def _outside(row: Row | Mapping[str, Any]) -> str:
+    """Words on the channels that are left out: outside channel 5, the largest."""
+    if row["outliers"] > 1:
+        return f"outside {row['outliers']} channels, of which {row['outlier']} is the largest"
+    return f"outside channel {row['outlier']}, the largest"
 
 
 def _others(row: Row | Mapping[str, Any], name: str) -> float:
@@ -66,7 +73,7 @@ def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
     row, also = lowest[worst], [f"{name} ({len(some)})" for name, some in losing.items() if some and name != worst]
     left, outlier = row[f"sqnr_{worst}"], ""
     if _others(row, worst) < left:
-        left, outlier = _others(row, worst), f" outside channel {row['outlier']}, the largest"
+        left, outlier = _others(row, worst), f" {_outside(row)}"
     of = f"{in_words(row.fqn)} ({row['kind']}){outlier}"
     kept = f"keeps only {left:.1f} dB of {of} (normally distributed values: {USUAL[worst]:.1f})"
     kept = f"makes some values of {of} infinite" if math.isinf(left) else kept

@@ -78,6 +78,13 @@ FLAT = (0.02, 0.01)
             of(a__change=FLAT, b__size=(-0.5, 0.01)),
             "Nothing grows with width (16 to 64): the largest slope is 0.02 ± 0.01, of the change of a's output",
         ),
+        (
+            of(a__change=(0.15, 0.24), b__change=FLAT),
+            (
+                "Nothing clearly grows with width (16 to 64), but the change of a's output may: slope 0.15 ± 0.24; "
+                "more --seeds, or larger widths, will tell"
+            ),
+        ),
         (of(a__size=FLAT), "No output has changed: nothing that these modules depend on was trained"),
     ],
 )

@@ -32,6 +32,10 @@ def mu_adam(model, lr=1e-2):
     return torch.optim.Adam([{"params": wide, "lr": lr * 16 / model.hidden.in_features}, {"params": others}], lr=lr)
 
 
+def depth_alone(width=16):
+    return MLP(16)
+
+
 def adam_of(params, lr):
     return torch.optim.Adam(params, lr=lr)
 

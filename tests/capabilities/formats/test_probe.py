@@ -387,3 +387,61 @@ def test_the_probe_keeps_no_tensor_of_a_run() -> None:
         model(x)
     held = [v for _, one in probe._seen.values() for v in vars(one).values() if isinstance(v, Tensor)]
     assert held and all(v.numel() <= 5 * len(DEFAULT) for v in held)
+
+
+class Widened(nn.Module):
+    """A layer that receives its input, and then the same with channels that are far larger; or first these."""
+
+    def __init__(self, *channels: int, first: bool = False, by: float = 300.0, signs: bool = False) -> None:
+        super().__init__()
+        self.layer, self.channels, self.first, self.by, self.signs = nn.Linear(64, 64), channels, first, by, signs
+
+    def forward(self, x: Tensor) -> Any:
+        x = x.sign() if self.signs else x
+        wide = x.clone()
+        for place, channel in enumerate(self.channels):
+            wide[:, channel] *= self.by / (1 + place)
+        return self.layer(wide) + self.layer(x) if self.first else self.layer(x) + self.layer(wide)
+
+
+@pytest.mark.parametrize(
+    ("model", "outliers"),
+    [
+        (Widened(7), 1),
+        (Widened(7, first=True), 1),
+        (Widened(5, 9), 2),
+        (Widened(5, signs=True, by=1000.0), 1),
+    ],
+    ids=["second call", "first call", "two channels", "others exact alone"],
+)
+def test_outliers_of_any_call_and_number_are_seen(model: nn.Module, outliers: int) -> None:
+    x = torch.randn(32, 64, generator=torch.Generator().manual_seed(0))
+    shown = report(model, x, formats=["int4"], of=["activations"])
+    [row] = shown.rows
+    assert row["outlier"] == model.channels[0] and row["outliers"] == outliers
+    outside = "outside channel" if outliers == 1 else "outside 2 channels, of which 5 is the largest"
+    assert str(shown.totals["verdict"]).startswith("int4 keeps only ") and outside in str(shown.totals["verdict"])
+    assert not any(row.get("note") for row in report(Widened(), x, formats=["int4"], of=["activations"]).rows)
+
+
+def test_a_grouped_transposed_convolution_has_a_scale_for_each_output_channel() -> None:
+    """Its groups hold output channels that differ by nine orders of magnitude: each is as if it were alone."""
+    torch.manual_seed(0)
+    layer = nn.ConvTranspose2d(4, 8, 3, groups=4, bias=False)
+    alone = report(layer, torch.randn(1, 4, 5, 5), formats=["int8"], of=["weights"]).rows[0]["sqnr_int8"]
+    with torch.no_grad():
+        layer.weight *= 2.0 ** torch.tensor([0.0, 10, 20, 30]).view(4, 1, 1, 1)
+    blocks = layer.weight.detach().unflatten(0, (4, 1)).transpose(1, 2).flatten(0, 1).flatten(1)
+    row = report(layer, torch.randn(1, 4, 5, 5), formats=["int8"], of=["weights"]).rows[0]
+    assert row["sqnr_int8"] == pytest.approx(right(blocks, "int8")["sqnr_int8"], rel=1e-6) and alone > 40
+
+
+def test_layers_with_parametrizations_and_with_one_output_have_rows() -> None:
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(64, 64)), nn.Linear(64, 1))
+    rows = report(model, torch.randn(8, 64), formats=["int8"], of=["activations", "gradients"]).rows
+    assert [(row.fqn, row["kind"], row["shape"]) for row in rows] == [
+        ("0", "input", [8, 64]),
+        ("0", "gradient", [8, 64]),
+        ("1", "input", [8, 64]),
+        ("1", "gradient", [8, 1]),
+    ]
