@@ -166,7 +166,7 @@ class CoordCheck:
                 for seed in range(self.seeds):
                     self._runs += [self.trained(width, seed) for width in self.recipes]
                     if len(self._shapes) == 1:
-                        raise UsageError(f"--arg {self.name} changes the shape of no parameter: name the width")
+                        raise UsageError(f"--arg {self.name}: no parameter's shape depends on it, so it is no width")
                 again = self.trained(min(self.recipes), 0)
         except KeyboardInterrupt as error:
             if self._runs:

@@ -215,7 +215,7 @@ def test_ctrl_c_leaves_the_seeds_that_are_done(cli: Cli) -> None:
         ),
         (("frozen", *WIDTHS, "--input", "4x8"), "no gradients"),
         (("MLP", *WIDTHS, "--arg", "width=8"), "--arg width=8: --arg width=16,32,64 gives width already"),
-        (("depth_alone", *WIDTHS, "--input", "4x8"), "--arg width changes the shape of no parameter"),
+        (("depth_alone", *WIDTHS, "--input", "4x8"), "--arg width: no parameter's shape depends on it"),
         (("MLP", *WIDTHS, "--input", "4x8", "--optimizer", "torch.optim:LBFGS"), "LBFGS needs a closure"),
         (("wide_input", *WIDTHS), "the model's example input depends on the width: 2x16 at width=16, 2x32 at width=32"),
         (("MLP", *WIDTHS, "--input", "4x8", "--device", "meta"), "--device meta: no values to look at"),
