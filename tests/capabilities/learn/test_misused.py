@@ -604,7 +604,7 @@ NEVER = "of the targets are numbers that the model can't return: it ends with"
     ("loss_of", "ends_with"),
     [
         (lambda o, y: F.mse_loss(o[:, 0].relu(), centered(y)), "ReLU (0 or more)"),
-        (lambda o, y: F.mse_loss(o.sigmoid()[:, 0], 60 + y), "Sigmoid (0 to 1)"),
+        (lambda o, y: F.mse_loss(o.sigmoid()[:, 0], 60.0 + y), "Sigmoid (0 to 1)"),
         swept(lambda o, y: F.smooth_l1_loss(o[:, :1].tanh().squeeze(1), 5 * centered(y)) + 1, "Tanh (-1 to 1)"),
         swept(lambda o, y: F.huber_loss(o.softmax(1), values(y).expand(-1, 3)) / 2, "Softmax (0 to 1)"),
         (lambda o, y: F.mse_loss(o[:, 0].relu(), y.float()), ""),
