@@ -26,12 +26,21 @@ class Slope:
     error: float
 
     @property
+    def most(self) -> float:
+        """What it may be at most."""
+        return self.value + ERRORS * self.error
+
+    @property
     def grows(self) -> bool:
         return self.value - ERRORS * self.error > LIMIT
 
     @property
+    def may_grow(self) -> bool:
+        return self.value - self.error > LIMIT or self.most >= UNSURE
+
+    @property
     def shrinks(self) -> bool:
-        return self.value + ERRORS * self.error < -LIMIT
+        return self.most < -LIMIT
 
     def __str__(self) -> str:
         return f"{round(self.value, 2) + 0.0:.2f} ± {self.error:.2f}"  # no -0.00
@@ -93,9 +102,8 @@ def verdict(growths: Sequence[Growth], of: str) -> str:
     for kind in KINDS:
         if grow := [one for one in growths if one.kind == kind and one.slope.grows]:
             return f"{most(grow, 'grows with width', growths, of)}: hyperparameters will not transfer"
-    largest = max(growths, key=lambda one: one.slope.value + ERRORS * one.slope.error)
-    most_likely = largest.slope.value + ERRORS * largest.slope.error
-    if largest.slope.value - largest.slope.error > LIMIT or most_likely >= UNSURE:
+    if unsure := [one for one in growths if one.slope.may_grow]:
+        largest = max(unsure, key=lambda one: one.slope.most)
         may = f"{largest} may: slope {largest.slope}"
         return f"Nothing clearly grows with width ({of}), but {may}; more --seeds, or larger widths, will tell"
     if shrink := [one for one in growths if one.kind == "change" and one.slope.shrinks]:

@@ -85,6 +85,13 @@ FLAT = (0.02, 0.01)
                 "more --seeds, or larger widths, will tell"
             ),
         ),
+        (
+            of(a__change=(0.2, 0.08), b__change=(0.05, 0.2)),  # which may be larger, but need not grow
+            (
+                "Nothing clearly grows with width (16 to 64), but the change of a's output may: slope 0.20 ± 0.08; "
+                "more --seeds, or larger widths, will tell"
+            ),
+        ),
         (of(a__size=FLAT), "No output has changed: nothing that these modules depend on was trained"),
     ],
 )
