@@ -117,7 +117,7 @@ def quiet_machine() -> Iterator[None]:
 
 @pytest.fixture
 def nothing_compiled() -> Iterator[None]:
-    """As in a process of its own: tests before may have compiled functions in this one, and tests after see none."""
+    """Begin as a new process does, without what earlier tests have compiled, and leave nothing to later ones."""
     import torch._dynamo
 
     torch._dynamo.reset()

@@ -199,7 +199,7 @@ def _understood(argv: list[str]) -> bool:
 
 
 def _is_hookcli(argv: list[str]) -> bool:
-    """Whether it is hookcli's command line, or a pytest of its plugin, which import hookcli before anything else."""
+    """True for hookcli's command line, and for a pytest with its plugin: both import hookcli before anything else."""
     what = argv[2:] if argv[1] == "-u" else argv[1:]
     if what[:2] == ["-m", "pytest"]:
         return "hookcli.pytest_plugin" in what

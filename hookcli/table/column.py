@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 
 TEXT_KINDS = (Kind.TEXT, Kind.NAMES, Kind.SOURCE)
-"""Those of texts, or lists of them."""
+"""The kinds whose values are texts, or lists of texts."""
 
 
 class Merge(StrEnum):

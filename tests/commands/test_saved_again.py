@@ -1,4 +1,4 @@
-"""What a command saves as JSON can be shown, put on a page and saved again, as the command itself promises."""
+"""JSON that a command has saved can be shown, put on a page and saved again, as the command promises."""
 
 from __future__ import annotations
 

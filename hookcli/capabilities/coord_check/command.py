@@ -90,7 +90,7 @@ def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
     for value in values.split(","):
         one = f"{name}={value.strip()}"
         number = parse_args([one])[name]
-        if type(number) not in (int, float) or not 0 < float(number) < math.inf:  # type: ignore[arg-type]
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
             raise UsageError(f"--arg {given}: a width is a number above 0, not {value.strip()!r}", option="arg")
         numbers[number] = [one if text == given else text for text in texts]
     if len(numbers) < FEWEST:

@@ -55,6 +55,8 @@ def made(
         optimizer = function(trained if takes_parameters else model, **settings)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"--optimizer {text} returned {class_name(optimizer)}, not an optimizer", option="optimizer")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise UsageError(f"--optimizer {text}: LBFGS needs a closure, and can't be used here", option="optimizer")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        what = f"{class_name(optimizer)} needs a closure"
+        raise UsageError(f"--optimizer {text}: {what}, and can't be used here", option="optimizer")
     return optimizer

@@ -15,13 +15,13 @@ from hookcli.tensors.devices import launch
 
 PIECE = 1 << 18
 """Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""
-_FAR = 8
+_FAR = 8  # times the median channel; and the share of all channels that stand out at most, as 1 / 8
 _NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
 _SIGNAL, _NONZERO, _NONFINITE, _OTHER_SIGNAL = range(4)  # sums over values
 
 
 class TensorFigures:
-    """The figures of all tensors that were added, as of one; each tensor was rounded with scales of its own.
+    """The figures of all tensors that were added, as of one; each tensor was rounded with its own scales.
 
     The sums are float64 (float32 on MPS, which has no other) and on the device of the first tensor.
     """
@@ -50,15 +50,15 @@ class TensorFigures:
         for part in _split(x, leading):
             self._sums[_NONFINITE] += part.numel() - part.float().isfinite().count_nonzero()
         channels = peaks.view(-1, width).amax(1)
-        apart = outliers(channels)
-        self._outlier = torch.where(channels.amax() > self._peak, channels.argmax(), self._outlier)
-        self._peak = torch.maximum(self._peak, channels.amax())
+        apart, peak = outliers(channels), channels.amax()
+        self._outlier = torch.where(peak > self._peak, channels.argmax(), self._outlier)
+        self._peak = torch.maximum(self._peak, peak)
         self._outliers = torch.maximum(self._outliers, apart.count_nonzero())
         others = ~apart.repeat_interleave(width)
         one = len(channels) == 1 or columns > PIECE
         rest = (peaks * others).amax()
         for piece, _, row_peaks in pieces(x, leading):
-            self._add(piece, row_peaks, peaks.amax(), None if one else others, rest)
+            self._add(piece, row_peaks, peak, None if one else others, rest)
 
     def _add(self, x: Tensor, row_peaks: Tensor, peak: Tensor, others: Tensor | None, rest: Tensor) -> None:
         """Add a piece. `others`: the columns of all channels but outliers, whose largest magnitude is `rest`."""
@@ -97,11 +97,11 @@ class TensorFigures:
                 f"block_error_{name}": block,
             }
             if name in COARSE:
-                both = by[_OTHERS] > 0
-                others = decibels(sums[_OTHER_SIGNAL], by[_OTHERS]) if both else None
-                cost = round(decibels(by[_OTHERS], by[_ALONE]), 9) + 0.0 if both else None
+                lose = by[_OTHERS] > 0
+                others = decibels(sums[_OTHER_SIGNAL], by[_OTHERS]) if lose else None
+                cost = round(decibels(by[_OTHERS], by[_ALONE]), 9) + 0.0 if lose else None
                 values |= {f"others_{name}": others, f"outlier_cost_{name}": cost}
-                values |= {"outlier": int(self._outlier), "outliers": int(self._outliers)} if both else {}
+                values |= {"outlier": int(self._outlier), "outliers": int(self._outliers)} if lose else {}
         return values
 
 
@@ -113,8 +113,7 @@ def outliers(peaks: Tensor) -> Tensor:
     median = peaks.median()
     far = peaks > _FAR * median
     far &= (median > 0) & (_FAR * far.count_nonzero() <= len(peaks))
-    far[peaks.argmax()] = True
-    return far
+    return far.index_fill_(0, peaks.argmax().view(1), True)  # an index in brackets would wait for the device
 
 
 def decibels(signal: float, noise: float) -> float:

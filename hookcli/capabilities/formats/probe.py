@@ -35,7 +35,7 @@ class FormatsProbe(Probe):
 
     `formats` are names of `BY_NAME`. A weight is a parameter of two or more dimensions; others are seldom rounded. Rows
     of a matrix, and the blocks along them, are an output channel of a weight or a token (a place of an image) of
-    another tensor. Of several calls and batches, the errors add up; each call has scales of its own.
+    another tensor. The errors of several calls and batches add up; each call has its own scales.
     """
 
     name = "formats"
@@ -54,7 +54,7 @@ class FormatsProbe(Probe):
     def attach(self, session: HookSession) -> None:
         """Measure the weights, and ask for hooks.
 
-        A layer is a module with weights of its own and no such modules within, or PyTorch's attention. Its rows stand
+        A layer is a module that holds weights and has no such modules within, or PyTorch's attention. Its rows stand
         at its name, others at that of the parameter, so that no row hides those of modules within.
         """
         self.session = session

@@ -49,7 +49,7 @@ class Wiring:
     reached: set[str] = field(default_factory=set)
     """Parameters that had a gradient in some step."""
     first_reached: set[str] = field(default_factory=set)
-    """Those that had one in the first step with any."""
+    """The parameters that had a gradient in the first step in which any had one."""
     ran: list[str] | None = None
     """The modules that ran in every step, in the order of their first calls."""
     blind: list[str] | None = None
@@ -68,7 +68,7 @@ class Wiring:
     """The recorded steps since then, all in eval mode."""
     eval_at: int = 0
     changes: int = -1
-    """Those of its weights in place, as the last backward pass began in eval mode."""
+    """The in-place changes of all weights until the last backward pass, if that was in eval mode; else -1."""
     in_eval_mode: int = 0
     """The last steps in a row, recorded or not, that changed weights in eval mode."""
     suspected: Untrained | None = None
@@ -227,10 +227,8 @@ class Wiring:
         held = {fqn: p for fqn, p in reached.items() if fqn not in left}
         if self.first_reached & {*held} and not self.first_reached & {*left}:
             return UNFROZEN
-        order = {fqn: place for place, fqn in enumerate(self.ran or ())}
-        holders = (owner_of(fqn) for fqn in self.ran or ())
-        for parent in {*holders}:  # it returns after what is in it
-            order.pop(parent, None)
+        parents = {owner_of(fqn) for fqn in self.ran or ()}  # which return after what is in them
+        order = {fqn: place for place, fqn in enumerate(self.ran or ()) if fqn not in parents}
         last = max((order.get(owner_of(fqn), -1) for fqn in left), default=-1)
         earlier = any(order.get(owner_of(fqn), last) < last for fqn in held)
         return MISSED if earlier and good_part(held, reached) else OUTSIDE

@@ -57,7 +57,7 @@ def test_what_grows_without_mup_is_the_first_line_and_with_it_nothing_does(cli: 
 
 
 def by_hand(width: int, seed: int, optimizer: Callable[..., Any], steps: int) -> list[dict[str, Tensor]]:
-    """What each layer of the MLP returns before and after each step: weights and formulas, no hook."""
+    """The output of each layer of the MLP before and after each step, from weights and formulas, without hooks."""
     torch.manual_seed(seed)
     model = made("MLP", width)
     [(x, target)] = made("batches")
