@@ -181,7 +181,15 @@ HEADLINES = ("verdict", "settings", "parting", "apart", "first")
 """Totals that are printed before all else: the verdict, its cause, how far apart runs are, and where that begins."""
 SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")  # another word
 """Totals that are printed on separate lines."""
-OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
+OF_PEAK = (
+    "peak_phase",
+    "peak_fqn",
+    "peak_operator",
+    "largest_batch",
+    "limit_bytes",
+    "reserve_bytes",
+    "recomputed_macs",
+)
 """Totals that sentences say."""
 TOTALS: Mapping[str, Fits] = {
     **{column.name: fits(column) for column in (*COSTS, *MEMORY, *TRAINING)},

@@ -75,10 +75,10 @@ CASES = {
     ("grads", "Dead"): ("explain", "HK009", "HK009 zero-gradient"),
     ("check", "Log"): ("check", "--seed 2 --input 16x8 --ops", "HK003  error    :log_1"),
     ("check", "Dead"): ("activations", "--seed 2 --input 16x8 --train --sort -zeros", "all zero"),
-    ("memory", "Net", "--fits", "1MiB", "--optimizer", "sgd", "--columns", "batch,peak", "--sort", "batch"): (
+    ("memory", "Net", "--fits", "2MiB", "--optimizer", "sgd", "--columns", "batch,peak", "--sort", "batch"): (
         "memory",
-        r"--optimizer sgd --seed 2 --input 16x8 --batch-size \d+",
-        "1024 KiB in backward of act",
+        r"--device cuda --optimizer sgd --seed 2 --input 16x8 --batch-size \d+",
+        "1 MiB in backward of act",
     ),
     ("memory", "Net", "--fits", "9B"): ("", "", ""),
     **{(command, "Net"): ("", "", "") for command in ("shapes", "activations", "grads", "check", "memory", "flow")},

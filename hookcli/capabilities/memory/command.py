@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from hookcli.capabilities.memory.check_options import DEVICES, IMPLEMENTATIONS, OPTIMIZER, OPTIMIZERS
 from hookcli.capabilities.memory.layout import FITS, MEMORY, TIMELINE
 from hookcli.capabilities.memory.next_command import at_batch
-from hookcli.checks.selection import parse_figure
 from hookcli.commands.model import find_recipe
 from hookcli.commands.next_command import with_next
 from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
@@ -18,6 +17,7 @@ from hookcli.commands.output import Output
 from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
+from hookcli.commands.room import RESERVE, parse_room
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import OPS
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
-    "hookcli memory vit_b_16 --device cuda --fits 24GiB",
+    "hookcli memory vit_b_16 --fits 24GiB",
     "hookcli memory resnet50 -b 64 --checkpoint 'layer?.*'",
     "hookcli memory vit_b_16 -b 64 --ops --sort -bytes",
     "hookcli memory resnet50 -b 64 --format chart",
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
-FIRST = "device optimizer inference fits checkpoint timeline input batch_size ops format output"
+FIRST = "device optimizer inference fits reserve checkpoint timeline input batch_size ops format output"
 _SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
 
@@ -50,7 +50,7 @@ class MemoryOptions:
 
     panel = "Memory"
 
-    device: str = choice("cpu", "Device whose memory is computed; it need not be at hand.", DEVICES)
+    device: str | None = choice(None, "Device to compute for [cpu; with --fits: cuda].", DEVICES)
     optimizer: str = option(
         OPTIMIZER,
         f"Optimizer of the step: {', '.join(OPTIMIZERS)}.",
@@ -63,6 +63,7 @@ class MemoryOptions:
     amp: str | None = choice(None, "Run the forward under torch.autocast.", _AMP)
     inference: bool = option(False, "A forward without gradients, in eval mode.")
     fits: str | None = option(None, "Find the largest batch that fits into this memory.", metavar="BYTES")
+    reserve: str | None = option(None, f"Kept free by --fits [{RESERVE}, at most half].", metavar="BYTES")
     checkpoint: list[str] = option(
         list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
     )
@@ -82,16 +83,16 @@ def memory(
     """
     check_choice("--ops", options.ops, OPS[:1])
     _refuse_in_vain(own, step, options)
-    output, limit = Output(options), _limit(own.fits, options)
+    own = replace(own, device=own.device or ("cpu" if own.fits is None else "cuda"))
+    output = Output(options)
+    room = None if own.fits is None else parse_room(own.fits, own.reserve, own.device)
     shown = _shown(own, options, output)
     for _, columns in shown:
         output.check_columns(columns)
     with working(options) as progress:
         request = _request(model, own, step, options, feedback_of(options, progress))
-        reports = (
-            [request.fits(limit, own.fits or "")] if limit is not None else request.reports([name for name, _ in shown])
-        )
-    if batch := reports[0].totals.get("largest_batch", 0) if limit is not None else 0:
+        reports = [request.fits(room)] if room else request.reports([name for name, _ in shown])
+    if batch := reports[0].totals.get("largest_batch", 0) if room else 0:
         reports = with_next(reports, at_batch(batch, model, own, step, options))
     output.write(reports, mixed=True)
     return 0
@@ -107,7 +108,7 @@ def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options
     setting = replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel)
     amp = parse_dtype(own.amp, "amp") if own.amp else None
     plan = MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint)
-    plan = replace(plan, device=own.device, ops=options.ops)
+    plan = replace(plan, device=own.device or "cpu", ops=options.ops)
 
     def wanted(types: Mapping[str, str]) -> Callable[[str], bool]:
         matches = checked_filter(options.match, options.type, types)
@@ -120,8 +121,12 @@ def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
     if options.nproc is None:
         refuse_alone(options)
+    if own.fits is None and own.reserve is not None:
+        raise UsageError(f"--reserve {own.reserve}: only --fits keeps memory free; give both", option="reserve")
     if own.fits is not None and own.timeline:
         raise UsageError("--timeline and --fits: the search for a batch has no timeline; give one of them")
+    if own.fits is not None and options.batch_size is not None:
+        raise UsageError(f"--fits {own.fits} finds the batch: remove --batch-size {options.batch_size}", option="fits")
     for name, value in {"match": options.match, "type": options.type}.items():
         if own.fits is not None and value is not None:
             raise UsageError(f"--{name} {value}: --fits has a row for each batch; leave one out")
@@ -131,21 +136,6 @@ def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> 
     for name, value in of_step.items():
         if own.inference and value:
             raise UsageError(f"--{name} {value}: --inference has neither backward nor a step; leave one out")
-
-
-_LEAST = 1024  # bytes: less is a unit that was forgotten
-
-
-def _limit(text: str | None, options: Options) -> int | None:
-    """The bytes of --fits. Raises UsageError for a text that is no size, and together with --batch-size."""
-    if text is None:
-        return None
-    figure = parse_figure(text, "bytes")
-    if figure is None or figure < _LEAST:
-        raise UsageError(f"--fits {text}: give a size, such as 24GiB", option="fits")
-    if options.batch_size is not None:
-        raise UsageError(f"--fits {text} finds the batch: remove --batch-size {options.batch_size}", option="fits")
-    return int(figure)
 
 
 def _shown(own: MemoryOptions, options: Options, output: Output) -> Sequence[tuple[str, Sequence[Column]]]:

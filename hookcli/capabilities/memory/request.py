@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hookcli import registry
 from hookcli.capabilities.memory.layout import FITS
@@ -12,6 +12,8 @@ from hookcli.capabilities.memory.plan import MemoryPlan
 from hookcli.capabilities.memory.profile import MemoryProfile
 from hookcli.capabilities.memory.reports import REPORTS, by_column, peak_text, where
 from hookcli.capabilities.memory.simulate import simulate
+from hookcli.commands.room import Room
+from hookcli.engine.batch_search import MOST, BatchSearch
 from hookcli.engine.capture import capture_recipe
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback, Setting
@@ -52,12 +54,10 @@ class MemoryRequest:
         """The report by module."""
         return self.reports(["memory"])[0]
 
-    def fits(self, limit: int, typed: str) -> Report:
-        """The largest batch, of each process, whose peak is within so many bytes, which the verdict has as `typed`."""
+    def fits(self, room: Room) -> Report:
+        """The largest batch, of each process, whose peak is within the room."""
         parts = self.setting.parts if self.recipe.batched else 1
-        return fits_report(
-            lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), limit, typed, parts
-        )
+        return fits_report(lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), room, parts)
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
@@ -78,18 +78,12 @@ class MemoryRequest:
         return {"plain_peak_bytes": plain, "recomputed_macs": again, "checkpointing": sentence}
 
 
-MOST = 2**20
-"""The largest batch that is tried: a model whose peak is still within the limit has nothing that grows with it."""
-_FARTHEST = 64
 _SEARCH = "rows: the batches that were computed to find the largest"
-_CPU = (
-    "kernels and workspaces are a CPU's; --device cuda has those of a GPU",
-    "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too",
-)
+_CPU = "kernels and workspaces are a CPU's; --device cuda has those of a GPU"
 
 
-def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, typed: str, processes: int = 1) -> Report:
-    """The largest batch whose peak is within `limit` bytes, with all batches that were simulated to find it.
+def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processes: int = 1) -> Report:
+    """The largest batch whose peak is within the room, with all batches that were simulated to find it.
 
     `profile_of` simulates a batch, of each of so many `processes`. Where a batch of one can't be trained, as with batch
     normalization of one value, the smallest is two.
@@ -100,7 +94,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, typed: s
         profiles[batch] = profile_of(batch)
         return profiles[batch].steady.peak.highest
 
-    search = BatchSearch(peak_of, limit)
+    search = BatchSearch(peak_of, room.usable)
     try:
         largest = search.largest()
     except ModelError:
@@ -108,80 +102,26 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, typed: s
             raise
         largest = search.largest(lowest=2)
     best = profiles[largest or min(profiles)]
-    general = () if best.info.get("simulated") == "cuda" else _CPU  # the notes of CUDA say it in detail
+    general = [] if best.info.get("simulated") == "cuda" else [_CPU]
     meta: Meta = {**finished(best.info), "notes": [_SEARCH, *best.notes, *general]}
-    totals = {
-        "largest_batch": largest,
-        "limit_bytes": limit,
-        "verdict": _verdict(profiles, largest, limit, typed, processes),
-    }
+    sizes = {"largest_batch": largest, "limit_bytes": room.limit, "reserve_bytes": room.reserve}
+    totals = {**sizes, "verdict": _verdict(profiles, largest, room, processes)}
     rows = []
     for batch, profile in sorted(profiles.items()):
         moment = profile.steady.peak
-        left = {"batch": batch, "highest": moment.highest, "left_bytes": limit - moment.highest}
+        left = {"batch": batch, "highest": moment.highest, "left_bytes": room.usable - moment.highest}
         at = {"phase": moment.phase, "fqn": where(moment.place, moment.phase)}
         rows.append(Row(left | at | by_column(moment.held)))
     return Report("fits", best.model, FITS, rows, meta, totals, grouping="list")
 
 
-def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, typed: str, processes: int) -> str:
+def _verdict(profiles: dict[int, MemoryProfile], largest: int, room: Room, processes: int) -> str:
     if largest == MOST:
-        return f"Every batch up to {MOST:,} fits into {typed}: the peak hardly grows with the batch"
+        return f"Every batch up to {MOST:,} fits into {room.typed}: the peak hardly grows with the batch"
     over = largest + 1 if largest else min(profiles)
     above = profiles[over].steady.peak
     if not largest:
-        return f"Nothing fits into {typed}: a batch of {over:,} takes {peak_text(above)}"
+        return f"Nothing fits into {room.typed}, with {room.kept}; a batch of {over:,} takes {peak_text(above)}"
     each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
-    left = size(limit - profiles[largest].steady.peak.highest)
-    more = peak_text(above, above.highest - limit)
-    return f"Largest batch in {typed}: {largest:,}{each} ({left} left); a batch of {over:,} needs {more}"
-
-
-@dataclass
-class BatchSearch:
-    """A search for the largest batch whose peak, in bytes, is within `limit`.
-
-    `peak_of` measures a batch; a peak must not fall as the batch grows. The answer and the next larger batch are both
-    measured, never extrapolated. `peaks` holds every batch that was.
-    """
-
-    peak_of: Callable[[int], int]
-    limit: int
-    peaks: dict[int, int] = field(default_factory=dict)
-
-    def largest(self, lowest: int = 1) -> int:
-        """The largest batch from `lowest`; 0 if not even that is within the limit; `MOST` if nothing exceeds it."""
-        if not self._fits(lowest):
-            return 0
-        fits, exceeds, narrowed = lowest, MOST + 1, 0
-        while fits < MOST and exceeds - fits > 1:
-            if exceeds > MOST:
-                batch = self._further(fits)
-            else:
-                narrowed += 1
-                batch = (fits + exceeds) // 2 if narrowed % 3 == 0 else self._at_limit(fits, exceeds)
-            batch = min(max(batch, fits + 1), exceeds - 1)
-            if self._fits(batch):
-                fits = batch
-            else:
-                exceeds = batch
-        return fits
-
-    def _fits(self, batch: int) -> bool:
-        self.peaks[batch] = self.peak_of(batch)
-        return self.peaks[batch] <= self.limit
-
-    def _further(self, fits: int) -> int:
-        """A batch above the largest known: where the line through the last two meets the limit, or twice as large.
-
-        At most 64 times as large where the peak hardly grows yet, as that of small batches in the optimizer's step.
-        """
-        before = max((batch for batch in self.peaks if batch < fits), default=fits)
-        rise = self.peaks[fits] - self.peaks[before]
-        guess = self._at_limit(fits, before) if rise > 0 else 2 * fits
-        return guess if rise * _FARTHEST > self.peaks[fits] else min(guess, _FARTHEST * fits)
-
-    def _at_limit(self, fits: int, other: int) -> int:
-        """The batch at which the line through two peaks meets the limit."""
-        rise = self.peaks[other] - self.peaks[fits]
-        return fits + (self.limit - self.peaks[fits]) * (other - fits) // rise
+    more = peak_text(above, above.highest - room.usable)
+    return f"Largest batch in {room.typed}: {largest:,}{each}, with {room.kept}; a batch of {over:,} needs {more}"

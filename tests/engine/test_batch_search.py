@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from hookcli.capabilities.memory.request import MOST, BatchSearch
+from hookcli.engine.batch_search import MOST, BatchSearch
 
 
 def test_a_straight_line_takes_four_simulations() -> None:

@@ -1,0 +1,65 @@
+"""The memory that a batch must fit into, as --fits names it, and the part of it that --reserve keeps free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hookcli.checks.selection import parse_figure
+from hookcli.errors import UsageError
+from hookcli.table.formatting import size
+
+RESERVE = "1GiB+5%"
+"""What is kept free unless --reserve says otherwise, at most half of the memory.
+
+1 GiB: a CUDA context with its kernels takes 0.3 to 1.3 GiB (Transformers' "Model training anatomy" measured 1.3 GiB,
+https://discuss.pytorch.org/t/81330 0.7 to 0.8), cuBLAS 8 to 32 MiB, and a card has a little less than its name says.
+5%: by the rules of CUDA's caching allocator, training steps of ten models of torchvision run in 1.1% to 5.0% more than
+their peaks (scripts/sweep fragments).
+"""
+_LEAST = 1024  # bytes: less is a unit that was forgotten
+_LEFT_OUT = {
+    "cuda": "the CUDA context, workspaces of libraries and fragmentation",
+    "cpu": "the interpreter, memory of libraries and fragmentation",
+}
+
+
+@dataclass(frozen=True)
+class Room:
+    """So many bytes, `reserve` of which are kept free; `typed` and `kept` have both in words."""
+
+    limit: int
+    reserve: int
+    typed: str
+    kept: str
+
+    @property
+    def usable(self) -> int:
+        return self.limit - self.reserve
+
+
+def parse_room(fits: str, reserve: str | None, device: str | None) -> Room:
+    """The room that --fits and --reserve describe. Raises UsageError for a text that is no size, or if none is left."""
+    limit = _bytes(fits)
+    if not limit:
+        raise UsageError(f"--fits {fits}: give a size, such as 24GiB", option="fits")
+    parts = [_bytes(text, limit) for text in (reserve or RESERVE).split("+")]
+    if reserve == "" or None in parts:
+        wrong = f"--reserve {reserve}: give a size, a share of --fits, or both, such as 2GiB, 10% or {RESERVE}"
+        raise UsageError(wrong, option="reserve")
+    kept, how = sum(filter(None, parts)), f"--reserve {reserve or RESERVE}"
+    if reserve is None and kept > limit / 2:
+        kept, how = limit / 2, "half of it; see --reserve"
+    if kept >= limit:
+        raise UsageError(f"--reserve {reserve} leaves nothing of --fits {fits}: keep less free", option="reserve")
+    amount = size(int(kept)) if kept else "nothing"
+    words = f"{amount} kept free for what is not counted: {_LEFT_OUT[device or 'cpu']} ({how})"
+    return Room(int(limit), int(kept), fits, words)
+
+
+def _bytes(text: str, whole: float = 0) -> float | None:
+    """The bytes of a size, or of a share of the `whole`; None for another text, and where a unit was forgotten."""
+    share = text.strip().endswith("%")
+    figure = parse_figure(text.strip().removesuffix("%"), "" if share else "bytes")
+    if figure is None or figure < 0 or (not share and 0 < figure < _LEAST):
+        return None
+    return figure * whole / 100 if share else figure
