@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,13 +18,14 @@ from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.setting import META, Feedback, Setting, compile_settings
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
+from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, in_brief, message_of
 from hookcli.hooks.outside_runs import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.hooks.torch_private.programs import as_written
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.state_dicts import fill, is_file, read_state
+from hookcli.sources.transformers_on_meta import runs_on_meta
 from hookcli.table.meta import WEIGHTS, Meta
 
 T = TypeVar("T")
@@ -88,10 +90,22 @@ def _as_set(model: nn.Module, setting: Setting) -> nn.Module:
             if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
                 name = fqn or "the model"
                 raise NotImplementedError(f"{name} is TorchScript, which can't be moved to the meta device")
-    model.to(setting.device)
+    _move(model, setting.device)
     if setting.compile:
         model.forward = torch.compile(model.forward, **compile_settings(setting.compile))
     return model
+
+
+def _move(model: nn.Module, device: torch.device) -> None:
+    """Move the model. Raises NotImplementedError where it can't be on the meta device."""
+    if device == META and (library := sys.modules.get("transformers")) is not None:  # it may be one of its models
+        runs_on_meta(library)
+    try:
+        model.to(device)
+    except Exception as error:
+        if device == META:
+            raise NotImplementedError(f"it can't be moved to the meta device ({in_brief(error)})") from error
+        raise
 
 
 def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, described: str) -> Meta:

@@ -7,14 +7,15 @@ none of them may run Python code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Protocol
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode, reference_counts, storage_key
@@ -80,8 +81,12 @@ class StorageLifetimes(TorchDispatchMode):
         self._noted: dict[int, Storage] = {}
         # By the id of the weak reference, which lives in `_known` until it comes into the log: storages can't be keys.
 
-    def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> object:
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> object:
         kwargs = kwargs or {}
+        if any(hasattr(kind, _WRAPS) for kind in types):
+            return NotImplemented  # the class computes with the tensors that it wraps, which come here in turn
         place = self._place(args)
         # A sum of gradients is added in place where autograd would do so without this mode.
         sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
@@ -96,9 +101,7 @@ class StorageLifetimes(TorchDispatchMode):
 
     def hold(self, tensors: Iterable[Tensor], kind: str, place: object) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""
-        for tensor in tensors:
-            if not is_dense(tensor):
-                continue
+        for tensor in chain.from_iterable(map(carried, tensors)):
             storage = self.find(tensor)
             if storage is None:
                 storage = self._note(tensor, place, "")
@@ -141,6 +144,25 @@ class StorageLifetimes(TorchDispatchMode):
         self._known[storage_key(storage)] = reference, noted
         self._noted[id(reference)] = noted
         return noted
+
+
+_WRAPS = "__tensor_flatten__"
+
+
+def carried(tensor: object, depth: int = 3) -> Iterator[Tensor]:
+    """The dense tensors that take the memory of a tensor: itself, or those that its class wraps, as torchao's do.
+
+    Also those in its attributes, at most so deep, where bitsandbytes has the scales of its 4-bit weights.
+    """
+    if isinstance(tensor, Tensor):
+        if flatten := getattr(tensor, _WRAPS, None):
+            yield from chain.from_iterable(carried(getattr(tensor, name)) for name in flatten()[0])
+            return
+        if is_dense(tensor):
+            yield tensor
+    if depth and not isinstance(tensor, (type, nn.Module)):
+        for value in getattr(tensor, "__dict__", {}).values():
+            yield from carried(value, depth - 1)
 
 
 _ADD, _ADD_ = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor

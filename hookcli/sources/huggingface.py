@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +23,7 @@ from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
 from hookcli.sources.huggingface_inputs import Inputs
 from hookcli.sources.libraries import CONFIG, config_folder, import_library, load_tokenizer, without_remote_code
+from hookcli.sources.transformers_on_meta import runs_on_meta
 from hookcli.system.files import is_folder, near_files, regular
 from hookcli.system.memory import available_memory
 from hookcli.table.formatting import listed, size
@@ -47,12 +47,7 @@ class HuggingFaceSource:
         place = _ConfigPlace.of(request.spec)
         config = _configured(library, place, request.args, spec)
         model_class = _class(library, config, request.task, spec)
-        # As FakeTensors, meta tensors are not read, and no kernel that fails on them is called.
-        utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
-        _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
-        if experts is not None and not _multiplies_groups_on_meta():
-            name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
-            _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
+        runs_on_meta(library)
         inputs = Inputs.of(model_class, config)
         meta: Meta = {
             "transformers": library.__version__,
@@ -162,25 +157,6 @@ def _class(library: ModuleType, config: Any, task: str | None, spec: str) -> typ
     if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
         raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
     return model_class
-
-
-def _wrap(module: object, name: str, function: Callable[..., object]) -> None:
-    """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
-    original = getattr(module, name, None)
-    if original is not None and not hasattr(original, "hookcli"):
-        wrapped = partial(function, original)
-        wrapped.hookcli = True  # type: ignore[attr-defined]
-        setattr(module, name, wrapped)
-
-
-@cache
-def _multiplies_groups_on_meta() -> bool:
-    """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
-    multiply: Callable[..., object] | None = getattr(torch.nn.functional, "grouped_mm", None)
-    with torch.device("meta"), suppress(RuntimeError):
-        groups = torch.empty(1, dtype=torch.int32)
-        return multiply is not None and multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups) is not None
-    return False
 
 
 @without_remote_code()

@@ -44,6 +44,23 @@ def test_a_folder_is_built_from_its_configuration(tmp_path: Path, cli: Callable[
         assert json.loads(ran.out)["reports"][0]["meta"]["architecture"] == "BertLMHeadModel", ran.err
 
 
+OWN = """
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+def net():
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
+    return nn.Sequential(LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **sizes)))
+"""
+
+
+def test_a_model_of_ones_own_of_its_parts_runs_on_the_meta_device(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    """As PEFT's do. It asks whether positions are consecutive, which meta tensors can't tell."""
+    (tmp_path / "own.py").write_text(OWN)
+    ran = cli("memory", f"{tmp_path / 'own.py'}:net", "-i", "2x8:int64", "-f", "json")
+    assert json.loads(ran.out)["reports"][0]["meta"]["device"] == "meta", ran.err
+
+
 def test_token_ids_are_of_the_vocabulary(tmp_path: Path, cli: Callable[..., Any]) -> None:
     ran = cli("inputs", configured(tmp_path), "-f", "json", "--match", "embeddings", "--input", "2x40")
     row = json.loads(ran.out)["reports"][0]["rows"][0]

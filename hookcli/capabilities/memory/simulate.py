@@ -34,7 +34,7 @@ from hookcli.errors import UserCode
 from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.saved_tensors import UNFUSED
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.storage_lifetimes import StorageLifetimes
+from hookcli.hooks.storage_lifetimes import StorageLifetimes, carried
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.sources.base import Recipe
@@ -199,4 +199,4 @@ def _make_lazy_parameters(run: PreparedRun) -> None:
 
 
 def _nbytes(parameters: Iterable[nn.Parameter]) -> int:
-    return sum(p.numel() * p.element_size() for p in parameters if not is_lazy(p))
+    return sum(x.nbytes for p in parameters if not is_lazy(p) for x in carried(p))

@@ -239,3 +239,65 @@ def test_a_model_of_ones_own_is_left_alone() -> None:
     recipe = Recipe("net", lambda: copy_model(model), (InputSpec((32, 64)),), ready=model)
     with untouched(model):
         simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
+
+
+class Int8(Tensor):
+    """A class that wraps what takes memory, as torchao's do: a byte for each value, and a scale for each row."""
+
+    @staticmethod
+    def __new__(cls, data: Tensor, scale: Tensor) -> "Int8":
+        return Tensor._make_wrapper_subclass(cls, data.shape, dtype=scale.dtype, device=data.device)  # type: ignore
+
+    def __init__(self, data: Tensor, scale: Tensor) -> None:
+        self.bytes, self.scale = data, scale
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["bytes", "scale"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if operator in (torch.ops.aten.detach.default, torch.ops.aten._to_copy.default):
+            return Int8(operator(args[0].bytes), operator(args[0].scale, **(kwargs or {})))
+        args = [x.bytes.to(x.scale.dtype) * x.scale if isinstance(x, Int8) else x for x in args]
+        return operator(*args, **(kwargs or {}))
+
+
+class Scaled(nn.Parameter):
+    """Packed 4-bit values with their scales in an attribute, as bitsandbytes' are."""
+
+
+class Adapter(nn.Module):
+    """A frozen weight, as it is, wrapped or packed, beside two small ones that learn."""
+
+    def __init__(self, kind: str, wide: int = 96) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(wide, 64), requires_grad=False)
+        if kind == "wrapped":
+            wrapped = Int8(torch.ones(wide, 64, dtype=torch.int8), torch.ones(wide, 1))
+            self.weight = nn.Parameter(wrapped, requires_grad=False)
+        if kind == "packed":
+            self.weight = Scaled(torch.ones(wide, 32, dtype=torch.uint8), requires_grad=False)
+            self.weight.scales = torch.ones(wide, 1)  # type: ignore[attr-defined]
+        self.first, self.second = nn.Linear(64, 4, bias=False), nn.Linear(4, wide, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight: Tensor = self.weight
+        if isinstance(weight, Scaled):
+            scales: Tensor = weight.scales  # type: ignore[attr-defined]
+            weight = torch.stack((weight >> 4, weight & 15), -1).flatten(1).to(x.dtype) * scales.to(x.device)
+        return nn.functional.linear(x, weight) + self.second(self.first(x))
+
+
+BYTES = {"plain": 4 * 96 * 64, "wrapped": 96 * 64 + 4 * 96, "packed": 96 * 32 + 4 * 96}
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_frozen_weights_take_what_stores_them_and_nothing_else(kind: str) -> None:
+    """No gradient, no state, and only the activations that a part which learns needs; as measured."""
+    build = partial(Adapter, kind)
+    found = simulate(Recipe(kind, build, (InputSpec((32, 64)),)), Setting(train=True), MemoryPlan("adamw", "for-loop"))
+    learns = 4 * (64 * 4 + 4 * 96)
+    held = found.steady.peak.held
+    assert held[Kind.PARAMETERS] == BYTES[kind] + learns and found.parameters[""] == BYTES[kind]
+    assert held[Kind.OPTIMIZER_STATE] == 2 * learns + 2 * 4
+    assert found.steady.peak.highest == pytest.approx(measured(build, (32, 64), "adamw")[1], abs=SCALARS)
