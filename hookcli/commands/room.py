@@ -9,9 +9,9 @@ from hookcli.errors import UsageError
 from hookcli.table.formatting import size
 
 RESERVE = "1GiB+5%"
-"""What is kept free unless --reserve says otherwise, at most half of the memory.
+"""The default of --reserve, of which half of the memory is the limit.
 
-1 GiB: a CUDA context with its kernels takes 0.3 to 1.3 GiB (Transformers' "Model training anatomy" measured 1.3 GiB,
+1 GiB: a CUDA context with its kernels takes 0.7 to 1.3 GiB (Transformers' "Model training anatomy" measured 1.3 GiB,
 https://discuss.pytorch.org/t/81330 0.7 to 0.8), cuBLAS 8 to 32 MiB, and a card has a little less than its name says.
 5%: by the rules of CUDA's caching allocator, training steps of ten models of torchvision run in 1.1% to 5.0% more than
 their peaks (scripts/sweep fragments).

@@ -27,7 +27,7 @@ class Slope:
 
     @property
     def most(self) -> float:
-        """What it may be at most."""
+        """The upper end of its interval: two standard errors above the value."""
         return self.value + ERRORS * self.error
 
     @property
