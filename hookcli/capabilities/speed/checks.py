@@ -15,7 +15,7 @@ from hookcli.table import Finding
 from hookcli.table.formatting import clock, counted, duration
 
 _SHARE, _SECONDS, _EACH, _BATCHES = 0.3, 1.0, 0.01, 16
-_SLOWER, _OF_STEP, _LEAST = 1.3, 0.15, 0.02  # times the others; of the step, in seconds
+_SLOWER, _OF_STEP, _LOST = 1.3, 0.15, 1.0  # times the others; of the step; in all these steps, in seconds
 _STEPS = 8
 _OWN = ("data", "forward")  # the parts in which ranks that share gradients do not wait for each other
 
@@ -54,9 +54,10 @@ class WaitsForData(LinesCheck):
 class SlowRank(LinesCheck):
     """One rank takes 1.3 times as long as the median of all, or longer, for its data or its forward.
 
-    The medians of the last recorded steps of each rank are compared, at least 8, and the difference must be 15 % of a
-    step, and 20 ms. Where gradients are shared, the others wait in backward for the slowest: so its forward, or the
-    time in which it waits for its DataLoader, tells which one it is.
+    The medians of the last recorded steps of each rank are compared, at least 8. The difference must be 15 % of a step,
+    and a second in these steps together: any rank is slow for a moment where other work runs beside it. Where gradients
+    are shared, the others wait in backward for the slowest: so its forward, or the time in which it waits for its
+    DataLoader, tells which one it is.
     """
 
     id = "HK065"
@@ -72,10 +73,12 @@ class SlowRank(LinesCheck):
             rank = max(times, key=times.__getitem__)
             usual = median(times.values()) if len(times) > 2 else min(times.values())
             step = median(sum(line.parts.values()) for line in lines)
-            if times[rank] >= _SLOWER * usual and times[rank] - usual >= max(_OF_STEP * step, _LEAST):
+            more = times[rank] - usual
+            lost = more * min(line.steps for line in lines)
+            if times[rank] >= _SLOWER * usual and more >= _OF_STEP * step and lost >= _LOST:
                 other = "the other rank's" if len(times) == 2 else "the median of all ranks"
                 text = f"rank {rank} is slow: {_WORDS[part]} takes {duration(times[rank])} of a step"
-                yield self.finding("", f"{text}, {other} {duration(usual)}", times[rank] - usual)
+                yield self.finding("", f"{text}, {other} {duration(usual)}", more)
 
 
 def headline(record: Record) -> list[str]:

@@ -101,7 +101,8 @@ def test_a_slow_rank_is_named(lines: list[Pace], text: str) -> None:
         [rank(0), rank(1, backward=0.9)],  # it waits for the other
         [rank(0), rank(1, forward=0.12)],
         [rank(0, backward=9.0), rank(1, forward=0.2)],  # of a long step
-        [rank(0), rank(1, steps=7, forward=0.2)],
+        [rank(0), rank(1, steps=7, forward=0.4)],
+        [rank(0, steps=8), rank(1, steps=8, forward=0.2)],  # 0.8 s in all: a moment in which other work ran beside it
         [rank(0, forward=0.001, backward=0.001), rank(1, forward=0.004, backward=0.001)],
         [Pace("Net", 3).of_rank(0), Pace("Net", 3).of_rank(1)],
     ],
