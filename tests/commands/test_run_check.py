@@ -306,3 +306,23 @@ def test_forwards_without_gradients_are_judged(tmp_path: Path, trains: str) -> N
     assert ran.stderr.splitlines()[-1] == "hookcli: exit code 1: 2 errors in the recorded steps"
     healthy = run(tmp_path, "run", "--check", "train.py", trains, "1")
     assert healthy.returncode == 0 and " error " not in healthy.stderr and "checks" in healthy.stderr
+
+
+ALONE = """
+import torch
+torch.manual_seed(0)
+weight = torch.randn(4, 3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    (torch.randn(8, 4) @ weight).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("script", [ALONE, swept("import torch\n"), "print(1)\n"])
+def test_a_run_in_which_no_check_could_run_says_so(script: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(script)
+    ran = run(tmp_path, "run", "--check", "train.py")
+    assert ran.returncode == 0 and "No check ran: no forward of a module was recorded" in ran.stderr.splitlines()
+    assert "No check" not in run(tmp_path, "run", "train.py").stderr

@@ -32,6 +32,7 @@ _SIZES = ((_ROWS, True), (_ROWS, False), (_ROWS // 2, False), (0, False))
 _TYPED = 2  # other lines on the screen: the command and the prompt; a remark on a bad value, the exit code of --check
 _NEXT = "Next: "
 _MANY, _TAIL = 24, 0.2  # steps of a run; its share, at the end, in which a step should have been recorded
+_UNJUDGED = "No check ran: no forward of a module was recorded"
 _BEFORE = 20  # steps before a jump: enough to tell what is usual
 
 
@@ -68,7 +69,8 @@ class _Summary:
         """The summary with so many rows per model, and with or without the facts on each step."""
         end, path, non_finite = self.end, self.path, self.own.non_finite
         if not end.models or path is None:
-            return "\n".join([*self._first, *self._told(end.notes or [_nothing(end)]), ""])
+            lines = [*(end.notes or [_nothing(end)]), *[_UNJUDGED] * self.checked]
+            return "\n".join([*self._first, *self._told(lines), ""])
         rows = [self._model_row(model) for model in _most_recorded(end.models, _MODELS)]
         parts = [*self._first, "", self._rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")])]
         bad = next((one for one in non_finite[:1] if one.reports), None)
@@ -143,9 +145,11 @@ class _Summary:
         verdicts += [report for report in others if fails([report], ERROR)]
         verdicts += verdict_on(self.record) if self.checked else []
         verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
+        if not verdicts:
+            return [_UNJUDGED] * self.checked
         if self.end.is_cut and not fails(verdicts, WARNING):
-            return ["No check found a fault in the recorded steps; those after them were not judged"] * bool(verdicts)
-        return [self._rendered(verdicts)] if verdicts else []
+            return ["No check found a fault in the recorded steps; those after them were not judged"]
+        return [self._rendered(verdicts)]
 
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
         """The remarks below the tables, and the next command."""
