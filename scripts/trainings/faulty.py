@@ -414,6 +414,21 @@ def drifting() -> None:
     train(model.train(), ((x + 1, y) for x, y in drawn()), 0.01)
 
 
+def one_net_twice() -> None:
+    """A GAN whose optimizers both have the critic's parameters."""
+    maker, critic = (nn.Sequential(nn.Linear(i, 32), nn.ReLU(), nn.Linear(32, o)) for i, o in ((8, 2), (2, 1)))
+    of_critic, of_maker = (torch.optim.Adam(critic.parameters(), 2e-4, betas=(0.5, 0.999)) for _ in range(2))
+    for _ in range(200):
+        made = maker(torch.randn(64, 8))
+        real = F.softplus(-critic(0.5 * torch.randn(64, 2) + 2)).mean()
+        of_critic.zero_grad()
+        (real + F.softplus(critic(made.detach())).mean()).backward()
+        of_critic.step()
+        of_maker.zero_grad()
+        F.softplus(-critic(made)).mean().backward()
+        of_maker.step()
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -456,6 +471,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),
     "prices": (prices, "on average, and the targets"),
+    "one_net_twice": (one_net_twice, "two optimizers (Adam) have the same 4 other parameters"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

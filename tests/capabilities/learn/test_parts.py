@@ -290,6 +290,28 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made_is_said() -> None
     assert not first_line(lambda: with_another_head(late=False))
 
 
+def two_nets(other: str, *, of_both: bool = False) -> list[nn.Module]:
+    """A maker and its critic, whose optimizer is made first; then one of the `other`, or of both."""
+    nets = {"maker": nn.Linear(6, 8), "critic": nn.Linear(8, 4)}
+    held = [nets["critic"], nets[other]]
+    parameters = [[*one.parameters(), *(nets["maker"].parameters() if of_both else ())] for one in held]
+    optimizers = [torch.optim.SGD(each, 0.05) for each in parameters]
+    for x, y in random_batches():
+        for optimizer in optimizers:
+            for one in nets.values():
+                one.zero_grad()
+            F.cross_entropy(nets["critic"](nets["maker"](x)), y).backward()
+            optimizer.step()
+    return [*nets.values()]
+
+
+def test_two_optimizers_with_the_parameters_of_one_net_are_said() -> None:
+    said = "no optimizer has the parameters of weight, bias: gradients arrive, but nothing moves them; "
+    assert first_line(partial(two_nets, "critic")) == f"{said}two optimizers (SGD) have the same 2 other parameters"
+    assert not first_line(partial(two_nets, "maker"))
+    assert not first_line(partial(two_nets, "critic", of_both=True))
+
+
 def held_in_part(held: str, *, frozen: int = 0, by_hand: str = "") -> nn.Module:
     """A training whose optimizer has these layers alone; the others are frozen until a step, or moved by hand."""
     model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4))

@@ -69,15 +69,26 @@ class OptimizerSteps:
 
     @property
     def stale(self) -> str:
-        """A line on an optimizer that has stepped with parameters of no module, and without gradients; "" if none."""
+        """A line on an optimizer that has stepped with parameters that another was meant to have; "" if there is none.
+
+        They are of no module and have no gradients, or another optimizer like it has the same ones.
+        """
         return next((line for _, line in self._stale.items() if line), "")
 
     def look_for_stale(self, optimizer: Optimizer, known: Container[int]) -> None:
-        """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones."""
+        """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones.
+
+        Or all of its parameters, if another optimizer of its class has made steps with the same.
+        """
         held = [p for group in optimizer.param_groups for p in group["params"]]
         left = sum(tree.gradient(p) is None and id(p) not in known for p in held)
-        what = f"{type(optimizer).__name__} has {counted(left, 'parameter')}"
-        self._stale[optimizer] = f"{what} without gradients, in no module that runs" if left else ""
+        has = f"{type(optimizer).__name__} has {counted(left, 'parameter')}"
+        others = (one for one, steps in self._counts.items() if steps and one is not optimizer)
+        twin = any(type(one) is type(optimizer) and parameter_ids(one) == parameter_ids(optimizer) for one in others)
+        self._stale[optimizer] = f"{has} without gradients, in no module that runs" if left else ""
+        if twin and not left:
+            same = f"the same {counted(len(held), 'other parameter')}"
+            self._stale[optimizer] = f"two optimizers ({type(optimizer).__name__}) have {same}"
 
     @property
     def alone(self) -> bool:
