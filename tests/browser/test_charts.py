@@ -112,6 +112,7 @@ def test_both_charts_follow_one_cursor_and_enter_selects(depth: Any, reports: Se
     assert depth.locator(".detail select").input_value() == "call 2"
 
 
+@pytest.mark.sweep
 def test_a_row_of_the_table_is_marked_in_the_charts_and_described(depth: Any, reports: Sequence[Report]) -> None:
     depth.get_by_role("tab", name="Activations").click()
     depth.locator("[data-fqn='body.0']:visible").first.click()
@@ -123,6 +124,7 @@ def test_a_row_of_the_table_is_marked_in_the_charts_and_described(depth: Any, re
     assert depth.locator(".chart-point").all_inner_texts() == ["body.0", "body.0"]
 
 
+@pytest.mark.sweep
 def test_bars_hold_all_elements(depth: Any, reports: Sequence[Report]) -> None:
     depth.locator(FIRST).focus()
     for key in ("Home", "ArrowRight", "Enter"):  # a ReLU
@@ -198,6 +200,7 @@ def test_labels_of_powers_keep_apart(visit: Visit) -> None:
     assert len(spans) > 4 and all(right + 3 < left for (_, right), (left, _) in pairwise(spans))
 
 
+@pytest.mark.sweep
 def test_what_is_not_finite_is_marked_and_listed(depth: Any, reports: Sequence[Report]) -> None:
     row = rows(reports)["root", 0]
     assert row["nan"]
@@ -242,6 +245,7 @@ def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> No
     assert page.locator(".chart canvas").first.evaluate(grown)
 
 
+@pytest.mark.sweep
 def test_the_memory_of_a_step_is_read_from_operator_to_operator(visit: Visit) -> None:
     request, plan = (pytest.importorskip(f"hookcli.capabilities.memory.{name}") for name in ("request", "plan"))
     recipe = Recipe("net", partial(nn.Linear, 8, 4), (InputSpec((2, 8)),))

@@ -105,6 +105,7 @@ def at_the_end(page: Any, chart: Any) -> float:
     return share
 
 
+@pytest.mark.sweep
 def test_changed_settings_are_seen_at_once(visit: Visit, tmp_path: Path) -> None:
     file = str(tmp_path / "d.html")
     sides = (f"{NORM} --arg eps=1e-5", f"{NORM} --arg eps=1e-6")
@@ -114,6 +115,7 @@ def test_changed_settings_are_seen_at_once(visit: Visit, tmp_path: Path) -> None
     assert "eps 1e-05 → 1e-06" in page.get_by_role("complementary", name="Selected module").inner_text()
 
 
+@pytest.mark.sweep
 def test_a_remark_has_room_before_the_figures_of_both_sides(visit: Visit, tmp_path: Path) -> None:
     """At a laptop's width all of a long remark is in sight, and figures of A and B leave together."""
     file = str(tmp_path / "d.html")
@@ -129,6 +131,7 @@ def test_a_remark_has_room_before_the_figures_of_both_sides(visit: Visit, tmp_pa
         assert in_sight(page.locator(ROWS).first.get_by_text("approximate none → tanh"))
 
 
+@pytest.mark.sweep
 def test_a_laptop_shows_every_figure_and_the_gradients_beside_the_pane(visit: Visit, broken: Sequence[Report]) -> None:
     page = visit(HtmlReporter().render(broken, View()), width=1440)
     heads = page.locator("#view-modules [role=columnheader]")

@@ -53,6 +53,7 @@ def name_in(cell: str) -> str:
     return cell.strip("▾▸ \n").split()[-1]
 
 
+@pytest.mark.sweep
 def test_a_page_of_a_run_joins_its_reports(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
     page = visit(HtmlReporter().render(sound, View()))
     assert page.inner_text("h1") == "sound" and "All 29 checks passed" in page.inner_text("#verdict")
@@ -97,6 +98,7 @@ def test_the_columns_of_another_probe_are_on_the_page(visit: Callable[..., Any],
     assert page.locator("#view-modules .table-body [role=row]:not(.aside)").count() == 1
 
 
+@pytest.mark.sweep
 def test_what_was_not_measured_is_said_once(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
     check = Skipped("HK002 input-not-finite", "not judged: the run crashed", kind=Reason.NOT_JUDGED)
     failed = [
@@ -112,6 +114,7 @@ def test_what_was_not_measured_is_said_once(visit: Callable[..., Any], sound: Se
     assert detail.count("no call") == 1 and "not judged" not in detail
 
 
+@pytest.mark.sweep
 def test_several_models_are_shown_one_at_a_time(
     visit: Callable[..., Any], sound: Sequence[Report], faulty: Sequence[Report]
 ) -> None:
@@ -218,6 +221,7 @@ class Blocks(nn.Module):
         return x
 
 
+@pytest.mark.sweep
 def test_a_folded_row_carries_the_worst_fault_inside(visit: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     model, x = Blocks(13), torch.randn(32, 8)

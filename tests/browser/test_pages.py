@@ -66,6 +66,7 @@ def names(page: Any) -> list[str]:
     return [row.get_attribute("data-fqn") for row in rows(page).all()]
 
 
+@pytest.mark.sweep
 def test_the_page_of_a_model_has_what_its_document_has(visit: Visit, pages: Path) -> None:
     page = visit(pages / "model.html")
     reports = document(pages, "model")
@@ -157,6 +158,7 @@ def test_the_page_of_one_report(visit: Visit, pages: Path) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
+@pytest.mark.sweep
 def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pages: Path) -> None:
     page = visit(pages / "two.html")
     diff, *others = document(pages, "two")

@@ -144,6 +144,7 @@ def test_colours_have_a_legend_with_the_figures(page: Page) -> None:
     assert box(page, "head").evaluate(fill) == ""
 
 
+@pytest.mark.sweep
 def test_a_function_of_the_picture_is_the_operator_of_the_table(visit: Visit) -> None:
     reports = capture(Block(), torch.randn(3, 4), ["shapes", "flow"], ops="functions")
     content = {"schema": 1, "kind": "model", "title": "Block", "reports": document(reports)["reports"], "explain": {}}

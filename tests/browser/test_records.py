@@ -42,6 +42,7 @@ def pick(page: Page, name: str) -> str:
     return page.locator(name).first.inner_text()
 
 
+@pytest.mark.sweep
 def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
     spoiled = activation("body.1", "ReLU", TensorStats(128, 0.4, 1.0, 0.0, 2.0, 8.0, nan=12, inf=1))
     steps = [recorded_step(number, std=1.0 + number) for number in range(0, 300, 100)]
@@ -93,6 +94,7 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
     }
 
 
+@pytest.mark.sweep
 def test_after_a_loss_that_is_nan_the_pane_shows_the_step_of_the_page(
     visit: Callable[..., Page], record: Callable[..., Any]
 ) -> None:

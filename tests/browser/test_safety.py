@@ -32,6 +32,7 @@ def hostile() -> dict[str, str]:
     return {kind: reporter.render(reports, View()) for kind, reports in hostile_reports().items()}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("kind", "policy"), [("reports", False), swept("model", True), swept("diff", False), swept("model", False)]
 )
@@ -42,6 +43,7 @@ def test_no_name_runs_loads_or_is_markup(visit: Visit, hostile: dict[str, str], 
     walked(page)
 
 
+@pytest.mark.sweep
 def test_a_record_of_another(visit: Visit, tmp_path: Path) -> None:
     steps = [recorded_step(n, model=name) for n, name in enumerate((*MARKUP[:10], "__proto__", "constructor"))]
     reports = hostile_reports()["reports"][:3]

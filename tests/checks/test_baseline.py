@@ -69,6 +69,7 @@ def test_the_file_is_the_same_each_time(cli: Cli, saved: Path) -> None:
     assert (saved / "base.json").read_bytes() == before
 
 
+@pytest.mark.sweep
 def test_in_the_configuration(cli: Cli, saved: Path) -> None:
     (saved / "pyproject.toml").write_text(
         "[tool.hookcli]\nmodels = [{model = 'net.py:Net', input = '2x3x4x4'}]\nagainst = 'base.json'\nrtol = 1e-4\n"

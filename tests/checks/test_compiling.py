@@ -87,6 +87,7 @@ def logged() -> Iterator[Messages]:
     torch._logging.set_logs()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("net", [nets.Counts, *map(swept, (nets.Plain, nets.Prints))], ids=lambda net: net.__name__)
 def test_recompilations_are_those_that_pytorch_logs(net: type[nn.Module], logged: Messages) -> None:
     report = compiled(net(), select=["HK040"])
@@ -129,6 +130,7 @@ def test_nothing_stays_behind() -> None:
     assert not dynamo.eval_frame._debug_get_cache_entry_list(nets.Plain.forward)
 
 
+@pytest.mark.sweep
 def test_a_model_that_is_compiled_already_runs_as_it_is() -> None:
     model: Any = torch.compile(nets.Prints(), backend="aot_eager")
     report = compiled(model, "eager")

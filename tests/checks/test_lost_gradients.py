@@ -120,6 +120,7 @@ def test_what_is_cut_off_is_an_error_and_what_is_unused_a_warning(case: str) -> 
         assert (UNUSED in found[fqn][1]) == (cause == UNUSED)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("case", "severity"), [("a branch that ends", "warning"), ("a head whose only use is detached", "error")]
 )

@@ -66,6 +66,7 @@ def test_every_format_and_view_is_that_of_the_run_but_for_one_word(
     assert ran.code == 2 and "nonsense" in ran.err and not ran.out
 
 
+@pytest.mark.sweep
 def test_a_hit_imports_no_torch_and_says_so(cli: Callable[..., Any]) -> None:
     shown(cli, MODEL)
     code = f"import sys; from hookcli.cli import main; main(['shapes', {MODEL!r}]); sys.exit('torch' in sys.modules)"
@@ -79,6 +80,7 @@ def test_no_cache_neither_reads_nor_writes(cli: Callable[..., Any], folder: Path
     assert len(shown(cli, MODEL, "-f", "csv")) < 100 < len(shown(cli, MODEL, "-f", "csv", "--no-cache"))
 
 
+@pytest.mark.sweep
 def test_every_option_that_matters_has_its_own_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hookcli.commands.cached_report.stamp", lambda _: "as it was")  # another test edits files
     CachedReport("shapes", MODEL, Options()).put([REPORT])

@@ -32,6 +32,7 @@ def test_all_is_well(cli: Cli) -> None:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [80, swept(120)])
 def test_the_verdict_is_the_first_line(width: int, net: Path) -> None:
     (net / "parts.py").write_text(f"{PARTS}\nclass Both(Unused, Forgets): ...\n")
@@ -103,6 +104,7 @@ def test_a_table_of_several_models_tells_which_and_has_no_control_characters(cli
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
+@pytest.mark.sweep
 def test_a_model_that_fails_in_eval_mode_alone(cli: Cli) -> None:
     for more in ((), ("--max-macs", "1"), ("--save", "base.json")):
         ran = cli("check", "parts.py:Trains", *IN, "-f", "json", *more)
@@ -123,6 +125,7 @@ def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
     assert report["meta"]["fail_on"] == "error" and silent["check"] == "HK006"
 
 
+@pytest.mark.sweep
 def test_select_ignore_and_thresholds(cli: Cli) -> None:
     one = ("check", "parts.py:Unused", *IN, "-f", "json")
     assert ids(reports(cli(*one, "--select", "HK006"))[0]) == ["HK006"]
@@ -131,6 +134,7 @@ def test_select_ignore_and_thresholds(cli: Cli) -> None:
     assert report["meta"]["checks"] == ["HK010"]
 
 
+@pytest.mark.sweep
 def test_what_is_asked_for(cli: Cli) -> None:
     asked = ("--repeat", "2", "--split-batch", "--expect-output", "*x11", "--max-params", "1K", "--max-macs", "0.1M")
     ran = cli("check", "net.py:Net", *IN, *asked, "--max-activation-memory", "1MiB", "-f", "json")
@@ -143,12 +147,14 @@ def test_what_is_asked_for(cli: Cli) -> None:
     assert report["findings"][0]["value"] == shapes["macs"]
 
 
+@pytest.mark.sweep
 def test_macs_are_those_of_one_item_as_shapes_counts_them(cli: Cli) -> None:
     shapes = reports(cli("shapes", "squeezenet1_1", "-f", "json"))[0]["totals"]
     [report] = reports(cli("check", "squeezenet1_1", "--select", "HK023", "--max-macs", "1", "-f", "json"))
     assert report["findings"][0]["value"] == shapes["macs"]
 
 
+@pytest.mark.sweep
 def test_without_backward_and_on_meta(cli: Cli) -> None:
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--no-backward", "-f", "json"))
     left = {item["fqn"].split()[0]: item["reason"] for item in report["skipped"]}
@@ -181,6 +187,7 @@ def test_more_files_from_one_run(cli: Cli) -> None:
     assert json.loads(Path("b.sarif").read_text())["version"] == "2.1.0" and "<testsuite " in Path("c.xml").read_text()
 
 
+@pytest.mark.sweep
 def test_findings_are_lines_with_their_remedy_below_at_any_width(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     _, *piped = cli("check", "parts.py:Unused", *IN).out.splitlines()
     assert piped[:5] == [
@@ -239,6 +246,7 @@ def test_explain_says_the_default_threshold_or_that_there_is_none(cli: Cli) -> N
     assert "\nThreshold      none: bytes saved for backward" in cli("explain", "HK024").out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("command", ["shapes", swept("activations"), "check"])
 def test_a_failure_is_told_once_and_first_on_a_terminal(command: str, cli: Cli) -> None:
     argv = (command, "parts.py:Fails", *IN)

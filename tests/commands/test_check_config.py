@@ -25,6 +25,7 @@ def write(text: str) -> None:
 # The configuration.
 
 
+@pytest.mark.sweep
 def test_plain_check_does_what_the_file_says(cli: Cli) -> None:
     write(
         "[tool.hookcli]\ninput = '4x3x4x4'\nfail-on = 'warning'\nignore = ['HK006']\nthresholds = {HK010 = 0.9}\n"
@@ -86,6 +87,7 @@ def test_checks_that_were_typed_overrule_the_file(cli: Cli) -> None:
     assert reports(cli("check", "--select", "HK012", "-f", "json"))[0]["meta"]["checks"] == ["HK012"]
 
 
+@pytest.mark.sweep
 def test_another_file_and_no_section(cli: Cli) -> None:
     Path("ci.toml").write_text("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\n")
     write("[tool.ruff]\nline-length = 120\n")
@@ -200,6 +202,7 @@ def test_other_mistakes(cli: Cli) -> None:
 # What documents them.
 
 
+@pytest.mark.sweep
 def test_every_check_is_listed_and_explained(cli: Cli) -> None:
     rows = {row["check"]: row for row in reports(cli("check", "--list", "-f", "json"))[0]["rows"]}
     for kind in known_checks():
@@ -218,6 +221,7 @@ def test_explain_by_name_and_the_nearest(cli: Cli) -> None:
     assert ran.code == 2 and "unknown check 'HK31'; did you mean" in ran.err
 
 
+@pytest.mark.sweep
 def test_as_a_process_and_mistakes_need_no_torch() -> None:
     command = [sys.executable, "-m", "hookcli", "check", "parts.py:Unused", *IN]
     ran = forks.run(command, capture_output=True, text=True, check=False)

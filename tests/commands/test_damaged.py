@@ -157,6 +157,7 @@ def record_views(rng: random.Random) -> list[tuple[str, ...]]:
     ]
 
 
+@pytest.mark.sweep
 def test_records(files: Path, tmp_path: Path) -> None:
     text = (files / "a.jsonl").read_text()
     path = tmp_path / "b.jsonl"

@@ -22,12 +22,14 @@ def parsed(out: str) -> dict[str, Any]:
     return dict(report)
 
 
+@pytest.mark.sweep
 def test_a_model_equals_itself(cli: Cli, net: Path) -> None:
     ran = cli("diff", NET, NET, *INPUT, "--rtol", "0")
     assert ran.code == 0 and ran.err == ""
     assert ran.out.startswith("Identical, bit for bit\n") and "4 compared · 0 beyond" in ran.out
 
 
+@pytest.mark.sweep
 def test_options_of_a_side_and_of_both(cli: Cli, net: Path) -> None:
     ran = cli(
         "diff", NET, f"{NET} --dtype bfloat16 --arg width=8", *INPUT, "--seed", "3", "-f", "json", "--rtol", "1e-9"
@@ -42,6 +44,7 @@ def test_options_of_a_side_and_of_both(cli: Cli, net: Path) -> None:
     assert report["findings"][0]["severity"] == "error"
 
 
+@pytest.mark.sweep
 def test_the_input_is_the_same_in_every_dtype(cli: Cli, net: Path) -> None:
     """float64 draws other random numbers than float32: made once, the input of both is the same but for rounding."""
     for dtype in ("float64", "bfloat16"):
@@ -64,6 +67,7 @@ def test_a_weight_changed_by_hand_is_found(cli: Cli, net: Path) -> None:
     assert "4 beyond" in ran.out  # it, all that follow, and the model
 
 
+@pytest.mark.sweep
 def test_same_weights(cli: Cli, net: Path) -> None:
     ran = cli("diff", NET, f"{NET} --seed 5", *INPUT)
     (command,) = re.findall(r"^Next: hookcli (.*)", ran.out, re.MULTILINE)
@@ -112,6 +116,7 @@ def test_backward(cli: Cli, net: Path) -> None:
     assert parsed(ran.out)["meta"]["mode"] == "train"
 
 
+@pytest.mark.sweep
 def test_two_source_trees_with_helpers_of_the_same_name(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +177,7 @@ def test_runs_that_differ_are_told(cli: Cli, net: Path) -> None:
     assert ran.code == 1 and "hookcli: the runs differ: seed 0 → 7" in ran.err
 
 
+@pytest.mark.sweep
 def test_saved_reports_need_no_torch(net: Path, cli: Cli) -> None:
     save(cli, "a.json", NET)
     code = "import sys; from hookcli.cli import main; print(main(['diff', 'a.json', 'a.json']), 'torch' in sys.modules)"

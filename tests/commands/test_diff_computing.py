@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import swept
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -67,8 +68,8 @@ def apart(a: Tensor, b: Tensor) -> float:
     ("option", "within"),
     [
         ("--amp", torch.autocast("cpu", torch.bfloat16)),
-        ("--amp float16", torch.autocast("cpu", torch.float16)),
-        ("--attention math", sdpa_kernel(SDPBackend.MATH)),
+        swept("--amp float16", torch.autocast("cpu", torch.float16)),
+        swept("--attention math", sdpa_kernel(SDPBackend.MATH)),
     ],
 )
 def test_a_side_computes_as_by_hand(cli: Cli, option: str, within: AbstractContextManager[object]) -> None:

@@ -12,6 +12,7 @@ import forks
 import pytest
 from commands.diffs import INPUT, NET, Cli, dumped, index
 from safetensors.torch import load_file
+from support import swept
 
 from hookcli.sources.catalog import entries
 
@@ -59,6 +60,7 @@ def test_an_edit_is_found_where_it_begins(cli: Cli, net: Path) -> None:
     assert ran.code == 2 and "no module or parameter matches 'cnv'; did you mean 'conv'?" in ran.err
 
 
+@pytest.mark.sweep
 def test_growth_of_the_error_from_module_to_module(cli: Cli, net: Path) -> None:
     """As of two models: of a dump of one, only the live model tells which module received what."""
     dumped(cli, "a")
@@ -73,9 +75,9 @@ def test_growth_of_the_error_from_module_to_module(cli: Cli, net: Path) -> None:
     ("command", "kind", "fqn", "edit"),
     [
         (("grads",), "grad", "conv.weight", "fc:grad_output"),
-        (("grads", "--of", "outputs"), "grad_output", "conv", "fc:grad_output"),
-        (("grads", "--of", "inputs"), "grad_input", "fc", "fc:grad_output"),
-        (("inputs",), "input", "fc", "conv:output"),
+        swept(("grads", "--of", "outputs"), "grad_output", "conv", "fc:grad_output"),
+        swept(("grads", "--of", "inputs"), "grad_input", "fc", "fc:grad_output"),
+        swept(("inputs",), "input", "fc", "conv:output"),
     ],
 )
 def test_every_kind(cli: Cli, net: Path, command: tuple[str, ...], kind: str, fqn: str, edit: str) -> None:

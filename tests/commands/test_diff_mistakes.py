@@ -88,6 +88,7 @@ ENDS = {
 }
 
 
+@pytest.mark.sweep
 def test_mistakes_in_the_sides_end_with_a_command_that_runs(cli: Cli, net: Path) -> None:
     import torch
 

@@ -130,6 +130,7 @@ def gradient(dtype: torch.dtype) -> Tensor:
     return torch.as_tensor(model.first.weight.grad)
 
 
+@pytest.mark.sweep
 def test_gradients_are_judged_too(cli: Cli) -> None:
     row = compared(cli, "net.py:Net --amp", "--backward")[0]["first.weight"]
     exact, plain = gradient(torch.float64), gradient(torch.float32)
@@ -159,6 +160,7 @@ def test_a_planted_fault_is_named_as_an_own_error(cli: Cli, fault: str, layer: s
     assert rows["last"]["inherited"] > 1e-5
 
 
+@pytest.mark.sweep
 def test_a_fault_that_inherited_error_hides(cli: Cli) -> None:
     """Under autocast all layers are off by 1e-3 and more; the first one's fault is not what the softmax returns."""
     argv = ("net.py:Net --arg fault=scale --edit first:output=noise(0.05)", "--isolate")
@@ -179,6 +181,7 @@ def test_isolation_leaves_the_ordinary_figures_alone(cli: Cli) -> None:
     assert alone["attn.softmax"]["own"] == pytest.approx(by_hand, rel=1e-3)
 
 
+@pytest.mark.sweep
 def test_what_can_not_be_judged_is_said(cli: Cli) -> None:
     for argv, reason in (
         (("net.py:Net", "net.py:Double --dtype bfloat16"), "the sides differ in their modules"),

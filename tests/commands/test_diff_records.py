@@ -65,6 +65,7 @@ def losses(name: str, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
+@pytest.mark.sweep
 def test_the_same_seed_is_the_same_run(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, (report,), err = diffed(cli, "a.run.jsonl", "again.run.jsonl")
     assert code == 0 and (report["totals"]["compared"], report["totals"]["beyond"]) == (4, 0)
@@ -95,6 +96,7 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
     assert all(line in err for line in headlines)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("columns", [80, swept(120), swept(200)])
 def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: int) -> None:
     """What differs is the second line; remarks on the records come after the table."""
@@ -149,6 +151,7 @@ def test_a_tolerance_and_a_part(cli: Cli, runs: Path) -> None:
     assert chosen.code == 1 and "loss_a" in chosen.out and "2.bias" in chosen.out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
 def test_formats(cli: Cli, runs: Path, name: str) -> None:
     found = cli("diff", "a.run.jsonl", "rate.run.jsonl", "-f", name)
@@ -157,6 +160,7 @@ def test_formats(cli: Cli, runs: Path, name: str) -> None:
     assert "learning rate 0.05 → 0.1" in cli("show", "saved.json").out
 
 
+@pytest.mark.sweep
 def test_two_runs_in_one_chart(cli: Cli, runs: Path) -> None:
     found = cli("show", "a.run.jsonl", "--against", "rate.run.jsonl")
     legend = "• A: a.run.jsonl   x B: rate.run.jsonl   * both\n"

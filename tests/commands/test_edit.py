@@ -104,6 +104,7 @@ def test_activations_of_a_resnet_equal_those_of_hooks_by_hand(cli: Cli) -> None:
     assert edited(found).keys() == {"layer1", *(f"layer{n}.{k}.bn1" for n in range(1, 5) for k in range(2))}
 
 
+@pytest.mark.sweep
 def test_shapes_with_an_edit_still_need_no_compute(cli: Cli) -> None:
     plain, found = (
         report(cli, "shapes", "vit_b_16", *edit) for edit in ((), ("--edit", "encoder.layers.*.mlp:output=noise(0.1)"))
@@ -143,6 +144,7 @@ def noise_of(cli: Cli, *argv: str) -> dict[tuple[str, int], float]:
     return {(row.fqn, row["call"]): row["mean"] for row in found.rows}
 
 
+@pytest.mark.sweep
 def test_noise_follows_the_seed_and_differs_between_layers(cli: Cli) -> None:
     edits = ("--edit", "layer1.*.bn*:output=zero", "--edit", "layer1.*.bn*:output=noise(1)")
     first, again, other = (noise_of(cli, *edits, "--seed", seed) for seed in ("0", "0", "1"))

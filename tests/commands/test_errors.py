@@ -168,6 +168,7 @@ def test_every_number_has_bounds_where_it_is_declared() -> None:
     assert {"passes", "repeat", "timeout", "every", "port", "bucket_cap_mb"} <= {one.name for _, one in numbers}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("value", ["nan", "1e400", "-1", "9" * 5000])
 def test_numbers_beyond_all_bounds(cli: Cli, value: str) -> None:
     for argv in (("comm", "--bucket-cap-mb"), ("check", "--rtol"), ("run", "--max-seconds"), ("run", "--every")):
@@ -175,6 +176,7 @@ def test_numbers_beyond_all_bounds(cli: Cli, value: str) -> None:
         assert ran.code == 2 and f"{argv[1]} " in ran.err and "give a" in ran.err and len(ran.err) < 500, ran.err
 
 
+@pytest.mark.sweep
 def test_a_wrong_shape_names_the_module_and_shows_the_table_up_to_there(cli: Cli, net: Path) -> None:
     ran = cli("activations", "net.py:Net", "--input", "2x3x9x9")
     assert ran.code == 2
@@ -249,6 +251,7 @@ def test_ctrl_c_reports_what_was_seen(cli: Cli, net: Path) -> None:
     assert ran.code == 130 and ran.err == "hookcli: interrupted\n" and "first" in ran.out
 
 
+@pytest.mark.sweep
 def test_a_reader_that_has_seen_enough() -> None:
     command = [sys.executable, "-m", "hookcli", "models", "--format", "csv"]
     process = forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -89,6 +89,7 @@ def test_choices_are_listed_where_they_are_chosen(cli: Cli) -> None:
         assert all(loss in text for loss in NAMED) and ", ".join(offered(command)) in text
 
 
+@pytest.mark.sweep
 def test_options_of_several_processes_stand_only_where_they_do_something(cli: Cli) -> None:
     having = {name for name in COMMANDS if "--nproc N" in cli(name, "--help").out}
     assert having == {"inputs", "activations", "grads", "graph", "trace", "comm", "memory"}
@@ -96,6 +97,7 @@ def test_options_of_several_processes_stand_only_where_they_do_something(cli: Cl
     assert cli("shapes", "--nproc", "2").code == 2
 
 
+@pytest.mark.sweep
 def test_help_is_in_colour_on_a_terminal_alone() -> None:
     for color in (True, False):
         parent, child = pty.openpty()

@@ -97,6 +97,7 @@ def test_the_table_names_file_and_line_and_explains_below(cli: Cli, hooked: Path
     assert notes.count("deprecated") == 1 and "second   deprecated" in notes
 
 
+@pytest.mark.sweep
 def test_deep_models_show_each_hook(cli: Cli, hooked: Path) -> None:
     (hooked / "deep.py").write_text(
         "from torch import nn\n"
@@ -139,6 +140,7 @@ def test_a_ready_model_is_left_as_it_is(cli: Cli, hooked: Path, monkeypatch: pyt
     assert sys.modules.pop("kept_here").ready is model
 
 
+@pytest.mark.sweep
 def test_no_hooks_is_said(cli: Cli) -> None:
     ran = cli("hooks")
     assert (ran.code, ran.err) == (0, "") and ran.out.splitlines()[-1] == "resnet50 has no hooks"

@@ -13,6 +13,7 @@ import pytest
 import torch
 from commands.diffed import Cli
 from commands.shown import on_terminal
+from support import swept
 from torch import nn
 
 import hookcli
@@ -90,6 +91,7 @@ def gpt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "gpt.py:GPT"
 
 
+@pytest.mark.sweep
 def test_a_folded_row_carries_its_worst_descendant_and_the_first_line_says_it(gpt: str) -> None:
     lines = on_terminal(80, "activations", gpt, *INPUT, "--quiet", **SCREEN).splitlines()
     assert lines[0] == "blocks.3.mlp.act: all zero" and lines[1].startswith("gpt.py:GPT · ")
@@ -98,12 +100,14 @@ def test_a_folded_row_carries_its_worst_descendant_and_the_first_line_says_it(gp
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
 
 
+@pytest.mark.sweep
 def test_a_block_with_a_fault_folds_with_no_other_however_many_there_are(gpt: str) -> None:
     said = on_terminal(80, "activations", gpt, *INPUT, "--arg", "layers=24", "--quiet", **SCREEN)
     names = re.findall(r"^(blocks\S+)(?: \(|  )", said, re.MULTILINE)
     assert names == ["blocks.0-2", "blocks.3", "blocks.4-23"] and "▲ mlp.act all zero" in said
 
 
+@pytest.mark.sweep
 def test_nothing_is_added_to_a_healthy_model(gpt: str) -> None:
     said = on_terminal(80, "activations", gpt, *INPUT, "--arg", "dead=none", "--depth", "1", "--quiet", **SCREEN)
     assert said.startswith("gpt.py:GPT · ") and "▲" not in said
@@ -169,6 +173,7 @@ def test_grouped_rows_of_a_saved_report_keep_their_marks(gpt: str, cli: Callable
     assert again.startswith("blocks.3.mlp.act: all zero\n") and "▲ mlp.act all zero" in again
 
 
+@pytest.mark.sweep
 def test_an_activation_that_is_called_as_a_function_is_marked_too(gpt: str) -> None:
     Path("gpt.py").write_text(GPT.replace("self.act(self.fc(x))", "torch.relu(self.fc(x))"))
     lines = on_terminal(80, "activations", gpt, *INPUT, "--ops", "--quiet", **SCREEN).splitlines()
@@ -177,7 +182,7 @@ def test_an_activation_that_is_called_as_a_function_is_marked_too(gpt: str) -> N
     assert "all zero" not in healthy
 
 
-@pytest.mark.parametrize(("gain", "word", "rule"), [(0.2, "vanishes", "HK012"), (20.0, "explodes", "HK013")])
+@pytest.mark.parametrize(("gain", "word", "rule"), [swept(0.2, "vanishes", "HK012"), (20.0, "explodes", "HK013")])
 def test_gradients_that_vanish_or_explode_are_marked_where_they_begin(
     gain: float, word: str, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +238,7 @@ def test_what_a_detach_cuts_off_is_said_first(cli: Cli, tmp_path: Path, monkeypa
     assert "parameters got no gradient" not in selected, selected
 
 
+@pytest.mark.sweep
 def test_the_first_line_stays_on_a_screen_where_most_rows_have_remarks(gpt: str) -> None:
     """Remarks on faults lose their last words, and count as notes; the command and the next prompt take lines, too."""
     sides = (gpt, f"{gpt} --seed 1", "--arg", "layers=8", *INPUT)

@@ -102,6 +102,7 @@ def test_the_next_command_is_about_what_was_found_and_runs(cli: Cli, typed: tupl
     assert sum(line.startswith("Next: ") for line in again.out.splitlines()) <= 1
 
 
+@pytest.mark.sweep
 def test_a_comparison_leads_to_the_line_or_to_nothing(cli: Cli) -> None:
     old, new = (shlex.quote(net(name)) for name in ("Net", "Rewritten"))  # a side may have options
     *_, last = cli("diff", old, new, *IN).out.splitlines()
@@ -113,6 +114,7 @@ def test_a_comparison_leads_to_the_line_or_to_nothing(cli: Cli) -> None:
         assert ran.out and "Next: " not in ran.out
 
 
+@pytest.mark.sweep
 def test_commands_in_advice_run_as_they_stand_on_the_model_that_was_checked(cli: Cli) -> None:
     budgets = ("--max-params", "9", "--max-macs", "9", "--max-peak-memory", "9B", "--max-activation-memory", "9B")
     for name, more, named in (("Dead", (), {"activations"}), ("Net", budgets, {"shapes", "memory"})):

@@ -101,6 +101,7 @@ def test_it_changes_no_figure_and_is_nowhere_but_on_a_terminal(server: ForkServe
     assert seen[0] == seen[1] == seen[2] and seen[0][0] == 0
 
 
+@pytest.mark.sweep
 def test_several_models_runs_and_backward(server: ForkServer, folder: Path) -> None:
     ran, lines = run(server, folder, "check", "net.py:Net", "net.py:Slow", "--repeat", "2")
     said = "\n".join(lines)
@@ -136,6 +137,7 @@ def test_nothing_stays_after_the_failure_of_another_rank(folder: Path, monkeypat
     assert line.startswith("hookcli: error: ") and line.endswith("no second") and place.startswith("  at net.py:"), said
 
 
+@pytest.mark.sweep
 def test_ctrl_c_ends_the_run_and_the_line(folder: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "hookcli", "activations", "stuck.py:Net", "-i", "2x4"]

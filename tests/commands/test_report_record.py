@@ -47,6 +47,7 @@ def test_a_folder_of_ranks_stands_for_the_file_that_was_named(cli, tmp_path: Pat
     assert cli("show", "ranks.run").code == cli("diff", "ranks.run", "ranks.run.parts").code == 0
 
 
+@pytest.mark.sweep
 def test_a_record_in_a_pipe(cli) -> None:
     save(Path("a.run.jsonl"), RUN)
     command = f"cat a.run.jsonl | {sys.executable} -m hookcli report /dev/stdin -o piped.html"

@@ -22,6 +22,7 @@ def saved(cli: Cli, *argv: str) -> tuple[list[dict[str, Any]], str]:
     return reports, ran.err
 
 
+@pytest.mark.sweep
 def test_two_models(cli: Cli, net: Path) -> None:
     """The differences are those of `hookcli diff`; a side's figures are those of the model alone on the same input."""
     (diff, *others), err = saved(cli, *MODELS, *INPUT)

@@ -118,6 +118,7 @@ def test_names_lose_parts_of_their_middle() -> None:
     ]
 
 
+@pytest.mark.sweep
 @given(st.lists(st.text("ab.:1", min_size=1, max_size=40), max_size=6), st.integers(1, 50))
 def test_no_name_becomes_anothers(names: list[str], width: int) -> None:
     short = abbreviated(names, width)
@@ -139,6 +140,7 @@ def test_long_names_push_no_figures_out(width: int, cli: Cli) -> None:
     assert all(sum(is_abbreviation(row[0], name) for name in names) == 1 for row in rows)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [80, swept(120)])
 def test_words_as_long_as_a_line_and_deep_nesting_push_no_figures_out(width: int) -> None:
     Path("long.py").write_text(LONG)
@@ -151,6 +153,7 @@ def test_words_as_long_as_a_line_and_deep_nesting_push_no_figures_out(width: int
         assert ("nested29" in said) == (depth == "all")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("command", ["plugins", swept("comm adapted.py:model -i 4x16 --hook allreduce,fp16")])
 def test_no_word_is_broken(command: str) -> None:
     lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
@@ -159,6 +162,7 @@ def test_no_word_is_broken(command: str) -> None:
     assert "plugins" not in command or any(line.endswith("github:GithubReporter") for line in rows)
 
 
+@pytest.mark.sweep
 def test_remarks_stand_below_their_rows_and_evict_nothing(cli: Cli) -> None:
     healthy = on_terminal(80, "activations", "gpt.py:GPT", *INPUT, "--arg", "dead=none", *OUTER, **SCREEN)
     dead = on_terminal(80, "activations", "gpt.py:GPT", *INPUT, *OUTER, **SCREEN).splitlines()
@@ -172,6 +176,7 @@ def test_remarks_stand_below_their_rows_and_evict_nothing(cli: Cli) -> None:
     assert re.search(r"^    act .* all zero$", wide, re.MULTILINE)  # there is room beside it
 
 
+@pytest.mark.sweep
 def test_short_marks_of_many_rows_stand_beside_them() -> None:
     lines = on_terminal(80, *CAPTIONED["diff"], "--ops", "-q", NO_COLOR="1").splitlines()
     assert re.search(r" beyond$", next(line for line in lines if line.startswith("head ")))
@@ -179,6 +184,7 @@ def test_short_marks_of_many_rows_stand_beside_them() -> None:
     assert lines[at + 1].startswith("  ▲ beyond, in ") and max(map(len, lines[:-1])) <= 80
 
 
+@pytest.mark.sweep
 def test_bars_are_shares_after_a_space() -> None:
     said = on_terminal(100, "shapes", "gpt.py:GPT", *INPUT, "--depth", "1", "--columns", "fqn,macs", "-q", **SCREEN)
     bars = {
@@ -237,6 +243,7 @@ CAPTIONED = {
 OF_A_KIND = ("activations", "grads", "trace", "graph", "weights", "fits", "memory", "diff")  # as others are
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [swept(name) if name in OF_A_KIND else name for name in CAPTIONED])
 def test_two_lines_at_most_stand_below_a_table(name: str, cli: Cli) -> None:
     """They count what they leave out; a pipe and --depth all have all of it. What a peak consists of is not cut."""

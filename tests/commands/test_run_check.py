@@ -37,6 +37,7 @@ sys.exit(int(sys.argv[3]))
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("every", [(), swept(("--every", "100"))])
 def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_path: Path, every: tuple[str]) -> None:
     (tmp_path / "train.py").write_text(LOST)
@@ -63,6 +64,7 @@ def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_pa
     assert "\nLoss (NaN or Inf in step 17 and 12 more steps)\n" in chart.stdout
 
 
+@pytest.mark.sweep
 def test_a_loss_that_jumps_is_a_warning_and_comes_first(tmp_path: Path) -> None:
     """A batch far out in step 17, after which the loss is finite again; the steps after it are recorded."""
     (tmp_path / "train.py").write_text(LOST.replace('float("nan") if', "x.abs().sum() * 1e4 if"))
@@ -92,6 +94,7 @@ def test_a_step_whose_loss_jumped_unrecorded_is_recorded_by_the_next_command(tmp
     assert [entry.step for entry in entries] == list(range(17, 39))
 
 
+@pytest.mark.sweep
 def test_a_loss_that_is_lost_after_a_jump_needs_no_search(tmp_path: Path) -> None:
     jump = 'x.abs().sum() * 1e4 if step == 30 else float("nan") if'
     (tmp_path / "train.py").write_text(LOST.replace("range(30)", "range(60)").replace('float("nan") if', jump))
@@ -129,6 +132,7 @@ def test_a_lost_step_that_the_program_skips_fails_too(tmp_path: Path) -> None:
     assert "the loss was NaN before step 17; the program skipped" in (tmp_path / "page.html").read_text(), page.stderr
 
 
+@pytest.mark.sweep
 def test_a_step_that_was_stopped_before_its_backward_pass_has_no_missing_gradients(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST.replace("x = torch.randn(16, 8)", "x = torch.randn(16, 8) / (step < 5)"))
     ran = run(tmp_path, "run", "--check", "--first-bad", "stop", "train.py", "0", "0", "0")
@@ -154,6 +158,7 @@ def test_a_run_whose_time_went_into_its_first_steps_says_which_one_was_the_last(
     assert "the last recorded step" not in run(tmp_path, "run", "--every", "70", "train.py").stderr
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", [0, swept(7)])
 def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int) -> None:
     (tmp_path / "train.py").write_text(LOST)
@@ -161,6 +166,7 @@ def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int) -> None:
     assert ran.returncode == code and "passed" in ran.stderr and "NaN" not in ran.stderr
 
 
+@pytest.mark.sweep
 def test_the_script_s_own_exit_code_comes_first(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST.replace("range(30)", "range(6)"))
     assert run(tmp_path, "run", "--check", "-q", "train.py", "3", "6", "7").returncode == 7
@@ -266,7 +272,7 @@ for step in range(8):
 @pytest.mark.parametrize(
     ("how", "first", "why"),
     [
-        ("grad", "HK006 never-called and 10 more", "torch.autograd.grad, not backward(), made the gradients"),
+        swept("grad", "HK006 never-called and 10 more", "torch.autograd.grad, not backward(), made the gradients"),
         ("none", "HK004 gradient-not-finite and 11 more", "no backward() went"),
     ],
 )
@@ -297,6 +303,7 @@ for step in range(8):
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("trains", ["train", swept("")])
 def test_forwards_without_gradients_are_judged(tmp_path: Path, trains: str) -> None:
     (tmp_path / "train.py").write_text(EVALUATED.replace("optimizer =", "optimizer =" if trains else "#"))

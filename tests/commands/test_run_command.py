@@ -29,6 +29,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
     return write
 
 
+@pytest.mark.sweep
 def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--every", "2", script(TRAIN), "--epochs", "3")
     assert ran.code == 0 and ran.out.startswith("loss 0.") and ran.out.endswith("['--epochs', '3']\n")
@@ -54,7 +55,11 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "word", "said"),
-    [("1", "--first-bad", True), ("'--first-bad'", "--first-bad", False), ("first_bad = 1", "--first-bad=stop", False)],
+    [
+        swept("1", "--first-bad", True),
+        ("'--first-bad'", "--first-bad", False),
+        swept("first_bad = 1", "--first-bad=stop", False),
+    ],
 )
 def test_an_option_after_the_script(text: str, word: str, said: bool, cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script(text), word, *(["stop"] if "=" not in word else []))
@@ -62,6 +67,7 @@ def test_an_option_after_the_script(text: str, word: str, said: bool, cli: Cli, 
     assert ran.code == 0 and (warning in ran.err) is said
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("text", "code"),
     [("import sys; sys.exit(3)", 3), swept("raise SystemExit('no')", 1), swept("1 / 0", 1), ("def f(:", 1), ("", 0)],
@@ -76,6 +82,7 @@ def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, scri
     assert [line["line"] for line in lines("given.jsonl")] == ["run", "end"]
 
 
+@pytest.mark.sweep
 def test_why_no_step_was_recorded(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--steps", "5:", script(TRAIN))
     assert "no step was recorded: --steps begins at step 5, but the last step was 4" in ran.err
@@ -87,7 +94,7 @@ def test_why_no_step_was_recorded(cli: Cli, script: Callable[[str], str]) -> Non
 @pytest.mark.parametrize(
     ("made", "options", "told"),
     [
-        ("torch.jit.script(torch.nn.Linear(2, 2))", (), False),
+        swept("torch.jit.script(torch.nn.Linear(2, 2))", (), False),
         swept("torch.nn.Linear(2, 2)", (), False),
         swept("torch.jit.script(torch.nn.Linear(2, 2))", ("--steps", "100:"), True),
         ("torch.nn.Linear(2, 2)", ("--steps", "100:"), True),
@@ -103,6 +110,7 @@ def test_why_no_forward_was_recorded(
     assert ("no step was recorded" in ran.err) == told
 
 
+@pytest.mark.sweep
 def test_a_model_that_cannot_be_listed_is_left_out_and_said(cli: Cli, script: Callable[[str], str]) -> None:
     text = """
         import torch
@@ -115,11 +123,13 @@ def test_a_model_that_cannot_be_listed_is_left_out_and_said(cli: Cli, script: Ca
     assert ran.code == 0 and "Odd is left out: PyTorch can't list its parameters (KeyError: 'mine')" in ran.err
 
 
+@pytest.mark.sweep
 def test_a_record_that_was_moved_is_left(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script(f"{dedent(TRAIN)}\nimport os; os.rename('train.run.jsonl', 'mine.jsonl')"))
     assert ran.code == 0 and [lines("mine.jsonl")[i]["line"] for i in (0, -1)] == ["run", "end"]
 
 
+@pytest.mark.sweep
 def test_a_script_whose_modules_have_no_parameters(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script("import torch\nfor _ in range(3): torch.nn.ReLU()(torch.ones(2))"))
     assert "no module with parameters was called" in ran.err and "ReLU (3)" in ran.err
@@ -142,6 +152,7 @@ def test_the_first_bad_value_is_told_at_once(cli: Cli, script: Callable[[str], s
     assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "non_finite"] == ["loss"]
 
 
+@pytest.mark.sweep
 def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert "Sequential · step 3 · " in ran.err and "loss NaN" in ran.err and "step 0" not in ran.err
@@ -152,6 +163,7 @@ def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, scri
     assert reasons == {"gradients are read as the optimizer steps, which did not happen"}
 
 
+@pytest.mark.sweep
 def test_a_script_that_is_stopped_at_the_first_bad_value(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert (ran.code, ran.out) == (1, "") and "Traceback" not in ran.err

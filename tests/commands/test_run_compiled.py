@@ -133,6 +133,7 @@ def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path
     assert {row["fqn"] for row in report["rows"]} == {"", "first", "last"} and said[22:] in report["meta"]["compiled"]
 
 
+@pytest.mark.sweep
 def test_a_script_that_compiles_nothing_imports_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WITHOUT)
     ran = run(tmp_path, "run", "train.py", fresh=True)

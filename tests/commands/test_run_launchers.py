@@ -167,6 +167,7 @@ LOADERS = """
     """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", ["fork", swept("spawn")])
 def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(LOADERS))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import forks
+import pytest
 from record.launching.support import ENV
 
 from hookcli.record.file.reading import read_record
@@ -47,12 +48,14 @@ def test_the_first_nan_is_found_by_the_command_that_the_run_names(tmp_path: Path
     assert shlex.quote(str(kept)) in bad.kept
 
 
+@pytest.mark.sweep
 def test_a_loss_that_ends_at_inf_names_the_command_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     ran = run(tmp_path, "run", "train.py", "1e12", "2")
     assert ran.stderr.endswith("\nNext: hookcli run --first-bad stop --ops train.py 1e12 2\n")
 
 
+@pytest.mark.sweep
 def test_a_run_that_ends_well_names_no_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     ran = run(tmp_path, "run", "train.py", "0.001", "5")

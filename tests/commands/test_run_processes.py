@@ -71,6 +71,7 @@ EVERYTHING = """
     """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("fresh", [False, swept(True)])
 def test_all_that_scripts_do_in_one(tmp_path: Path, fresh: bool) -> None:
     """Environment variables before torch, workers, forks, a folder that is gone, a full disk, no stderr."""
@@ -94,6 +95,7 @@ ENDLESS = TRAIN.replace("range(5)", "iter(int, 1)").replace(
 )
 
 
+@pytest.mark.sweep
 def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
     running = []
     for how in (signal.SIGKILL, signal.SIGTERM):
@@ -125,6 +127,7 @@ THREADS = """
     """
 
 
+@pytest.mark.sweep
 def test_a_script_is_over_when_its_threads_and_exit_handlers_are(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(THREADS))
     done = forks.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
@@ -165,6 +168,7 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
     assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
 
 
+@pytest.mark.sweep
 def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp_path: Path) -> None:
     text = "import os, signal, torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\nos.kill(os.getpid(), signal.SIGINT)\n"
     (tmp_path / "train.py").write_text(text)
@@ -174,6 +178,7 @@ def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp
     assert "KeyboardInterrupt (exit code 130); 1 recorded step in train.run.jsonl" in ours.stderr
 
 
+@pytest.mark.sweep
 def test_an_interrupt_while_the_record_ends_loses_nothing_and_prints_no_traceback(tmp_path: Path) -> None:
     interrupted = """
         import os, signal, torch

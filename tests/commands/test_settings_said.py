@@ -77,6 +77,7 @@ def headlines(out: str) -> list[str]:
     return re.findall(r"(?:[\d.]+ [KMG]?MACs(?: \([\d,]+\))?|memory held to train|Peak) at [^:·\n]+", out)
 
 
+@pytest.mark.sweep
 def test_one_rule_for_batch_and_mode(cli: Cli) -> None:
     forward, train = cli("shapes", "squeezenet1_1").out, cli("shapes", "squeezenet1_1", "--train").out
     assert headlines(forward) == ["349.2 MMACs (349,151,936) at batch 1, eval", "memory held to train at batch 1"]

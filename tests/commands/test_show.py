@@ -98,6 +98,7 @@ def test_the_headline_is_short_and_says_what_was_left_out(cli: Cli, record: Path
     assert "516 forwards without gradients were left out (Net, Critic); --no-grad N records more" in left_out
 
 
+@pytest.mark.sweep
 def test_colour_on_a_terminal_alone(cli: Cli, record: Path) -> None:
     assert "\x1b[" in on_terminal(100, "show", record.name)
     assert "\x1b" not in cli("show", record.name).out

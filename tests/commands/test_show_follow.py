@@ -38,6 +38,7 @@ def append(path: Path, *lines: Any) -> None:
         file.write(text(lines))
 
 
+@pytest.mark.sweep
 def test_a_line_per_step_as_they_come(record: Path) -> None:
     record.unlink()
     process = following(record.name)
@@ -58,6 +59,7 @@ def test_a_line_per_step_as_they_come(record: Path) -> None:
     assert out == "first non-finite value: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)\n"
 
 
+@pytest.mark.sweep
 def test_a_new_run_in_the_same_file_is_followed_from_its_beginning(record: Path) -> None:
     save(record, RUN[:3])
     process = following(record.name, "--phase", "train")
@@ -107,6 +109,7 @@ def test_on_a_terminal_the_table_is_the_latest(record: Path) -> None:
     assert "Std of the output" in charts
 
 
+@pytest.mark.sweep
 def test_a_record_of_two_models_in_a_pipe(record: Path) -> None:
     other = replace(recorded_step(0), model="Other")
     save(record, (HEADER, recorded_step(0), other, end([ran(), ran("Other")])))

@@ -90,11 +90,13 @@ def test_the_verdict_and_the_table_fit_a_small_screen_and_charts_only_a_larger_o
     assert len(two) < 24 and two[1] == "the runs differ: --lr 0.1 → 0.2"
 
 
+@pytest.mark.sweep
 def test_a_loss_that_was_not_finite_is_red(runs: Path) -> None:
     assert on_terminal(120, "show", *NAMES).startswith("\x1b[1;31mB has the lowest loss")
     assert on_terminal(120, "show", *NAMES[:2], "short.run.jsonl").startswith("\x1b[1mB has the lowest loss")
 
 
+@pytest.mark.sweep
 def test_figures_are_those_of_the_records(cli: Cli, runs: Path) -> None:
     table, history = json.loads(cli("show", *NAMES, "-f", "json").out)["reports"]
     for row, (name, losses) in zip(table["rows"], LOSSES.items(), strict=True):
@@ -112,6 +114,7 @@ def test_figures_are_those_of_the_records(cli: Cli, runs: Path) -> None:
     assert cli("show", "saved.json").out.startswith("B has the lowest loss")
 
 
+@pytest.mark.sweep
 @pytest.mark.xdist_group("pictures")
 def test_other_formats(cli: Cli, runs: Path) -> None:
     for argv in (("-o", "a.png"), ("-o", "a.svg"), ("--columns", "loss")):

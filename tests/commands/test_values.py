@@ -24,6 +24,7 @@ def test_the_ten_top_level_shapes_of_resnet50(cli: Cli) -> None:
     assert meta(ran.out)["device"] == "meta" and ran.err == ""
 
 
+@pytest.mark.sweep
 def test_the_mean_of_each_top_level_output(cli: Cli) -> None:
     ran = cli("activations", "resnet50", "-i", "2x3x64x64", "--fill", "ones", "--train", "--depth", "1", "-f", "json")
     means = {row["fqn"]: row["mean"] for row in rows(ran.out) if row["fqn"]}
@@ -32,6 +33,7 @@ def test_the_mean_of_each_top_level_output(cli: Cli) -> None:
     assert means["avgpool"] == pytest.approx(means["layer4"], rel=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["--train", swept("--eval")])
 def test_the_mean_of_every_parameters_gradient(cli: Cli, mode: str) -> None:
     ran = cli("grads", "resnet18", *SMALL, "--fill", "ones", mode, "--seed", "3", "--format", "json")
@@ -72,6 +74,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", [kind if kind == "classification" else swept(kind) for kind in KINDS])
 def test_one_model_of_each_kind(cli: Cli, kind: str) -> None:
     name, size, *more = KINDS[kind]
@@ -83,6 +86,7 @@ def test_one_model_of_each_kind(cli: Cli, kind: str) -> None:
         assert meta(ran.out)["device"] == ("meta" if on_meta else "cpu")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of", ["outputs", "inputs"])
 def test_gradients_of_outputs_and_inputs(cli: Cli, of: str) -> None:
     found = rows(cli("grads", "resnet18", *SMALL, "--of", of, "--format", "json").out)

@@ -65,6 +65,7 @@ def test_a_match_on_parameters(cli: Cli) -> None:
     assert {row["fqn"].rpartition(".")[2] for row in rows(ran.out)} == {"bias"}
 
 
+@pytest.mark.sweep
 def test_grouped_gradients_are_merged_exactly(cli: Cli) -> None:
     every = rows(cli("grads", "resnet18", *SMALL, "-f", "json").out)
     grouped = {row["fqn"]: row for row in rows(cli("grads", "resnet18", *SMALL, "--depth", "1", "-f", "json").out)}
@@ -76,6 +77,7 @@ def test_grouped_gradients_are_merged_exactly(cli: Cli) -> None:
     assert grouped["layer3"]["mean"] == merged.mean and grouped["layer3"]["numel"] == merged.numel
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("suffix", ["json", *map(swept, ("csv", "md")), "txt"])
 def test_a_file_by_its_suffix(cli: Cli, tmp_path: Path, suffix: str) -> None:
     target = tmp_path / f"report.{suffix}"
@@ -88,6 +90,7 @@ def test_a_file_by_its_suffix(cli: Cli, tmp_path: Path, suffix: str) -> None:
         assert json.loads(text)["schema"] == 1
 
 
+@pytest.mark.sweep
 def test_a_table_in_a_pipe_is_plain_and_whole(cli: Cli) -> None:
     ran = cli("shapes", "vit_b_16", "--depth", "all")
     assert "\x1b" not in ran.out and "…" not in ran.out
@@ -102,6 +105,7 @@ def test_published_weights_that_are_not_on_disk_need_none_for_shapes(cli: Cli) -
     assert totals["params"] == 86859496 and totals["macs"] / 1e9 == pytest.approx(55.484, abs=0.001)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["resnet18", *map(swept, ("densenet121", "googlenet", "mnasnet0_5"))])
 def test_published_weights_are_read_as_torchvision_reads_them(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

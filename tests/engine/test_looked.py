@@ -67,6 +67,7 @@ def report_of(cli: Any, *words: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "command",
     [
@@ -108,6 +109,7 @@ def test_what_can_not_be_compiled_ends_with_one_line(cli: Any, words: tuple[str,
     assert len(lines) == 1 and said in lines[0]
 
 
+@pytest.mark.sweep
 def test_checks_find_in_a_compiled_model_what_they_find_in_the_model_as_written() -> None:
     namespace: dict[str, Any] = {}
     exec(compile(NET, "net.py", "exec"), namespace)
@@ -143,6 +145,7 @@ class Twice(nn.Module):
         return y * y.exp() + y
 
 
+@pytest.mark.sweep
 def test_what_looks_move_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here by a run without looks whose results are made another's."""
     see = Witness.see
@@ -188,6 +191,7 @@ def test_a_gradient_that_one_of_two_runs_lacks_is_a_difference() -> None:
     assert "gradients of parameters by 5.0e-01 of" in moved_by_looks(model, plain, looked)
 
 
+@pytest.mark.sweep
 def test_a_model_that_counts_its_calls_is_compared_at_the_same_count() -> None:
     """It returns a buffer that every run changes."""
 

@@ -181,6 +181,7 @@ def guided(model: nn.Module) -> nn.Module:
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "inplace"),
     [("resnet18", True), *map(swept, ("resnet18", "vgg11"), (False, True)), swept("quantized_resnet18", False)],

@@ -44,6 +44,7 @@ def gpt2() -> nn.Module:
     return GPT2LMHeadModel(config).eval()
 
 
+@pytest.mark.sweep
 def test_the_last_block_of_another_run_gives_its_output_bit_for_bit(tmp_path: Path) -> None:
     """GPT-2 on other tokens; then on its own, with one module alone, as a forward hook by hand does it."""
     model = gpt2()

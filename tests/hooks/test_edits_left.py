@@ -72,6 +72,7 @@ def test_nothing_is_left_when_an_edit_matches_nothing() -> None:
             pass
 
 
+@pytest.mark.sweep
 def test_after_edits_the_model_runs_bit_for_bit_as_before() -> None:
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).eval()

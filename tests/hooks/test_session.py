@@ -127,6 +127,7 @@ def test_no_model_is_kept_alive() -> None:
     assert reference() is None
 
 
+@pytest.mark.sweep
 def test_handles_of_dead_graphs_are_dropped() -> None:
     model = Hand()
     with HookSession(model) as session:

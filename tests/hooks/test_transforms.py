@@ -93,6 +93,7 @@ def test_watching_models_that_transform_by_torch_func(how: str, probe: str) -> N
         assert p.grad is q.grad is None or torch.equal(p.grad, q.grad)  # type: ignore[arg-type]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("native", [False, True])
 def test_nodes_of_a_graph_that_is_transformed(native: bool) -> None:
     from hookcli.hooks.native import build

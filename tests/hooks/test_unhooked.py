@@ -62,6 +62,7 @@ def test_figures_around_torchscript_are_those_of_eager_mode(scripted: nn.Module)
     assert_stats(rows["last"].stats, expected)
 
 
+@pytest.mark.sweep
 def test_torchscript_among_what_is_watched_checked_and_compared(scripted: nn.Module) -> None:
     with hookcli.watch(scripted, ["activations"]) as seen:
         scripted(X).sum().backward()
@@ -90,6 +91,7 @@ def compiled() -> Iterator[tuple[nn.Module, list[int]]]:
     torch._dynamo.reset()
 
 
+@pytest.mark.sweep
 @pytest.mark.xdist_group("torch.compile")
 @pytest.mark.parametrize("before", [swept(False), True])
 def test_what_is_compiled_runs_eagerly_for_shapes_and_is_seen_inside_its_program_for_values(
@@ -112,6 +114,7 @@ def test_what_is_compiled_runs_eagerly_for_shapes_and_is_seen_inside_its_program
     assert len(graphs) == len(made) + (not before)
 
 
+@pytest.mark.sweep
 def test_a_run_of_the_callers_stays_compiled(compiled: Any) -> None:
     model, graphs = compiled
     for _ in range(2):
@@ -124,6 +127,7 @@ def test_a_run_of_the_callers_stays_compiled(compiled: Any) -> None:
     assert listed == {"part._orig_mod", "part._orig_mod.0", "part._orig_mod.1"}
 
 
+@pytest.mark.sweep
 def test_what_is_compiled_is_compared_as_a_whole(compiled: Any) -> None:
     model, graphs = compiled
     report = compare(Side(model, X), Side(Around(part()), X))
@@ -131,6 +135,7 @@ def test_what_is_compiled_is_compared_as_a_whole(compiled: Any) -> None:
     assert {"first", "last"} <= {row.fqn for row in report.rows}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["fx", "export"])
 def test_modules_made_of_graphs(how: str) -> None:
     inner = part().eval()
@@ -143,7 +148,7 @@ def test_modules_made_of_graphs(how: str) -> None:
         assert hookcli.check(model, X).meta.get("error") is None
 
 
-@pytest.mark.parametrize("name", ["make", "ready"])
+@pytest.mark.parametrize("name", [swept("make"), "ready"])
 def test_a_model_with_torchscript_from_the_command_line(name: str, cli: Any, net: Any) -> None:
     (net / "scripted.py").write_text(SCRIPTED)
     for command in (("shapes",), ("grads", "--of", "inputs"), ("trace", "--global"), ("check",)):

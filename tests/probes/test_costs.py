@@ -44,6 +44,7 @@ def test_recurrent_layers(name: str, device: str) -> None:
         assert (report.totals["macs"], unknown(report)) == (macs, [])
 
 
+@pytest.mark.sweep
 def test_packed_and_unbatched_sequences_and_cells() -> None:
     assert counted(nn.LSTM(4, 5), PACKED) == (5 * 180, [])
     assert counted(nn.GRU(4, 5), PACKED) == (5 * 135, [])

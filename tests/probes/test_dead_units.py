@@ -53,6 +53,7 @@ def test_a_channel_that_is_at_both_bounds_is_saturated() -> None:
     assert found(nn.Hardtanh(), x) == {"HK011": 1.0}
 
 
+@pytest.mark.sweep
 def test_eight_values_and_three_quarters_of_the_channels_are_needed() -> None:
     x = torch.ones(8, 4)
     x[:, :3] = -1

@@ -54,6 +54,7 @@ def as_functions(block: nn.Module) -> Callable[[Tensor], Tensor]:
     return run
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("run", [lambda block: block, as_functions])
 def test_regions_that_run_again_keep_what_they_were_given(
     run: Callable[[nn.Module], Callable[[Tensor], Tensor]],

@@ -102,6 +102,7 @@ def test_tensors_inside_objects_that_are_no_containers(kind: str, probe: str) ->
     assert noted == expected.get(probe, {received, returned})
 
 
+@pytest.mark.sweep
 def test_objects_without_tensors_are_not_worth_a_word() -> None:
     for plain in (3, "text", None, object(), torch.float32, nn.Linear(1, 1), Cache(n=1), range(3), len):
         model = Returns(lambda y, plain=plain: plain)

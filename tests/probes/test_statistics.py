@@ -51,6 +51,7 @@ def test_gradients_of_outputs_and_inputs_by_hand(of: str, expected: list[float])
     assert (row["max"], row["min"], row["kind"]) == (max(expected), min(expected), of.removesuffix("s"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("train", [False, swept(True)])
 def test_resnet_activations_agree_with_float64(train: bool) -> None:
     torch.manual_seed(0)

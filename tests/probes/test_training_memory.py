@@ -84,6 +84,7 @@ def saved_by_pytorch(model: nn.Module, *inputs: Tensor) -> int:
     return sum(x.untyped_storage().nbytes() for key, x in saved.items() if key not in held)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("build", [torchvision.models.resnet18, swept(torchvision.models.mobilenet_v3_small)])
 def test_kept_is_what_pytorch_saves(build: Callable[[], nn.Module]) -> None:
     model, x = build().eval(), torch.randn(2, 3, 64, 64)
@@ -101,6 +102,7 @@ def test_kept_is_what_the_trace_counts() -> None:
     assert shapes(model, x).totals["kept_bytes"] == traced == beside
 
 
+@pytest.mark.sweep
 def test_in_training_the_meta_device_keeps_what_the_cpu_does() -> None:
     model, x = torchvision.models.resnet18().train(), torch.randn(2, 3, 64, 64)
     expected = saved_by_pytorch(model, x)

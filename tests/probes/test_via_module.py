@@ -29,6 +29,7 @@ MODELS: dict[str, tuple[int, ...]] = {
 LIKE_OTHERS = ("quantized_resnet18", "swin3d_t")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of", ["outputs", swept("inputs")])
 @pytest.mark.parametrize(("make", "name"), [swept(*p.values) if p.id in LIKE_OTHERS else p for p in each(MODELS)])
 def test_both_ways_agree_on_torchvision_models(make: Callable[[], nn.Module], name: str, of: Of) -> None:

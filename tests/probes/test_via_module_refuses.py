@@ -114,6 +114,7 @@ def test_arguments_that_full_backward_hooks_do_not_see_are_said() -> None:
     assert "nothing" in {row.fqn for row in outputs.rows}
 
 
+@pytest.mark.sweep
 def test_no_warning_of_pytorch_reaches_the_user() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -127,6 +128,7 @@ def test_a_selection_narrows_the_hooks() -> None:
     assert [row.fqn for row in report.rows] == ["relu"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of", ["outputs", "inputs"])
 def test_what_is_changed_in_place_is_refused_with_a_reason_and_the_alternative(of: Of) -> None:
     model, x = torchvision.models.resnet18(weights=None), torch.randn(2, 3, 64, 64)

@@ -168,6 +168,7 @@ def as_printed(name: str, x: torch.Tensor, digits: int = 9) -> str:
     return f"{text}    sum = {x.sum():f}\n"
 
 
+@pytest.mark.sweep
 def test_llama_cpp(cli: Any, model: Any) -> None:
     """What it prints, or writes to files, becomes a dump; the last layer has one token, which is said."""
     example = runpy.run_path(str(EXAMPLES / "llama_cpp_dump.py"))

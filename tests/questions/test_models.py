@@ -63,6 +63,7 @@ def test_what_fills_my_memory(ask: Asker) -> None:
     assert all(f"{widest:.4g} MiB" in answer.row(f"blocks.0-5.mlp.{n}") for n in (1, 2))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("environment", [{"COLUMNS": "80"}, swept({"COLUMNS": "200", "NO_COLOR": "1"})])
 def test_which_layers_are_dead(ask: Asker, environment: dict[str, str]) -> None:
     answer = ask("hookcli check cnn.py:AllDead --input 16x3x32x32", **environment)

@@ -58,6 +58,7 @@ def test_the_change_is_the_first_line(ask: Asker, planted: str) -> None:
     assert re.match(said, head), head
 
 
+@pytest.mark.sweep
 def test_other_random_numbers_are_told_from_other_code(ask: Asker) -> None:
     """Every weight differs; the command that the last line names takes A's, and then nothing differs."""
     ask.copy(

@@ -68,6 +68,7 @@ def test_a_record_of_one_model_among_others() -> None:
     assert recorded.step == 4 and set(rows(recorded, "activations")) == {"", "body", "body.0", "body.1", "head"}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("limit", "recorded"), [(0, 0), (1, 2), (9, 6)])
 def test_a_limit_of_forwards_without_gradients(limit: int, recorded: int) -> None:
     model = net()
@@ -84,6 +85,7 @@ def test_a_limit_of_forwards_without_gradients(limit: int, recorded: int) -> Non
     assert record.end is not None and record.end.models[0]["left_out"] == 6 - recorded
 
 
+@pytest.mark.sweep
 def test_what_wraps_it_and_its_parts_count_as_it() -> None:
     model = net()
     with hookcli.watch(model, every=1) as recording:
@@ -100,6 +102,7 @@ def test_an_error_ends_the_record_and_goes_on() -> None:
     assert (end.exit_code, end.error) == (1, "KeyError: 'mine'")
 
 
+@pytest.mark.sweep
 def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     model = net()
     recording = ModelRecording(model, every=1, first_bad="report").start()
@@ -113,6 +116,7 @@ def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     assert record.lines == 7  # the header, two layouts, the value, the step, the settings, the end
 
 
+@pytest.mark.sweep
 def test_a_full_disk_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
 

@@ -135,6 +135,7 @@ def test_ranks_that_end_at_different_steps_and_the_first_nan(tmp_path: Path) -> 
     assert {row["rank"] for row in step.rows} == {0, 1}
 
 
+@pytest.mark.sweep
 def test_ranks_that_watch_agree_on_a_folder(tmp_path: Path) -> None:
     (tmp_path / "Net-2.run.jsonl").touch()  # another's
     for name, settings in (("Net.run", {}), ("Net-3.run", {}), ("mine", {"output": "mine.jsonl"})):

@@ -42,6 +42,7 @@ def length(line: str) -> int:
     return sum(8 if mark == "█" else 1 + max("▏▎▍▌▋▊▉".find(mark), "▁▂▃▄▅▆▇".find(mark)) for mark in line)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [90, swept(120), 200])
 def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> None:
     report = vanishing()
@@ -55,6 +56,7 @@ def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> N
     assert any(line.startswith("Bars: L2 logarithmic") for line in lines(report, width))
 
 
+@pytest.mark.sweep
 def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
     report = vanishing()
     assert not any(mark in line for line in lines(report, None) for mark in BLOCKS)
@@ -64,6 +66,7 @@ def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
         assert max(map(len, lines(report, width))) <= max(width, 60), width
 
 
+@pytest.mark.sweep
 def test_a_width_that_is_asked_for_makes_no_terminal(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     piped = cli("grads", "net.py:Net", "-i", "2x3x4x4").out
@@ -146,6 +149,7 @@ def test_bins_are_of_equal_width_where_the_values_allow(mean: float) -> None:
     assert bins[-1].low == 2.0**13 and len(bins) > 15
 
 
+@pytest.mark.sweep
 def test_bars_of_nothing_to_compare_are_none() -> None:
     """A lone figure, however small a part of the whole, has none, nor have norms of tensors at rest."""
     one = hookcli.capture(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(64, 4), ["shapes"])[0]

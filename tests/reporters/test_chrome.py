@@ -129,6 +129,7 @@ def test_a_global_trace_and_figures_that_json_has_not() -> None:
     check_trace_events(ChromeReporter().render([report, report], View()))
 
 
+@pytest.mark.sweep
 def test_written_by_the_command(cli: Cli, net: Any) -> None:
     ran = cli("trace", "net.py:Net", "-i", "2x3x4x4", "--format", "chrome", "--output", "trace.json")
     assert ran.code == 0 and ran.out == "" and "wrote trace.json" in ran.err

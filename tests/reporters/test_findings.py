@@ -134,6 +134,7 @@ class Two(nn.Module):
         return self.used(x), self.used(x) + 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "uri"),
     [("resnet18", "pyproject.toml"), ("./a b/net#1.py:Net", "a%20b/net%231.py"), ("../net.py:Net", "pyproject.toml")],

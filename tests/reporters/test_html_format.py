@@ -65,6 +65,7 @@ def run_node(program: str, argument: Any) -> Any:
     return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
+@pytest.mark.sweep
 def test_numbers_read_as_in_the_terminal() -> None:
     signed = [sign * x for x in NUMBERS if not math.isnan(x) for sign in (1, -1)]
     sized = [x for x in NUMBERS if 0 <= x < 1e15]

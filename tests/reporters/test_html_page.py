@@ -147,6 +147,7 @@ def payload(reports: list[Report]) -> dict[str, Any]:
     return {"schema": 1, "kind": "model", "title": "Net", "reports": shown, "steps": None, "live": None}
 
 
+@pytest.mark.sweep
 def test_text_of_others_is_no_markup_and_nothing_is_loaded() -> None:
     for model in HOSTILE:
         parsed = Parsed(HtmlReporter().render([replace(REPORT, model=model)], View()))
@@ -166,6 +167,7 @@ def test_the_data_is_the_document_of_json_exactly() -> None:
     assert paged.data(HtmlReporter().render([unknown], View()))[1]["explain"] == {}
 
 
+@pytest.mark.sweep
 def test_a_page_has_the_libraries_that_it_needs() -> None:
     plain = replace(REPORT, columns=COLUMNS[:3])
     assert "uPlot=function" in page(payload([REPORT]))

@@ -66,6 +66,7 @@ def test_curves_are_where_their_figures_say() -> None:
     assert "Net · 4 recorded steps (0 to 30)" in said
 
 
+@pytest.mark.sweep
 def test_what_is_not_finite_is_a_gap_with_a_cross_and_what_is_flat_a_line_of_text() -> None:
     for bad in (math.nan, math.inf, -math.inf):
         root = drawn(over_time([{"loss": x, "ratio": 0.5} for x in (1.0, 2.0, bad, 3.0, 4.0)]))
@@ -91,6 +92,7 @@ def test_two_runs_have_a_curve_each() -> None:
     assert before == other and after > before > last  # y grows downwards
 
 
+@pytest.mark.sweep
 def test_names_are_text_and_not_markup_or_mathematics() -> None:
     name = "<script>$\\frac{1}{2}$ & ]]>\x1b[31m"
     report = over_time([{"loss": 1.0}, {"loss": 2.0}], model=name)

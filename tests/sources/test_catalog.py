@@ -32,6 +32,7 @@ def test_it_lists_what_torchvision_lists() -> None:
     assert catalog.installed_version() == torchvision.__version__
 
 
+@pytest.mark.sweep
 def test_parameters_and_sizes_are_those_of_a_published_weight() -> None:
     for name, entry in entries().items():
         weights = torchvision.models.get_model_weights(name)
@@ -41,6 +42,7 @@ def test_parameters_and_sizes_are_those_of_a_published_weight() -> None:
             assert entry.inputs == ((1, 3, min(sides), min(sides)),), name
 
 
+@pytest.mark.sweep
 def test_natural_inputs() -> None:
     known = entries()
     assert known["inception_v3"].inputs == ((1, 3, 299, 299),)
@@ -83,6 +85,7 @@ def test_a_cache_that_cannot_be_written_or_read_costs_nothing_but_time(
         assert [*entries()] == ["mine"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("source", ["torchvision", "hf"])
 def test_no_library_is_imported(source: str) -> None:
     code = f"import sys; from hookcli.cli import main; main(['models', '-f', 'csv', '--source', {source!r}]); "

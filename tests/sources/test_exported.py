@@ -58,6 +58,7 @@ def rows(cli: Cli, *words: str) -> tuple[dict[str, Any], dict[str, dict[str, Any
     return report, {row["fqn"]: row for row in report["rows"]}
 
 
+@pytest.mark.sweep
 def test_modules_have_the_names_and_classes_of_the_original(cli: Cli, exported: tuple[Path, nn.Module]) -> None:
     file, model = exported
     report, found = rows(cli, "shapes", str(file))
@@ -69,6 +70,7 @@ def test_modules_have_the_names_and_classes_of_the_original(cli: Cli, exported: 
     assert report["model"] == "net.pt2" and found["block.bn"]["output_shape"] == [2, 4, 6, 6]
 
 
+@pytest.mark.sweep
 def test_values_are_those_of_the_original_on_its_example(cli: Cli, exported: tuple[Path, nn.Module]) -> None:
     file, model = exported
     _, found = rows(cli, "activations", f"pt2:{file}")

@@ -161,6 +161,7 @@ def hostile(members: Members, mark: Path) -> dict[str, Members]:
     }
 
 
+@pytest.mark.sweep
 def test_a_good_program_runs_and_needs_no_trust(members: Members, tmp_path: Path) -> None:
     file = packed(tmp_path / "net.pt2", members)
     recipe = find_recipe(str(file))

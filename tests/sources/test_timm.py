@@ -32,6 +32,7 @@ def test_a_name_is_built_with_its_input_and_arguments(cli: Callable[..., Any]) -
     assert report["meta"]["input"] == "1x3x160x160" and report["rows"][-1]["output_shape"] == [1, 7]
 
 
+@pytest.mark.sweep
 def test_the_size_of_the_input_follows_the_arguments_and_the_tag() -> None:
     recipe = find_recipe("timm:vit_tiny_patch16_224", {"img_size": 64, "in_chans": 1})
     assert recipe.inputs == (InputSpec((1, 1, 64, 64)),)

@@ -159,6 +159,7 @@ def test_nothing_loaded_is_an_error(state: dict[str, object], strict: bool) -> N
     assert "no-strict" not in str(raised.value) and torch.equal(model.weight, before)
 
 
+@pytest.mark.sweep
 def test_the_number_stands_in_the_caption(net: Path, cli: Callable[..., Any]) -> None:
     torch.save({"conv.weight": STATE["conv.weight"], "fc.bias": torch.ones(3)}, "part.pt")
     some = ("net.py:Net", "--weights", "part.pt", "--no-strict")

@@ -159,6 +159,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.sweep
 def test_processes_share_it(folder: Path) -> None:
     writers = [forks.Popen([sys.executable, "-c", WRITER, name]) for name in "abc"]
     assert [writer.wait() for writer in writers] == [0, 0, 0]

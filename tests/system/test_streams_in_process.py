@@ -111,6 +111,7 @@ def test_a_pipe_that_does_not_block_gets_all_of_it() -> None:
     assert len(got) == 1_000_000
 
 
+@pytest.mark.sweep
 def test_a_full_stdout_costs_no_file(server: ForkServer, folder: Path) -> None:
     files = ("--report", "full.json", "--save", "full.baseline.json")
     ran = server.run(*COMMANDS["check"], *files, folder=folder, out="full", err="pipe")

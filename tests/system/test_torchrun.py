@@ -57,6 +57,7 @@ def test_what_is_left_over_means_alone(environment: Callable[..., None], values:
     assert said is not None and len(said) < 300
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("values", [JUNK[0], JUNK[3], JUNK[-1]], ids=["none", "no number", "long"])
 def test_what_is_left_over_is_told(
     environment: Callable[..., None], cli: Callable[..., Any], net: Path, values: tuple[str, ...]

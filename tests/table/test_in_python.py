@@ -165,6 +165,7 @@ def test_html_shows_the_cells_of_the_table_and_makes_no_tag_of_a_name() -> None:
     assert {cell.strip() for cell in page.cells} <= {cell.strip() for line in table for cell in line}
 
 
+@pytest.mark.sweep
 def test_html_has_the_findings_the_verdict_and_the_next_command() -> None:
     finding = Finding("HK010", "warning", "act<i>", "7 of 8\nchannels", cause="HK006 a<b>", remedy="less <u>")
     meta = {"device": "cpu", "next": "hookcli explain 'HK010 & more'"}
@@ -182,6 +183,7 @@ def test_html_has_the_findings_the_verdict_and_the_next_command() -> None:
     assert words == ["HK010", "May", "Else:", "1", "Net", "Next:"]
 
 
+@pytest.mark.sweep
 def test_a_notebook_gets_the_page_in_a_frame_that_reaches_nothing() -> None:
     [frame] = [attrs for tag, attrs in Tags(REPORT._repr_html_()).found if tag == "iframe"]
     view = View(columns=["fqn"])

@@ -45,6 +45,7 @@ def test_every_rule_is_tested() -> None:
     assert {*OF_PARTS, *OTHERS} == set(Merge)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rule", OF_PARTS)
 @examples(20)
 @given(parts=parts_of_a_tensor)
@@ -77,6 +78,7 @@ def test_a_module_that_is_called_several_times_counts_once(sizes: list[int], cal
     assert found["params"] == sum(sizes)
 
 
+@pytest.mark.sweep
 @given(parts=parts_of_a_tensor, step=st.floats(1e-6, 1))
 def test_a_ratio_is_that_of_the_merged_norms(parts: Parts, step: float) -> None:
     norm, ratio = (

@@ -79,6 +79,7 @@ def test_single_numbers_are_merged_and_stay_single() -> None:
     assert found["shape"] == [] and found["mean"] == 2.0
 
 
+@pytest.mark.sweep
 @given(st.data())
 def test_many_tensors_are_merged_as_each_by_itself(data: st.DataObject) -> None:
     """Equal to float64 of the concatenated tensors, and to the last digit but one to `TensorStats.merge`."""

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hookcli.table import STATS_COLUMNS, Column, Finding, Reason, Report, Row, S
 from hookcli.tensors.stats import stats
 
 
+@pytest.mark.sweep
 @given(
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5),
     mean=st.sampled_from([0.0, 1.0, 1e4, -1e6]),

@@ -185,6 +185,7 @@ def test_other_kinds_of_tensors() -> None:
     assert distance.compare(torch.empty(3, device="meta"), torch.empty(3)) is None
 
 
+@pytest.mark.sweep
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=4), st.integers(0, 100))
 def test_merging_is_that_of_the_concatenation(sizes: list[int], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -131,6 +131,7 @@ def test_the_elements_outside_of_a_format_are_those_that_pytorch_converts_to_not
     assert of(x).of_histogram(f"outside_{form.name}") == int((lost & (x.abs() != half)).sum())
 
 
+@pytest.mark.sweep
 def test_parts_merge_exactly() -> None:
     x = wild(torch.float32, CHUNK + 5000)
     assert of(x).hist == TensorStats.merge(map(of, x.split(30_000))).hist

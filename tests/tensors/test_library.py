@@ -117,6 +117,7 @@ def test_more_dimensions_than_the_library_takes_are_left_to_operators() -> None:
     assert_stats(stats(x), float64_stats(x))
 
 
+@pytest.mark.sweep
 @needs_library
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_every_16_bit_number_is_widened_as_pytorch_does(dtype: torch.dtype) -> None:

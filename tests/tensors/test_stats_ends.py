@@ -48,6 +48,7 @@ def _root(square: Fraction | int) -> float:
     return float(root) if root < 2**1024 else math.inf
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("accelerator", [False, True])
 @given(
     values=st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=30),
@@ -124,6 +125,7 @@ VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
 )
 
 
+@pytest.mark.sweep
 @given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), views=st.lists(st.sampled_from(VIEWS), max_size=4))
 @examples(100)
 def test_views_of_any_strides(shape: list[int], views: list[Callable[[Tensor], Tensor]]) -> None:

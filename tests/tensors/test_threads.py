@@ -79,6 +79,7 @@ def test_figures_are_the_same_bits_however_many_threads_there_are(whose: str, ki
     assert_stats(resolve([measure(x)])[0], float64_stats(x))
 
 
+@pytest.mark.sweep
 def test_many_callers_at_once_get_their_own_figures(whose: str) -> None:
     tensors = [torch.randn(LARGE) * n for n in range(1, 7)]
     expected = [alone(x) for x in tensors]
@@ -95,6 +96,7 @@ def test_two_tensors_are_compared_in_threads(whose: str) -> None:
     assert found[0] == (a - b).abs().max().item()
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
 def test_a_forked_process_starts_threads_of_its_own(whose: str) -> None:
     """Neither its parent's threads nor OpenMP's are there, and who waits for them waits for ever."""
@@ -124,6 +126,7 @@ class Measured(torch.utils.data.Dataset[str]):
         return figures(self.x)
 
 
+@pytest.mark.sweep
 @only_own
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
 def test_workers_of_a_data_loader(whose: str) -> None:

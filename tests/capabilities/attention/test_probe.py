@@ -54,7 +54,7 @@ def test_a_gpt_by_pytorchs_kernel_and_by_hand(kernel: str, block: int, monkeypat
 
 @pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.parametrize(
-    ("kernel", "padded"), [("sdpa", False), ("eager", True), swept("sdpa", True), swept("eager", False)]
+    ("kernel", "padded"), [swept("sdpa", False), ("eager", True), swept("sdpa", True), swept("eager", False)]
 )
 def test_a_llama_whose_heads_share_keys(kernel: str, padded: bool) -> None:
     """Against the weights that transformers itself returns: in float64, unless the batch is padded on the left, where

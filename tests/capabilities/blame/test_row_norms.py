@@ -95,6 +95,7 @@ def far(x: Tensor, y: Tensor) -> None:
     y[2] -= 5e3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", NETS)
 def test_the_rows_of_a_jump(kind: str) -> None:
     seen, model = train(kind, far)
@@ -112,6 +113,7 @@ def test_the_rows_of_a_jump(kind: str) -> None:
     assert blame.fqn in dict(model.named_modules())
 
 
+@pytest.mark.sweep
 def test_the_pass_of_a_jump() -> None:
     """Each pass has the squares of its own rows; where all rows are far out, none stands out."""
     seen, model = train("linear", lambda x, y: y.add_(1e4), parts=3)
@@ -122,6 +124,7 @@ def test_the_pass_of_a_jump() -> None:
     assert blame.passes == pytest.approx(exact, rel=1e-12) and (blame.rows, blame.size) == ([], ROWS)
 
 
+@pytest.mark.sweep
 def test_a_row_that_is_not_finite_is_found_where_backward_met_it_first() -> None:
     def spoil(x: Tensor, y: Tensor) -> None:
         x[3, 0] = torch.nan
@@ -134,6 +137,7 @@ def test_a_row_that_is_not_finite_is_found_where_backward_met_it_first() -> None
     assert searched.cause.endswith("in micro-batch 1 of 2 (counted from 0)") and "only in row 3 of 8" in searched.cause
 
 
+@pytest.mark.sweep
 def test_training_is_bit_identical_and_healthy_runs_blame_nobody() -> None:
     with observing() as seen:
         observed, _ = trained("linear", far, 1)
@@ -179,6 +183,7 @@ def test_rows_that_are_mixed_or_no_samples_are_said(mixing: nn.Module, size: int
     assert (blame.size, blame.mixed) == (size, mixed)
 
 
+@pytest.mark.sweep
 def test_gradients_that_are_often_large_jump_as_seldom_as_they_exceed_the_largest_before() -> None:
     """As those of one sample a step, most of which the model knows by now."""
     net = nn.Linear(1, 1, bias=False)

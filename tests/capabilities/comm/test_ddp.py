@@ -36,7 +36,7 @@ def what_a_hook_makes(hook: str, local: list[Tensor]) -> list[Tensor]:
     return [sum(parts[1:], parts[0]).double()] * len(local)
 
 
-@pytest.mark.parametrize("hook", ["allreduce", "fp16", "bf16", "noop"])
+@pytest.mark.parametrize("hook", [swept("allreduce"), "fp16", "bf16", "noop"])
 def test_errors_and_statistics_are_those_of_float64(hook: str) -> None:
     reports, gradients = ran(*HOOKS)
     for rank, report in enumerate(reports):

@@ -36,6 +36,7 @@ def test_what_goes_wrong_in_a_hook_names_the_hook_and_the_bucket() -> None:
         assert "nothing to divide by" in own[1]
 
 
+@pytest.mark.sweep
 def test_instances_and_partials_are_taken_with_a_remark() -> None:
     for own in run_ranks(2, comm_jobs.run_functions, ["instance", "partly", "own_allreduce"], steps=1):
         assert [report.rows[0]["relative_l2"] for report in own] == [0, 0, 0]

@@ -40,6 +40,7 @@ def made(name: str, *arguments: Any) -> Any:
 FAST = ("--lr", "1e-2", "--steps", "3", "--seeds", "3")
 
 
+@pytest.mark.sweep
 def test_what_grows_without_mup_is_the_first_line_and_with_it_nothing_does(cli: Cli) -> None:
     report = check(cli, "MLP", *DATA, *FAST)
     assert report["totals"]["verdict"].startswith("The change of out's output grows with width: slope ")

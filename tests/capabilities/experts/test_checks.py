@@ -77,6 +77,7 @@ def test_dropped_tokens(x: Tensor) -> None:
     assert not judged(part(Capacity(2, 200)), x)
 
 
+@pytest.mark.sweep
 def test_routers_as_built_are_not_accused(x: Tensor) -> None:
     """Of 64 experts many get no token, since tokens are alike."""
     alike = x + 3 * torch.randn(WIDTH)

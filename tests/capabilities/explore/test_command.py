@@ -79,6 +79,7 @@ def test_what_can_t_be_read_is_said_before_the_screen_opens(cli: Cli, opened: li
     assert ran.code == 2 and argv[0] in ran.err and len(ran.err.splitlines()) == 1 and not opened
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["SIGTERM", *map(swept, ("SIGHUP", "SIGQUIT"))])
 def test_files_are_read_and_shown_without_torch(cli: Cli, tmp_path: Path, name: str) -> None:
     record = save(tmp_path / "a.run.jsonl", [HEADER, *(recorded_step(n) for n in range(3)), end()])

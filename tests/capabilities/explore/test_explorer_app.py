@@ -71,6 +71,7 @@ def shown(app: Explorer) -> list[str]:
     return names[:1] and names
 
 
+@pytest.mark.sweep
 def test_a_tree_opens_and_closes_and_shows_the_figures_of_the_chosen_module() -> None:
     seen = used(of_reports([report()]), ["down", "space", "down"], lambda app: (shown(app), screen(app)))
     assert [names for names, _ in seen] == [

@@ -93,11 +93,11 @@ def batch(training: Training) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (weight, "in the weights (4.weight alone)"),
+        swept(weight, "in the weights (4.weight alone)"),
         swept(buffer, "in the weights (1.running_mean alone)"),
         swept(state, "in the optimizer's state"),
         swept(rate, "in the optimizer's settings"),
-        (lambda _: torch.rand(1), "in PyTorch's random numbers"),
+        swept(lambda _: torch.rand(1), "in PyTorch's random numbers"),
         (batch, "in the batch"),
     ],
 )
@@ -141,6 +141,7 @@ def other_forward(training: Training) -> None:
 IN_LOSS = "the loss (its targets, or how it is computed)"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("change", "where", "same"),
     [
@@ -299,6 +300,7 @@ def test_the_same_program_is_the_same(usual: Any) -> None:
     assert [one.step for one in usual.values() if one.after] == [STEPS]
 
 
+@pytest.mark.sweep
 def test_generators_from_which_nothing_is_drawn_do_not_count() -> None:
     """Python's and numpy's are seeded by the clock in most programs, and PyTorch's draws nothing without Dropout."""
 

@@ -89,6 +89,7 @@ def test_nan_of_the_last_step_is_named_not_the_mask_of_an_earlier_one(compiled: 
     assert line.startswith("first non-finite value: 160 NaN in the model's output (Attention, step 2)")
 
 
+@pytest.mark.sweep
 def test_in_one_step_both_are_named() -> None:
     """Nothing shows whether the infinities led to the NaN."""
     (line,) = lines(lambda: Attention(nan_in=0), 1, compiled=True)

@@ -113,7 +113,7 @@ def training(model: nn.Module, broken_at: int | None, lr: float = 0.1) -> nn.Mod
         swept("model", 0.0, 1, "functions"),
         swept("model", 0.5, 0, None),
         ("model", 0.5, None, None),
-        ("module", 0.0, 0, "functions"),
+        swept("module", 0.0, 0, "functions"),
         ("module", 0.0, None, None),
     ],
 )

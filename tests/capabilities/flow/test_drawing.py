@@ -75,6 +75,7 @@ def test_depth_folds_modules_and_a_call_made_later_is_another_box(report: Report
     assert folded.splitlines()[1] == "2 calls"
 
 
+@pytest.mark.sweep
 @graphviz_only
 def test_the_command_draws(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, first in (("x.svg", b"<?xml"), ("x.png", b"\x89PNG"), ("x.dot", b"digraph")):

@@ -124,6 +124,7 @@ def test_zeros_scalars_and_values_that_are_not_finite() -> None:
         assert agrees(values, right(x.nan_to_num(0.0, 0.0, 0.0), name))
 
 
+@pytest.mark.sweep
 def test_formats_keep_of_normal_values_what_the_table_says() -> None:
     x = torch.randn(256, 4096, generator=torch.Generator().manual_seed(0))
     for name, usual in USUAL.items():
@@ -329,6 +330,7 @@ def screen(folder: Path, columns: int, *argv: str, **environment: str) -> tuple[
     return process.wait(), text.decode().splitlines()
 
 
+@pytest.mark.sweep
 def test_the_command_and_its_saved_report_on_terminals(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +370,7 @@ def test_machine_formats_have_all_figures_and_mistakes_say_what_is_right(
     assert ran.code == 2 and "no values to look at" in ran.err
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", swept("convnext_tiny"), swept("swin_t")])
 def test_models_of_torchvision_have_a_row_for_each_of_their_weights(name: str) -> None:
     model = small(name).eval()

@@ -55,6 +55,7 @@ def test_limits_of_elements_follow_from_their_bits(dtype: str, element: Element)
     assert element.beyond == element.largest + step / 2
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(MATRICES)
 def test_float16_and_bfloat16_are_casts(array: np.ndarray) -> None:
@@ -74,6 +75,7 @@ def power(peak: float, most: int) -> float:
     return float(np.float32(Fraction(2) ** exponent))
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(MATRICES)
 def test_mx_formats_are_those_of_the_specification(array: np.ndarray) -> None:
@@ -88,6 +90,7 @@ def test_mx_formats_are_those_of_the_specification(array: np.ndarray) -> None:
         assert same_bits(rounded(x, name), expected)
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(MATRICES)
 def test_float8_with_scales_is_pytorchs_cast_of_the_scaled_values(array: np.ndarray) -> None:
@@ -100,6 +103,7 @@ def test_float8_with_scales_is_pytorchs_cast_of_the_scaled_values(array: np.ndar
             assert same_bits(rounded(x, str(dtype)[6:] + suffix), expected)
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(MATRICES)
 def test_integers_are_pytorchs_fake_quantization(array: np.ndarray) -> None:
@@ -113,6 +117,7 @@ def test_integers_are_pytorchs_fake_quantization(array: np.ndarray) -> None:
         assert same_bits(rounded(x, name), torch.cat(parts, 1) + 0.0)
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(MATRICES)
 def test_nvfp4_has_two_levels_of_scales(array: np.ndarray) -> None:

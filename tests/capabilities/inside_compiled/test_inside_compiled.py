@@ -274,6 +274,7 @@ def test_what_a_model_keeps_in_containers_of_its_own_and_of_its_arguments_is_as_
     assert all("lin" in rows(step, "activations") for step in seen.recorded)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("how", "at"),
     [("parts", "interrupted"), swept("outer", "raises"), swept("in place", "interrupted"), swept("parts", "raises")],

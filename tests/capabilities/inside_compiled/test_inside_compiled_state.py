@@ -109,6 +109,7 @@ class Taking(nn.Module):
         return self.inner(self.lin(x))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", [swept("list"), "iterator", swept("generator")])
 def test_arguments_are_the_programs(kind: str) -> None:
     def program() -> list[Any]:

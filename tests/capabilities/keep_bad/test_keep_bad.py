@@ -87,6 +87,7 @@ def reproduced(said: str) -> str:
     return Path(found[1]).read_text()
 
 
+@pytest.mark.sweep
 def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
     (bad,) = diverging(nn.Identity).non_finites
     text = reproduced(bad.kept)

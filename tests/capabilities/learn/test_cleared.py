@@ -127,6 +127,7 @@ def test_gradients_that_are_never_cleared_are_found(kind: str) -> None:
     assert not found(lambda: KINDS[kind](True))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("make", [torch.optim.Adam, swept(torch.optim.RMSprop), swept(torch.optim.Adagrad)])
 def test_with_each_optimizer(make: Callable[..., torch.optim.Optimizer]) -> None:
     assert found(lambda: sgd(False, make)) and not found(lambda: sgd(True, make))

@@ -103,6 +103,7 @@ def blind(model: Net) -> None:
     model.blind = True
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("make", "change"),
     [
@@ -168,6 +169,7 @@ def follow(model: Follower) -> None:
             old.lerp_(new, 0.01)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("make", "change", "mean"),
     [

@@ -115,6 +115,7 @@ def test_what_is_wrong_with_a_loss_is_a_finding_as_well(loss_of: Loss, remedy: s
     assert [one.remedy for one in found] == ([remedy] if remedy else [])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("frozen", [swept(True), False])
 def test_an_attack_on_a_model_is_no_wrong_sign(frozen: bool) -> None:
     """One model is trained to make the loss of another as large as it can, which is frozen or trained in turns."""
@@ -171,14 +172,14 @@ ALL, PART = (
 @pytest.mark.parametrize(
     ("way", "expected"),
     [
-        (lambda part, x: part(x), ""),
+        swept(lambda part, x: part(x), ""),
         (lambda part, x: part(x).detach(), f"{PART} of the optimizer): the loss does not use what they return"),
         swept(
             lambda part, x: torch.tensor(part(x).tolist()),
             f"{PART} of the optimizer): the loss does not use what they return",
         ),
         swept(without_gradients, ""),  # perhaps on purpose
-        (moved, ""),
+        swept(moved, ""),
     ],
 )
 def test_parts_without_gradients(way: Callable[[nn.Module, Tensor], Tensor], expected: str) -> None:
@@ -412,6 +413,7 @@ def test_parts_that_no_optimizer_has_may_run_without_gradients() -> None:
     assert not all_faults(program)
 
 
+@pytest.mark.sweep
 def test_an_output_that_the_loss_does_not_use_is_not_said() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
@@ -441,6 +443,7 @@ def test_a_loss_of_values_alone(value: Callable[[Tensor], Tensor]) -> None:
     assert said[0].startswith(ALL) and not any("rounded" in one for one in said)
 
 
+@pytest.mark.sweep
 def test_a_generator_whose_output_is_detached_before_the_other_model() -> None:
     """The loss has a graph, of the other model."""
 
@@ -559,6 +562,7 @@ def test_other_binary_losses_are_not_judged(more: dict[str, Any]) -> None:
     assert not binary_loss(1.01 * entropy(0.5), **more)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("alone", "targets"), [(True, "hard"), (False, "hard"), (True, "soft"), (True, "weighted")])
 def test_the_share_of_ones_is_read_where_it_tells(alone: bool, targets: str) -> None:
     def loss_of(outputs: Tensor, y: Tensor) -> Tensor:
@@ -603,13 +607,13 @@ NEVER = "of the targets are numbers that the model can't return: it ends with"
 @pytest.mark.parametrize(
     ("loss_of", "ends_with"),
     [
-        (lambda o, y: F.mse_loss(o[:, 0].relu(), centered(y)), "ReLU (0 or more)"),
+        swept(lambda o, y: F.mse_loss(o[:, 0].relu(), centered(y)), "ReLU (0 or more)"),
         (lambda o, y: F.mse_loss(o.sigmoid()[:, 0], 60.0 + y), "Sigmoid (0 to 1)"),
         swept(lambda o, y: F.smooth_l1_loss(o[:, :1].tanh().squeeze(1), 5 * centered(y)) + 1, "Tanh (-1 to 1)"),
         swept(lambda o, y: F.huber_loss(o.softmax(1), values(y).expand(-1, 3)) / 2, "Softmax (0 to 1)"),
-        (lambda o, y: F.mse_loss(o[:, 0].relu(), y.float()), ""),
-        (lambda o, y: F.mse_loss(o.sigmoid(), F.one_hot(y, 3).float()), ""),
-        (lambda o, y: F.mse_loss(o.tanh()[:, 0], centered(y)), ""),
+        swept(lambda o, y: F.mse_loss(o[:, 0].relu(), y.float()), ""),
+        swept(lambda o, y: F.mse_loss(o.sigmoid(), F.one_hot(y, 3).float()), ""),
+        swept(lambda o, y: F.mse_loss(o.tanh()[:, 0], centered(y)), ""),
         swept(lambda o, y: F.mse_loss(torch.cat([o[:, 0].relu(), o[:, 1]]), centered(y).repeat(2)), ""),
         swept(lambda o, y: F.mse_loss(o[:, 0].relu() - 1, centered(y)), ""),
     ],

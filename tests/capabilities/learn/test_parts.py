@@ -116,6 +116,7 @@ def test_one_batch_on_purpose_is_no_fault(change: Callable[[Tensor], Tensor]) ->
     assert "warning" not in dict(said(SameBatch, partial(one_batch_on_purpose, change)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "program", [train_split, swept(partial(loaded, 64, anew=False)), partial(loaded, 64, anew=True)]
 )
@@ -163,6 +164,7 @@ def test_a_frozen_block_between_trained_ones_is_found() -> None:
     assert said(FrozenBlock, lambda: train(Blocks([1]), random_batches())) == [("warning", text)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "frozen", [swept([]), swept([0]), [0, 1], swept([3]), swept([1, 2]), swept([0, 1, 2, 3])], ids=str
 )
@@ -170,6 +172,7 @@ def test_blocks_that_are_frozen_on_purpose_are_not_accused(frozen: list[int]) ->
     assert not said(FrozenBlock, lambda: train(Blocks(frozen), random_batches()))
 
 
+@pytest.mark.sweep
 def test_adapters_are_not_accused() -> None:
     def program() -> nn.Module:
         model = nn.Sequential(nn.Linear(6, 8), *(Adapted() for _ in range(3)), nn.Linear(8, 4))
@@ -264,6 +267,7 @@ class Cut(nn.Module):
         return scores
 
 
+@pytest.mark.sweep
 def test_a_trunk_without_a_gradient_is_said() -> None:
     said = first_line(lambda: train(Cut(cut=True), random_batches()))
     assert said.startswith("no gradient reaches trunk (2 of the 6 parameters of the optimizer)")
@@ -329,6 +333,7 @@ def held_in_part(held: str, *, frozen: int = 0, by_hand: str = "") -> nn.Module:
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("held", "missed"), [("02", "1.weight, 1.bias"), swept("01", "2.weight, 2.bias")])
 def test_parameters_that_an_optimizer_has_missed_are_said(held: str, missed: str) -> None:
     said = f"no optimizer has {missed} (2 of the 6 parameters that get a gradient): gradients arrive, but nothing"
@@ -356,6 +361,7 @@ def without_steps(steps: int) -> nn.Module:
     return model
 
 
+@pytest.mark.sweep
 def test_an_optimizer_that_makes_no_step_is_said() -> None:
     text = f"SGD made no step after any of {STEPS} backward passes: nothing was trained"
     assert first_line(partial(without_steps, STEPS)) == text
@@ -378,6 +384,7 @@ def test_outputs_and_targets_that_are_broadcast_are_seen_in_the_graph() -> None:
         assert {line.spread for line in lines} == {torch.arange(8.0).var(unbiased=False).item()}
 
 
+@pytest.mark.sweep
 def test_labels_that_are_all_one_are_counted() -> None:
     def program(labels: int) -> nn.Module:
         return train(net(), ((torch.randn(8, 6), torch.randint(labels, (8,)) + 1) for _ in range(STEPS)))
@@ -387,6 +394,7 @@ def test_labels_that_are_all_one_are_counted() -> None:
         assert [line.one_label for line in lines] == counted
 
 
+@pytest.mark.sweep
 def test_lines_of_healthy_trainings_name_nothing() -> None:
     lines = measured(observed(lambda: train(net(), random_batches()))).lines
     assert not any(untrained(lines, why) for why in (EVAL, UNHELD, UNREACHED))
@@ -412,12 +420,14 @@ def summed(keep: Callable[[Tensor, Tensor], object]) -> list[object]:
     return [float(torch.as_tensor(total).detach())]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("keep", [lambda loss, out: loss, lambda loss, out: [out]], ids=["losses", "outputs"])
 def test_graphs_that_stay_are_found(keep: Callable[[Tensor, Tensor], object]) -> None:
     ((severity, text),) = said(GraphsKept, partial(summed, keep))
     assert severity == "warning" and "all 10 recorded steps before the last two" in text
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "keep", [lambda loss, out: loss.item(), swept(lambda loss, out: loss.detach()), lambda loss, out: [out.detach()]]
 )
@@ -433,11 +443,13 @@ def test_an_output_that_does_not_depend_on_the_input_is_found() -> None:
     assert severity == "warning" and text.endswith(f"in each of the last {STEPS} recorded steps")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("zero_head", [swept(False), True])
 def test_outputs_that_do_are_not_accused(zero_head: bool) -> None:
     assert not said(OutputAlike, lambda: train(net(zero_head=zero_head), random_batches()))
 
 
+@pytest.mark.sweep
 def test_rows_of_the_input_that_are_alike_tell_nothing() -> None:
     def program() -> nn.Module:
         return train(net(), ((torch.ones(8, 6), torch.randint(4, (8,))) for _ in range(STEPS)))

@@ -100,12 +100,12 @@ def per_column(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("program", "what"),
     [
-        (loaded, "every input is 0"),
+        swept(loaded, "every input is 0"),
         (lambda: train(net(), lambda x: torch.full_like(x, -0.5)), "every input is -0.5000"),
-        (lambda: train(net(nn.Dropout(0.5)), lambda x: 0 * x), "every input is 0"),
+        swept(lambda: train(net(nn.Dropout(0.5)), lambda x: 0 * x), "every input is 0"),
         swept(lambda: train(net(), lambda x: 0 * x, squared), "every input is 0"),
-        (lambda: train(net(), per_column), "all rows of a batch are the same"),
-        (lambda: train(Two(), lambda x: (0 * x, torch.zeros(ROWS, dtype=torch.long))), "every input is 0"),
+        swept(lambda: train(net(), per_column), "all rows of a batch are the same"),
+        swept(lambda: train(Two(), lambda x: (0 * x, torch.zeros(ROWS, dtype=torch.long))), "every input is 0"),
         swept(lambda: train(Two(), lambda x: (0 * x, 0 * x + 1)), "all rows of a batch are the same"),
     ],
 )
@@ -118,6 +118,7 @@ def test_the_first_line_names_inputs_that_are_all_the_same(program: Callable[[],
     assert not [*SameBatch().judge(known)]
 
 
+@pytest.mark.sweep
 def test_they_are_named_where_no_gradient_is_left() -> None:
     first = next(faults(measured(lambda: train(net(bias=False), lambda x: 0 * x))), "")
     zero = f"the optimizer has changed no weight in {STEPS // EVERY} recorded steps: every gradient is zero"
@@ -128,6 +129,7 @@ def boundary(output: Tensor, x: Tensor) -> Tensor:
     return F.mse_loss(output, torch.full_like(output, 0.3))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "program",
     [

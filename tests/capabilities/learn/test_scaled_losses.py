@@ -75,6 +75,7 @@ def learned(case: str, scale: float | None) -> list[dict[str, Any]]:
     return losses + [{name: x for name, x in line.items() if name not in OTHERS} for line in lines]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [*PLAIN, *(swept(case) for case in CASES if case not in PLAIN)])
 def test_a_scaled_loss_is_read_as_the_loss_itself(case: str) -> None:
     plain, scaled = learned(case, None), learned(case, SCALE)
@@ -86,6 +87,7 @@ def test_a_scaled_loss_is_read_as_the_loss_itself(case: str) -> None:
         assert value == expected if expected is not None else value
 
 
+@pytest.mark.sweep
 def test_the_level_of_guessing_is_that_of_the_unscaled_loss() -> None:
     """With next to nothing left of gradients that are clipped after unscale_."""
     text, other = (
@@ -97,6 +99,7 @@ def test_the_level_of_guessing_is_that_of_the_unscaled_loss() -> None:
     assert not all_faults(lambda: train(net(), of_numbers, SCALE, steps=60, lr=0.5))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_loss_lives_no_longer_than_what_was_made_of_it(enabled: bool) -> None:
     losses: list[ref[Tensor]] = []

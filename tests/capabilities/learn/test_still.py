@@ -138,6 +138,7 @@ def hinge() -> nn.Module:
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("program", [lbfgs, hinge, lambda: train(net(1.0), before)])
 def test_what_is_at_its_end_or_moves_is_not_accused(program: Callable[[], Any]) -> None:
     assert first_fault(program) == ""

@@ -56,6 +56,7 @@ def report(cli: Cli, *arguments: str) -> Any:
     return _found[arguments]
 
 
+@pytest.mark.sweep
 def test_weights_must_fit_and_change_nothing(cli: Cli) -> None:
     model: torch.nn.Module = runpy.run_path("net.py")["Net"]()
     torch.save({"net": model.state_dict()}, "w.pt")
@@ -123,6 +124,7 @@ def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
     assert g["verdict"].startswith("Largest batch in 0.0005G: ")
 
 
+@pytest.mark.sweep
 def test_what_fits_is_a_gpu_s_and_leaves_room_for_its_context(cli: Cli) -> None:
     found = report(cli, "--fits", "1MiB")
     assert found["meta"]["simulated"] == "cuda" and found["totals"]["reserve_bytes"] == 2**19

@@ -289,7 +289,7 @@ class Drops(nn.Sequential):
     [
         ("Net", {"dynamo": False, "training": torch.onnx.TrainingMode.TRAINING}, "1 BatchNormalization and 1 Dropout"),
         ("Net", {"dynamo": False, "training": torch.onnx.TrainingMode.TRAINING, "opset_version": 12}, "1 Batch"),
-        ("Drops", {"dynamo": True, "verbose": False}, "1 Dropout act as in training"),
+        swept("Drops", {"dynamo": True, "verbose": False}, "1 Dropout act as in training"),
         ("Net", {"dynamo": False}, ""),
     ],
     ids=["script", "opset12", "dynamo", "eval"],

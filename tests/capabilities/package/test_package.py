@@ -70,6 +70,7 @@ def test_a_model_computed_by_hand(cli: Cli, mine: Path) -> None:
     assert not list(mine.glob(".m.pt2pkg*"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("suffix", [".pt2pkg", swept(".pt"), swept(".package")])
 def test_resnet18_with_its_values(cli: Cli, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"r{suffix}"
@@ -87,6 +88,7 @@ def test_resnet18_with_its_values(cli: Cli, tmp_path: Path, suffix: str) -> None
     assert found["totals"]["tensor_bytes"] == sum(v.numel() * v.element_size() for v in expected.values())
 
 
+@pytest.mark.sweep
 def test_interning_torchvision(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "r.pt2pkg"
     argv = ("--intern", "torchvision.**", "--extern", "**", "-o", str(file), "-f", "json")
@@ -115,6 +117,7 @@ def test_a_mock(cli: Cli, mine: Path) -> None:
     assert b"MockedObject" in records(mine / "m.pt2pkg")["numpy/__init__.py"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", [swept("resnet50"), "resnet18"])
 def test_resnet_passes_as_suggested(cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

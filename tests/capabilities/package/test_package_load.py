@@ -39,6 +39,7 @@ def test_the_sources_of_a_package_have_the_names_of_modules() -> None:
     assert {name: archive.source_bytes(name) for name in archive.modules} == {"a.b.c": 5, "a": 7}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", ["resnet18", swept("ssdlite320_mobilenet_v3_large")])
 def test_load_gives_what_shapes_gives(cli: Cli, tmp_path: Path, model: str) -> None:
     file = str(tmp_path / "m.pt2pkg")

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.xdist_group("parquet")  # which is imported once
 Cli = Callable[..., Any]
 
 
+@pytest.mark.sweep
 def test_parquet_holds_what_json_and_csv_hold(cli: Cli, record: Path) -> None:
     assert cli("show", record.name, "-o", "x.parquet").code == 0
     table = pq.read_table("x.parquet")

@@ -43,6 +43,7 @@ PLANTED = {
 ALIKE = ("changed by hand", "seed", "seed by hand", "models", "own seed")  # as another is, by hand or of another cause
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", [swept(how) if how in ALIKE else how for how in PLANTED])
 def test_weights_that_differ_are_found_where_they_should_not(how: str, tmp_path: Path) -> None:
     record = record_of(tmp_path, how)

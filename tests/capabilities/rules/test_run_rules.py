@@ -22,6 +22,7 @@ from commands.test_run_nan import run
 from commands.trained import PAIR
 from record.launching.support import ENV
 from records import HEADER, recorded_step, save
+from support import swept
 from torch import nn
 
 import hookcli
@@ -98,6 +99,7 @@ def test_a_command_that_fails_is_said(folder: Path) -> None:
     assert {"hi", "hookcli: warning: --then exec failed after rule a (exit code 3)"} <= {*lines} and len(lines) == 3
 
 
+@pytest.mark.sweep
 def test_stop_ends_the_program_after_that_step_with_exit_code_1(folder: Path) -> None:
     ran = run(folder, "run", "--rule", "loss > 100", "--rule", "loss > 1e9", "--then", "stop", "train.py")
     assert ran.returncode == 1 and ran.stdout == ""
@@ -111,6 +113,7 @@ def test_stop_ends_the_program_after_that_step_with_exit_code_1(folder: Path) ->
     assert len(record.losses_of("Sequential")) == 25
 
 
+@pytest.mark.sweep
 def test_without_a_rule_that_fired_the_exit_code_is_the_scripts(folder: Path) -> None:
     ran = run(folder, "run", "-q", "--rule", "loss > 1e9", "--rule", "x: std(layers.1) > 1", "train.py")
     assert ran.returncode == 0
@@ -121,9 +124,9 @@ def test_without_a_rule_that_fired_the_exit_code_is_the_scripts(folder: Path) ->
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--rule", "los > 3"), "--rule 'los > 3': unknown figure 'los'; did you mean loss?"),
+        swept(("--rule", "los > 3"), "--rule 'los > 3': unknown figure 'los'; did you mean loss?"),
         (("--rule", "loss > 3", "--then", "exec:no-such-command"), "--then exec: no such command: no-such-command; "),
-        (("--then", "stop"), "--then: is for rules; add one"),
+        swept(("--then", "stop"), "--then: is for rules; add one"),
     ],
 )
 def test_a_wrong_rule_is_refused_before_the_script_starts(folder: Path, options: tuple[str, ...], said: str) -> None:
@@ -132,6 +135,7 @@ def test_a_wrong_rule_is_refused_before_the_script_starts(folder: Path, options:
     assert ran.stderr.count("\n") == 1 and not [*folder.glob("*.jsonl")]
 
 
+@pytest.mark.sweep
 def test_follow_shows_rules_as_they_come(tmp_path: Path) -> None:
     path = save(tmp_path / "a.run.jsonl", (HEADER, recorded_step(0)))
     command = [sys.executable, "-m", "hookcli", "show", str(path), "--follow"]

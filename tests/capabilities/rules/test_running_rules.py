@@ -140,6 +140,7 @@ def test_two_models_have_windows_of_their_own() -> None:
     assert (one.model, one.step, tuple(one.values)) == ("Sequential", 6, (500.0, 100.0))
 
 
+@pytest.mark.sweep
 def test_the_steps_after_one_that_fired_are_recorded() -> None:
     with observing(every=None, rules=["step == 61"]) as seen:
         train(70)

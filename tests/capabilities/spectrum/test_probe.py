@@ -214,6 +214,7 @@ def test_attention_without_a_shortcut_is_found_however_many_items_stay_apart(ite
     assert str(spectrum.totals["verdict"]).startswith(f"layer 0: {alike}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [*NETS])
 def test_fresh_models_are_not_accused(name: str) -> None:
     model, inputs = NETS[name]()
@@ -259,6 +260,7 @@ def test_small_singular_values_are_no_rank() -> None:
     assert figures and figures.effective_rank == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.sweep
 def test_the_command_says_what_matters_first_and_fits(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ran = cli("spectrum", "squeezenet1_1", "--input", "1x3x64x64")

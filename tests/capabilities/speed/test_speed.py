@@ -136,6 +136,7 @@ def pace(program: Any) -> Pace:
     return [one for one in observed(program, every=1).of_parts if isinstance(one, Pace)][-1]
 
 
+@pytest.mark.sweep
 def test_the_time_is_that_of_the_dataset() -> None:
     line = pace(lambda: train(2, lambda: DataLoader(Slow(), batch_size=1)))
     assert (line.batches, line.epochs, line.starved, line.workers) == (2 * BATCHES, 2, 2 * BATCHES, 0)

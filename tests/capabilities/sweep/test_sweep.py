@@ -52,6 +52,7 @@ def mean(x: Tensor) -> Tensor:
     return y.movedim(-1, 1) if x.dim() > 3 else y
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("make", "operation", "change"),
     [
@@ -137,6 +138,7 @@ def test_a_part_that_is_all_of_its_module_has_no_row_of_its_own() -> None:
     assert {row.fqn for row in swept(Net(), torch.ones(2, 3)).rows} == {"branch", "branch.none", "other"}
 
 
+@pytest.mark.sweep
 def test_another_run_is_patched_in(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = gpt2()
@@ -172,6 +174,7 @@ def test_each_run_draws_the_same_random_numbers() -> None:
     assert not any("noise:" in note for note in report.meta["notes"])
 
 
+@pytest.mark.sweep
 def test_a_loss_ranks() -> None:
     """By a function of output and target, by a name, and the one that the model itself returns."""
     torch.manual_seed(0)

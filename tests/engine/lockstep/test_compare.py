@@ -64,6 +64,7 @@ def test_a_model_equals_itself_and_nothing_is_left(backward: bool, train: bool) 
     assert not any(thread.name == "hookcli-b" for thread in threading.enumerate())
 
 
+@pytest.mark.sweep
 def test_a_single_weight_is_found_in_its_module() -> None:
     a = torchvision.models.resnet18(weights=None).eval()
     b = copy.deepcopy(a)

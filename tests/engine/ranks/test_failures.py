@@ -52,6 +52,7 @@ def errors(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("hookcli: error")]
 
 
+@pytest.mark.sweep
 def test_a_rank_that_raises_is_named_and_what_it_saw_is_reported(folder) -> None:
     ran = hookcli(*only("raise"), *TWO, "-f", "json", folder=folder)
     assert ran.returncode == 2
@@ -158,6 +159,7 @@ def lives(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

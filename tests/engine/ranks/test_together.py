@@ -163,6 +163,7 @@ def test_what_can_not_be_merged_is_the_first_ranks(two, name) -> None:
     assert shapes
 
 
+@pytest.mark.sweep
 def test_what_is_not_as_in_one_process_is_said(folder) -> None:
     ran = hookcli(
         *("grads", "models.py:Values", "--input", "4x4", "--nproc", "2", "--loss", "models:squares", "-f", "json"),
@@ -173,6 +174,7 @@ def test_what_is_not_as_in_one_process_is_said(folder) -> None:
     assert "each process draws its own random numbers" in ran.stderr
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("parallel", ["ddp", swept("fsdp")])
 def test_edits_of_gradients_that_are_averaged_afterwards_are_refused(folder, parallel) -> None:
     edit = ("--edit", "fc.weight:grad=ones", "--parallel", parallel)

@@ -93,6 +93,7 @@ def assert_same_rows(eager: Report, seen: Report, tolerance: float = 1e-5) -> No
             assert getattr(ours[place].stats, figure) == pytest.approx(expected, abs=tolerance * size), (place, figure)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("probes", ["gradients", swept("activations")])
 @pytest.mark.parametrize("backend", ["aot_eager", swept("eager")])
 def test_rows_are_those_of_eager_mode(probes: str, backend: str) -> None:
@@ -186,6 +187,7 @@ class Halves(nn.Module):
         return x + 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("probes", ["gradients", swept("activations")])
 def test_a_graph_that_breaks_breaks_no_more_often_and_all_of_it_is_seen(probes: str) -> None:
     model = Breaking()

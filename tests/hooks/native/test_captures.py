@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from graphs import exact
 
 from hookcli.hooks.native.timeline import Timeline
 
 
+@pytest.mark.sweep
 def test_captures_of_autograd_grad_and_the_tensor_hook_beside_them() -> None:
     x, w = torch.arange(1.0, 4.0, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
     h = x * w

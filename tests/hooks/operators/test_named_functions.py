@@ -78,6 +78,7 @@ def test_every_spelling_is_one_call_of_the_module_that_runs(ops: str | None) -> 
     assert rows[0]["index"] < rows[3]["index"] < rows[5]["index"]
 
 
+@pytest.mark.sweep
 def test_attention_is_seen_inside_torch_nn_and_as_flex_attention() -> None:
     rows = found(Attends(), torch.rand(3, 5, 8))
     assert [(row.fqn, row["name"]) for row in rows] == [("part", NAMES[0]), ("part", NAMES[1]), ("", NAMES[2])]

@@ -100,6 +100,7 @@ def test_one_lucky_step_decides_nothing(seed: int) -> None:
     assert told["apart"].endswith("; losses part at step 0")
 
 
+@pytest.mark.sweep
 def test_runs_that_only_noise_tells_apart_have_no_winner() -> None:
     told = [TwoLosses(noisy(0.42, n), noisy(0.42, 1000 + n), 3.5e-4, 0.0).headlines() for n in range(200)]
     undecided = [one for one in told if one["verdict"].startswith("neither is clearly better: mean loss A ")]

@@ -85,6 +85,7 @@ def any_report(dtype: str) -> Report:
     return Report("grads", "Net", (Column("nan", "NaN"),), rows, {"step": random.randint(0, 9)}, {"l2": any_float()})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("dtype", "digits"), [("float32", 4e-9), swept("bfloat16", 4e-9), swept("float64", 0.0)])
 def test_whatever_rows_hold_comes_back(dtype: str, digits: float) -> None:
     random.seed(7)
@@ -189,6 +190,7 @@ def test_an_old_record_and_a_packed_one_hold_the_same(tmp_path: Path) -> None:
         assert_alike(one.to_dict(), other.to_dict(), 2e-9)
 
 
+@pytest.mark.sweep
 @pytest.mark.fuzz
 def test_damage_anywhere_is_counted_and_never_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random.seed(11)

@@ -165,6 +165,7 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
     return forks.Popen([sys.executable, "-c", prefix + code, *arguments], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.sweep
 def test_killed_in_the_middle_it_leaves_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     process = run(
@@ -180,6 +181,7 @@ def test_killed_in_the_middle_it_leaves_whole_lines(tmp_path: Path) -> None:
     assert record.damaged in ([], [record.lines])
 
 
+@pytest.mark.sweep
 def test_children_write_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     code = "if os.fork() == 0:\n    writer.write(recorded_step(7)); os._exit(0)\n"
@@ -190,6 +192,7 @@ def test_children_write_nothing(tmp_path: Path) -> None:
     assert [entry.step for entry in read_record(path).entries] == [8]
 
 
+@pytest.mark.sweep
 def test_lines_of_several_threads_do_not_mix(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path / "a.jsonl")
 

@@ -126,6 +126,7 @@ def test_an_exception_ends_the_record_of_a_with_block(tmp_path: Path) -> None:
     assert [ran["steps"] for ran in end.models] == [2]
 
 
+@pytest.mark.sweep
 def test_the_next_training_ends_a_record_of_whose_end_nobody_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         import_module("hookcli.record.integrations.huggingface")
 
 
+@pytest.mark.sweep
 def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = executed("docs/run.md", lambda code: "transformers" in code or "import torch" in code)

@@ -52,6 +52,7 @@ def bfloat16_loss(model: nn.Module, batch: Any) -> Tensor:
         return nets.loss_of(model, batch)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("kind", "accumulated", "loss", "settings"),
     [
@@ -91,6 +92,7 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(
     assert ran["no_grad_forwards"] == 2 + 2 * 2  # the sanity check's, then each epoch's
 
 
+@pytest.mark.sweep
 def test_two_models_have_steps_of_their_own(watching: Any) -> None:
     model, own = nets.Gan(), nets.Gan()
     trainer = nets.fit(model, watching)
@@ -120,6 +122,7 @@ def test_two_models_have_steps_of_their_own(watching: Any) -> None:
     assert trainer.global_step == 2 * len(steps)  # Lightning counts those of all optimizers
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("error", [KeyError("lost"), KeyboardInterrupt()], ids=["exception", "Ctrl-C"])
 def test_an_exception_ends_the_record(watching: Any, error: BaseException) -> None:
     model = nets.Fails()

@@ -90,6 +90,7 @@ class Data(Dataset[Tensor]):
         return nn.Linear(2, 2)(torch.full((2,), float(number))).detach()
 
 
+@pytest.mark.sweep
 def test_processes_that_load_data_or_do_not_train_say_nothing() -> None:
     notes, _ = notes_of(lambda: (list(DataLoader(Data(), num_workers=2)), in_children("fork", 1, os.getpid)))
     assert notes == []

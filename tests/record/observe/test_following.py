@@ -194,6 +194,7 @@ def figures(seen: Seen) -> list[Any]:
     return made
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("program", [accumulated, *map(swept, [evaluated, epochs, plain, closures, with_teacher])])
 def test_what_is_recorded_is_the_same_as_where_every_step_is_followed(program, seen) -> None:
     every, some = seen(program, 1), seen(program, 8)
@@ -223,6 +224,7 @@ def spoiled(at: int, factor: float) -> Callable[[], nn.Module]:
     return program
 
 
+@pytest.mark.sweep
 def test_a_loss_that_is_nan_is_found_in_the_next_step_that_is_followed(seen) -> None:
     found = seen(spoiled(37, math.nan), 8)
     assert [(one.step, one.what) for one in found.non_finites] == [(40, "loss")]
@@ -233,6 +235,7 @@ def test_the_steps_after_a_loss_that_jumps_are_recorded(seen) -> None:
     assert {41, 42} <= set(seen(spoiled(37, 1e4), 8).steps())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("plan", [{"every": 50}, swept({"first_bad": "report"}), {"rules": ["loss > 1e9"]}])
 def test_every_step_is_followed_where_a_plan_asks_for_it(plan: dict[str, Any], seen) -> None:
     assert None not in seen(lambda: plain(40), 8, **plan).every_loss["Sequential"].values()
@@ -248,11 +251,13 @@ def gan() -> nn.Module:
     return maker
 
 
+@pytest.mark.sweep
 def test_every_step_is_followed_where_optimizers_take_turns(seen) -> None:
     some = seen(gan, 8)
     assert figures(some) and None not in some.every_loss["Linear"].values()
 
 
+@pytest.mark.sweep
 def test_a_second_optimizer_made_while_steps_pass_has_all_of_its_steps(seen) -> None:
     def program() -> nn.Module:
         plain(21)
@@ -274,6 +279,7 @@ def test_the_verdict_says_how_many_losses_are_known() -> None:
     assert known == "All 29 checks passed (5 modules, 40 of 10,000 steps, and 352 of 10,000 losses)"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("limit", "covered"), [swept(1, 2), (3, 6), (0, 0)])
 def test_the_verdict_says_how_many_forwards_without_gradients_were_judged(limit: int, covered: int) -> None:
     def program() -> nn.Module:

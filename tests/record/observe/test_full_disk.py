@@ -56,6 +56,7 @@ def run(
     return forks.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.sweep
 def test_a_summary_tells_the_program_s_steps_and_the_recorded_steps_that_are_in_the_file(tmp_path: Path) -> None:
     assert f"{STEPS} recorded steps in r.jsonl" in run(tmp_path).stderr
     lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
@@ -104,6 +105,7 @@ def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
     assert (end.program_steps, end.models[0]["steps"], end.models[0]["recorded_steps"]) == (STEPS, STEPS, 2)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("steps", "room"),
     [*SEVERAL, *(swept(*case) for case in product((0, 2, 4), (0, 100, 900)) if case not in SEVERAL)],
@@ -152,6 +154,7 @@ def test_a_record_that_is_gone_does_not_pass_and_a_fault_in_it_counts_more(
     assert ("checks passed" in ran.stderr) == (ran.returncode == 0)
 
 
+@pytest.mark.sweep
 def test_no_witness_and_no_empty_record_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))

@@ -28,6 +28,7 @@ def job(*what: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("every", ["90", swept("1")])
 def test_an_interrupt_in_any_function_of_ours_arrives(every: str) -> None:
     assert job("ours", every) == "[]"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed, observing, rows
+from support import swept
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -87,9 +88,9 @@ _POW = line_of(norm_of_zero, "pow")
 @pytest.mark.parametrize(
     ("loss", "said"),
     [
-        (log_of_zero, f"8 Inf in the output of (loss):log_1 (Sequential, step 2); at *{_LOG}"),
+        swept(log_of_zero, f"8 Inf in the output of (loss):log_1 (Sequential, step 2); at *{_LOG}"),
         (divergence, f"24 Inf in the output of (loss):div_1 (Sequential, step 2); at *{_DIV}"),
-        (root, f"the backward of sqrt (*{_SQRT}) turned a finite gradient into 8 Inf (Sequential, step 2)"),
+        swept(root, f"the backward of sqrt (*{_SQRT}) turned a finite gradient into 8 Inf (Sequential, step 2)"),
         (norm_of_zero, f"the backward of pow (*{_POW}) turned a finite gradient into 1 NaN (Sequential, step 0)"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -70,6 +71,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sweep
 @settings(max_examples=30)
 @given(
     names=st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=6),

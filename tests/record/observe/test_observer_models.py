@@ -24,6 +24,7 @@ LIKE_OTHERS = (
 )  # of which others have all kinds of layers  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("make", "name", "of"),
     [
@@ -44,6 +45,7 @@ def test_gradients_of_torchvision_models_are_right(make: Callable[[], nn.Module]
     assert compared > 40
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [swept("resnet18"), swept("mobilenet_v3_small"), "densenet121"])
 @pytest.mark.parametrize(
     "probe", [name if name in ("activations", "inputs' grads") else swept(name) for name in sorted(PROBES)]

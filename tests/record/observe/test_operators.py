@@ -104,6 +104,7 @@ def rows_of(path: Path, step: int, probe: str = "activations") -> dict[str, Row]
     return {row.fqn: row for report in found.reports if report.probe == probe for row in report.rows}
 
 
+@pytest.mark.sweep
 def test_a_training_is_bit_identical_and_its_recorded_steps_have_operators(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     plain = trained(Net())
@@ -131,6 +132,7 @@ def test_a_training_is_bit_identical_and_its_recorded_steps_have_operators(tmp_p
     assert any(":cat_1" in text and line in text for text in shown)
 
 
+@pytest.mark.sweep
 def test_a_pattern_selects_operators_and_one_that_nothing_matches_is_noted(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     trained(Net(), 1, every=1, ops="functions", match="*:add*", output=file, probes="activations")

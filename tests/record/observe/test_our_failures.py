@@ -68,6 +68,7 @@ def seen_with_failure(seen: Seen, break_it: Callable[[], None] = lambda: None) -
     assert equal(alone, result)
 
 
+@pytest.mark.sweep
 def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     load = registry.load
     monkeypatch.setattr(registry, "load", lambda group, name: Broken if name == "activations" else load(group, name))
@@ -179,6 +180,7 @@ def test_models_on_meta_and_in_torchscript_go_on_beside_others() -> None:
     assert [step.loss for step in seen.of("Linear") if step.loss is not None][1:]
 
 
+@pytest.mark.sweep
 def test_a_sink_that_takes_no_more() -> None:
     class Full(Seen):
         def step(self, step: Any) -> None:

@@ -69,6 +69,7 @@ def training() -> list[float]:
     return losses
 
 
+@pytest.mark.sweep
 def test_steps_that_a_part_wants_are_observed_and_recorded_only_if_it_keeps_them(add) -> None:
     part = Looks(wanted={2, 3}, kept={3})
     add(part)

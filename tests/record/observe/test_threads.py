@@ -22,6 +22,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps import every_loss
 
 
+@pytest.mark.sweep
 def test_a_child_of_a_fork_is_left_alone() -> None:
     """Also where another thread, which is not in the child, was in the midst of something."""
     forks.alone("record.observe.test_threads.train_in_child()")
@@ -155,6 +156,7 @@ def test_more_threads_than_steps_that_may_be_open() -> None:
         assert set(rows(recorded, "activations")) == {"", "first", "last"}
 
 
+@pytest.mark.sweep
 def test_threads_that_train_models_of_their_own() -> None:
     def program() -> list[nn.Module]:
         models = [nn.Linear(4, 2) for _ in range(3)]

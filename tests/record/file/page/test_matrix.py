@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import paged
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def packed(values: list[float | None], *, coarse: bool = False) -> list[float | 
     return paged.figures((found.coarser() if coarse else found).packed())
 
 
+@pytest.mark.sweep
 @settings(max_examples=80)
 @given(
     st.lists(st.none() | st.floats(-1e307, 1e307).filter(lambda x: x == 0 or abs(x) > 1e-300), min_size=1, max_size=20)

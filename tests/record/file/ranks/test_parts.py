@@ -219,6 +219,7 @@ def _take(files: RecordFiles, start: Any, told: Any) -> None:
     told.put(files.take(HEADER).path.name)
 
 
+@pytest.mark.sweep
 def test_of_several_programs_at_once_one_takes_the_file(tmp_path: Path) -> None:
     context = get_context("fork")
     files, start, told = RecordFiles.reserve(tmp_path, "train"), context.Event(), context.Queue()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from records import HEADER, activation, bad, end, ran, recorded_step, save
+from support import swept
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.training import UpdateTooLarge
@@ -60,6 +61,7 @@ NOTED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [80, 160])
 def test_golden(width: int, request: pytest.FixtureRequest) -> None:
     found = text(TWO, NOTED, width, bad=[bad()], losses=LOSSES)
@@ -69,7 +71,7 @@ def test_golden(width: int, request: pytest.FixtureRequest) -> None:
     assert found == file.read_text()
 
 
-@pytest.mark.parametrize("width", [80, 100, 160, None])
+@pytest.mark.parametrize("width", [swept(80), swept(100), swept(160), None])
 def test_the_figures_are_there_and_fit(width: int | None) -> None:
     found = text(TWO, NOTED, width, bad=[bad()], losses=LOSSES)
     assert "\x1b" not in found and found.endswith("\n") and not re.search(r"[ \t]\n", found)
@@ -89,7 +91,7 @@ def test_the_figures_are_there_and_fit(width: int | None) -> None:
     assert found.endswith("\nNext: hookcli show train.run.jsonl --over-time body.1\n")  # where it begins
 
 
-@pytest.mark.parametrize("height", [16, 24, 40])
+@pytest.mark.parametrize("height", [16, swept(24), swept(40)])
 def test_the_first_line_stays_on_the_screen(height: int) -> None:
     """With the command, a remark while it ran, the exit code and the prompt."""
     lost = [*[1.5] * 250, *[math.nan] * 50]

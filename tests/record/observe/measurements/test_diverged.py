@@ -24,6 +24,7 @@ from hookcli.table import Report, TensorStats
 from hookcli.table.grouping import View, group_rows
 
 
+@pytest.mark.sweep
 def test_weights_of_which_none_is_finite_have_no_norm() -> None:
     """Step 0 is well, step 1 makes them NaN, step 2 begins with NaN; those of the last layer are 0 until then."""
     model = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(3, 1))

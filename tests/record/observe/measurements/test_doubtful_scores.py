@@ -69,6 +69,7 @@ MASKS: dict[str, Callable[[Tensor], Tensor]] = {
 TYPICAL = ["added", "added as a logarithm", swept("concatenated")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TYPICAL)
 @pytest.mark.parametrize(("number", "plan"), [(1, {}), (3, {"every": 100})])
 def test_a_mask_in_the_only_recorded_step_is_a_doubt(name: str, number: int, plan: dict[str, Any]) -> None:
@@ -78,6 +79,7 @@ def test_a_mask_in_the_only_recorded_step_is_a_doubt(name: str, number: int, pla
     assert finding.remedy and "record another step" in finding.remedy and "--ops" in finding.remedy
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TYPICAL)
 @pytest.mark.parametrize(("number", "plan"), [(3, {}), (1, {"ops": "functions"})])
 def test_another_step_or_operators_clear_up_the_doubt(name: str, number: int, plan: dict[str, Any]) -> None:
@@ -114,6 +116,7 @@ def _fresh_compiler() -> Iterator[None]:
     counters.clear()
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.parametrize("number", [1, swept(3)])
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ class OwnRate(torch.optim.Optimizer):
                 parameter.sub_(parameter.grad, alpha=group["lr"] + 1e-2)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("schedule", "kind", "since"),
     [
@@ -74,6 +75,7 @@ def test_a_rate_that_falls_to_zero_and_stays_there_is_a_warning(
     assert finding.message == said and "scheduler" in str(finding.remedy)
 
 
+@pytest.mark.sweep
 def test_a_rate_that_falls_to_next_to_nothing_is_one_if_no_weight_moves() -> None:
     (finding,) = found(follow(lambda step: 1.0 if step < 6 else 1e-20))
     assert finding.message == "the learning rate is 1e-21 since step 6: the last 14 recorded steps trained nothing"
@@ -85,6 +87,7 @@ def test_steps_that_are_not_recorded_are_not_spoken_of() -> None:
     assert "the last 5 recorded steps" in finding.message
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -108,6 +111,7 @@ def test_the_last_tenth_of_a_long_training_may_rest() -> None:
     assert found(follow(lambda step: float(step < 86)), 100, every=2)
 
 
+@pytest.mark.sweep
 def test_an_optimizer_that_moves_weights_at_a_rate_of_zero_is_not_accused() -> None:
     assert not found(follow(lambda step: float(step < 6)), kind=OwnRate)
 
@@ -139,6 +143,7 @@ def falls(step: int) -> float:
     return float(step < 6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("rates", "same", "place", "name"),
     [
@@ -153,11 +158,13 @@ def test_the_optimizer_whose_rate_falls_to_zero_is_named(rates: Any, same: bool,
     assert (finding.fqn, finding.severity) == (place, "warning") and finding.message.startswith(said), finding.message
 
 
+@pytest.mark.sweep
 def test_a_rate_that_falls_for_all_optimizers_is_said_once() -> None:
     (finding,) = of_several({"0": falls, "2": falls})
     assert finding.message.startswith("the learning rate is 0 since step 6: ")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "other", [swept(stays), lambda step: 0.0, swept(lambda step: float(step >= 6)), swept(lambda step: 1 - step / 20)]
 )

@@ -35,6 +35,7 @@ def recorded_steps(tmp_path: Path) -> list[RecordedStep]:
     return list(record.steps(record.entries))
 
 
+@pytest.mark.sweep
 def test_a_diverged_run(recorded_steps: list[RecordedStep]) -> None:
     [report] = over_time(recorded_steps, "")
     assert [row["output_grad"] for row in report.rows[4:]] == pytest.approx([math.sqrt(2)] * 2)  # of the loss, a sum
@@ -48,6 +49,7 @@ def test_a_diverged_run(recorded_steps: list[RecordedStep]) -> None:
     assert [row["param_grad"] for row in written[4:]] == ["NaN", "NaN"]
 
 
+@pytest.mark.sweep
 def test_its_chart_has_a_gap(recorded_steps: list[RecordedStep]) -> None:
     """The lowest figure at the side is the lowest that is known: none is drawn at 0."""
     reports = over_time(recorded_steps, "")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from observing import observed, observing
 from record.observe.measurements.judged import found
-from support import hooks_on
+from support import hooks_on, swept
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
@@ -67,10 +67,10 @@ UNKNOWN = "unused by the loss, or cut off from it"
     ("use", "loss", "severity", "said"),
     [
         (lambda x, side: x, lambda y, side: y.square().mean(), "warning", UNUSED),  # a head for another task
-        (lambda x, side: x + side.detach(), lambda y, side: y.square().mean(), "error", ""),
+        swept(lambda x, side: x + side.detach(), lambda y, side: y.square().mean(), "error", ""),
         (lambda x, side: x + side.relu().data.mean(), lambda y, side: y.square().mean(), "error", ""),
-        (lambda x, side: x * (side.argmax() % 2), lambda y, side: y.square().mean(), "error", ""),
-        (lambda x, side: x, lambda y, side: y.square().mean() + side.detach().exp().mean(), "error", ""),
+        swept(lambda x, side: x * (side.argmax() % 2), lambda y, side: y.square().mean(), "error", ""),
+        swept(lambda x, side: x, lambda y, side: y.square().mean() + side.detach().exp().mean(), "error", ""),
         (lambda x, side: x, lambda y, side: y.square().mean() + side.mean().item(), "warning", UNKNOWN),
     ],
 )
@@ -80,6 +80,7 @@ def test_what_the_loss_uses_past_a_detach_is_an_error(use: Use, loss: Use, sever
     assert finding.message == "no gradient reached weight, bias" + (f": {said}" if said else "")
 
 
+@pytest.mark.sweep
 def test_a_model_that_runs_after_it_is_followed_through() -> None:
     """A body whose second half goes nowhere, or past a detach, and a head that is a model of its own."""
     for use, severity in ((lambda x, side: x, "warning"), (lambda x, side: x + side.detach(), "error")):
@@ -100,6 +101,7 @@ def test_a_model_that_runs_after_it_is_followed_through() -> None:
         assert (finding.fqn, finding.severity) == ("side", severity)
 
 
+@pytest.mark.sweep
 def test_what_is_not_followed_is_no_error() -> None:
     """In compiled code, which a mode would have compiled again, and in a first step alone."""
     program = lambda: steps(lambda x, side: x + side.detach(), compiled=True)  # noqa: E731
@@ -107,6 +109,7 @@ def test_what_is_not_followed_is_no_error() -> None:
         assert finding is not None and finding.severity == "warning" and finding.message.endswith(UNKNOWN)
 
 
+@pytest.mark.sweep
 def test_a_compiled_function_that_a_forward_calls_is_compiled_once() -> None:
     made: list[object] = []
 

@@ -117,6 +117,7 @@ def test_infinities_of_computations_are_no_masks(name: str) -> None:
     assert "HK003" in found(BROKEN_SCORES[name])
 
 
+@pytest.mark.sweep
 def test_other_infinities_in_eval_mode_are_no_masks_though_training_has_some() -> None:
     def program() -> nn.Module:
         model = scored(Scores(lambda y, _, training: hidden(y) if training else y / 0.0)).eval()
@@ -129,6 +130,7 @@ def test_other_infinities_in_eval_mode_are_no_masks_though_training_has_some() -
     assert "HK003" in {one.check for report in without.reports for one in report.findings}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first_bad", [swept(None), "report"])
 def test_scores_of_a_forward_without_gradients_are_those_of_training(first_bad: str | None) -> None:
     seen = observed(actions_that_are_not_allowed, check=True, first_bad=first_bad)

@@ -64,11 +64,11 @@ def part_of_a_model() -> nn.Module:
 @pytest.mark.parametrize(
     ("program", "severity", "place", "names"),
     [
-        (a_replaced_layer, "error", "3", "weight, bias"),
+        swept(a_replaced_layer, "error", "3", "weight, bias"),
         swept(a_replaced_weight, "error", "3", "weight"),
         swept(a_copied_model, "error", "", "0.weight, 0.bias, 1.weight and 3 more parameters"),
         (a_body_alone, "warning", "1", "weight, bias"),
-        (part_of_a_model, "warning", "", "0.weight, 0.bias, 1.weight and 1 more parameter"),
+        swept(part_of_a_model, "warning", "", "0.weight, 0.bias, 1.weight and 1 more parameter"),
     ],
 )
 def test_parameters_that_no_optimizer_has_are_named(program: Program, severity: str, place: str, names: str) -> None:
@@ -95,6 +95,7 @@ def test_parameters_of_no_model_are_not_looked_for_in_every_step(monkeypatch: py
     assert 3 <= len(looked) < 30
 
 
+@pytest.mark.sweep
 def test_the_reason_why_a_gradient_was_not_taken_is_the_true_one() -> None:
     seen = observed(a_replaced_layer)
     assert skipped(seen.recorded[0], "grads")["3.weight"] == "it got a gradient, but no optimizer has it"
@@ -140,6 +141,7 @@ def test_an_optimizer_that_never_steps_beside_one_of_another_model_is_a_warning(
     assert (name, finding.check, finding.severity, finding.message) == (model, "HK054", "warning", words)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("settings", [{"begins_at": 6}, {"frozen": True}])
 def test_an_optimizer_that_begins_or_whose_parameters_are_frozen_is_not_accused(settings: dict[str, Any]) -> None:
     seen = observed(lambda: a_critic_that_begins_later(**settings), check=True)
@@ -165,6 +167,7 @@ def test_one_of_two_optimizers_that_never_steps_is_said(begins_at: int | None) -
         assert finding.message.startswith("Adam, which has weight, bias, made no step in any of ")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", [torch.optim.SGD, swept(torch.optim.Adam)])
 def test_gradients_that_are_cleared_before_every_step_are_said(kind: Callable[..., torch.optim.Optimizer]) -> None:
     def program() -> nn.Module:

@@ -64,6 +64,7 @@ def found(
 BAD = (range(1), range(2, 6), range(3, 4), range(7, 8))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("layer", "bad"),
     [

@@ -44,8 +44,8 @@ def routed(chosen: Callable[[int], list[int]]) -> nn.Module:
     ("chosen", "plan", "severity", "called", "steps"),
     [
         (lambda n: [n % 2 + 1], {"every": 2}, "warning", "not called in any of 6 recorded steps", " in the 6 recorded"),
-        (lambda n: [n % 2], {}, "warning", "never called", " in the 12 recorded steps"),
-        (lambda n: [0, 1], {}, "error", "never called", ""),
+        swept(lambda n: [n % 2], {}, "warning", "never called", " in the 12 recorded steps"),
+        swept(lambda n: [0, 1], {}, "error", "never called", ""),
         swept(lambda n: [0, 1], {"start": 4}, "error", "not called in any of 8 recorded steps", ""),
     ],
 )
@@ -60,7 +60,7 @@ def test_experts_that_no_recorded_step_ran_are_no_error(
     assert findings["HK008"].message.startswith("no gradient reached weight, bias" + steps)
 
 
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", [1, swept(2)])
 def test_a_head_that_no_recorded_step_trained_is_no_error_if_others_may_have(every: int) -> None:
     """Two heads run in each step, and are trained in turns."""
 
@@ -90,7 +90,7 @@ class Heads(nn.Module):
 # Gradients that are zero.
 
 
-@pytest.mark.parametrize("zero_in", [range(6), range(3, 6)])
+@pytest.mark.parametrize("zero_in", [range(6), swept(range(3, 6))])
 def test_a_run_in_which_every_gradient_is_zero_is_an_error(zero_in: range) -> None:
     def program() -> nn.Module:
         model = net()
@@ -107,6 +107,7 @@ def test_a_run_in_which_every_gradient_is_zero_is_an_error(zero_in: range) -> No
     assert ("every gradient was zero in all 6 recorded steps" in finding.message) == (zero_in == range(6))
 
 
+@pytest.mark.sweep
 def test_a_margin_that_is_reached_is_a_note() -> None:
     def program() -> nn.Module:
         torch.manual_seed(0)
@@ -193,10 +194,10 @@ def with_bad_gradients(bad: range, *, cleans: bool, scales: bool = False, number
     ("program", "severity", "words"),
     [
         swept(partial(with_bad_gradients, range(5, 6), cleans=True), "warning", "as the optimizer stepped (step 5)"),
-        (partial(with_bad_gradients, range(5, 6), cleans=False), "warning", "as the optimizer stepped (step 5)"),
+        swept(partial(with_bad_gradients, range(5, 6), cleans=False), "warning", "as the optimizer stepped (step 5)"),
         (partial(with_bad_gradients, range(7, 14), cleans=False), "error", "none of 7 backward passes was followed"),
         (partial(with_bad_gradients, range(13, 14), cleans=False), "warning", "values of the gradient of its output"),
-        (partial(with_bad_gradients, range(5, 6), cleans=False, scales=True), "", ""),
+        swept(partial(with_bad_gradients, range(5, 6), cleans=False, scales=True), "", ""),
         swept(partial(with_bad_gradients, range(0), cleans=False), "", ""),
     ],
 )
@@ -217,6 +218,7 @@ def test_gradients_of_inputs_after_the_training_are_no_steps_that_did_not_happen
     assert found(program) == {}
 
 
+@pytest.mark.sweep
 def test_the_verdict_is_that_of_all_steps_whichever_is_shown(tmp_path: Path) -> None:
     """The last step never came to its end: the one before it is shown, with what it judged and all that came after."""
 
@@ -233,6 +235,7 @@ def test_the_verdict_is_that_of_all_steps_whichever_is_shown(tmp_path: Path) -> 
 # Findings that stay, with their step.
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("begins_at", [None, swept(0), 4])
 def test_missing_values_that_the_model_fills_in_are_an_error_once_it_does_not(begins_at: int | None) -> None:
     def program() -> nn.Module:
@@ -263,6 +266,7 @@ class Fills(nn.Module):
         return y
 
 
+@pytest.mark.sweep
 def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come_before() -> None:
     """Large outputs in step 2 alone, and in step 4 a gradient whose update leaves NaN in a weight."""
 
@@ -299,12 +303,12 @@ def test_the_first_and_the_largest_findings_stay_with_their_step_and_causes_come
     ("how", "every", "place", "words"),
     [
         ("forward", 1, "1.running_mean", "a forward made them so between step 4 and step 5"),
-        ("after", 1, "0.weight", "they became so after the update of step 4"),
+        swept("after", 1, "0.weight", "they became so after the update of step 4"),
         swept("after", 3, "0.weight", "they became so after the update of step 3, before step 6"),
         swept("frozen", 1, "0.bias", "they became so between step 4 and step 5"),
-        ("gradient", 1, "0.weight", "1 of 32 values are NaN; the update of step 4 made them so (step 5)"),
+        swept("gradient", 1, "0.weight", "1 of 32 values are NaN; the update of step 4 made them so (step 5)"),
         ("update", 1, "0.weight", "the update of step 4 made 32 of 32 values NaN or infinite"),
-        ("", 1, "", ""),
+        swept("", 1, "", ""),
     ],
 )
 def test_what_made_tensors_nan_is_said_as_far_as_it_is_known(how: str, every: int, place: str, words: str) -> None:
@@ -331,6 +335,7 @@ def test_what_made_tensors_nan_is_said_as_far_as_it_is_known(how: str, every: in
     assert finding is None or words in finding.message
 
 
+@pytest.mark.sweep
 def test_weights_that_a_run_begins_with_are_the_checkpoints() -> None:
     def program() -> nn.Module:
         model = net()
@@ -343,6 +348,7 @@ def test_weights_that_a_run_begins_with_are_the_checkpoints() -> None:
     assert "checkpoint" in finding.remedy
 
 
+@pytest.mark.sweep
 def test_a_model_with_a_part_without_a_hash_is_left_out_and_the_others_are_recorded() -> None:
     class Unhashable(nn.Linear):
         __hash__ = None  # type: ignore[assignment]

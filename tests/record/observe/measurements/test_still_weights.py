@@ -45,8 +45,8 @@ def an_optimizer_that_forgets() -> nn.Module:
     ("program", "place", "said"),
     [
         (gains_of_one_in_bfloat16, "1", ("weight did not move", "bfloat16 numbers near 1.000 are 0.007812 apart")),
-        (everything_at_a_tiny_rate, "", ("0.weight, 0.bias, 1.weight and ", "(learning rate 1e-09)")),
-        (an_optimizer_that_forgets, "", ("3 more parameters did not move", "its optimizer leaves it as it is")),
+        swept(everything_at_a_tiny_rate, "", ("0.weight, 0.bias, 1.weight and ", "(learning rate 1e-09)")),
+        swept(an_optimizer_that_forgets, "", ("3 more parameters did not move", "its optimizer leaves it as it is")),
     ],
 )
 def test_weights_that_never_move_are_named_with_the_cause(program: Program, place: str, said: tuple[str, ...]) -> None:
@@ -55,6 +55,7 @@ def test_weights_that_never_move_are_named_with_the_cause(program: Program, plac
     assert all(words in finding.message for words in said), finding.message
 
 
+@pytest.mark.sweep
 def test_a_rate_of_zero_in_every_step_is_said() -> None:
     def program() -> nn.Module:
         model = net()
@@ -107,6 +108,7 @@ def copies_in_the_optimizer() -> nn.Module:
     return trained(model, KeepsMore(model.parameters()), 12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "program",
     [
@@ -120,6 +122,7 @@ def test_weights_that_rest_for_a_reason_are_not_accused(program: Program) -> Non
     assert "HK054" not in found(program)
 
 
+@pytest.mark.sweep
 def test_a_group_that_a_rate_of_zero_freezes_is_not_accused() -> None:
     assert "HK054" not in found(a_group_with_a_rate_of_zero)
 
@@ -176,6 +179,7 @@ def test_updates_that_the_program_undoes_are_said(program: Program, place: str, 
     assert "after each of 11 recorded steps" in finding.message
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "program",
     [lambda: copied_back(3), swept(lambda: clamped(-0.5)), one_number_at_its_bound],

@@ -61,6 +61,7 @@ def compiled(how: str) -> Callable[[], Any]:
 PARAMETERS = {f"{part}.{kind}" for part in ("first", "inner.0", "last") for kind in ("weight", "bias")}
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("error:.*global hooks.*")
 @pytest.mark.parametrize("how", ["inner", *map(swept, ["outer", "in place", "inner in place", "function"])])
 def test_what_can_be_seen_of_compiled_models(how: str) -> None:
@@ -86,6 +87,7 @@ def test_what_can_be_seen_of_compiled_models(how: str) -> None:
         assert set(rows(recorded, "activations")) == {""} and "first" in skipped(recorded, "activations")
 
 
+@pytest.mark.sweep
 def test_a_model_compiled_in_place_that_is_never_trained_is_told() -> None:
     def program() -> Tensor:
         torch._dynamo.reset()

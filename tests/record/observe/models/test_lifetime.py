@@ -23,6 +23,7 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))
 
 
+@pytest.mark.sweep
 def test_models_that_are_thrown_away_are_freed() -> None:
     """Also those that wait for a backward pass that never comes: their graph is gone."""
     alive: list[int] = []
@@ -50,6 +51,7 @@ def test_models_that_are_thrown_away_are_freed() -> None:
     assert [len(w.losses) for w in seen.recorded] == [0, 1, 1] * 4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("settings", [{}, {"first_bad": "report", "match": "0", "check": True, "hist": True}])
 def test_a_model_is_freed_at_once_as_without_hookcli(settings: dict[str, Any]) -> None:
     """No cycle of ours keeps it, and the memory of an accelerator with it, until the next garbage collection."""
@@ -84,6 +86,7 @@ def test_what_is_kept_of_a_model_is_freed_with_it() -> None:
     assert kept() is None and models.of(optimizer) == []
 
 
+@pytest.mark.sweep
 def test_memory_does_not_grow_with_steps() -> None:
     model, loss_of = net(), nn.MSELoss()
     optimizer = torch.optim.Adam(model.parameters())
@@ -108,6 +111,7 @@ def test_memory_does_not_grow_with_steps() -> None:
         assert len(gc.get_objects()) < before + 200 and after >= before and kept == 20
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("whole", [True, False], ids=["output", "element"])
 def test_what_a_backward_pass_began_at_is_freed(whole: bool) -> None:
     freed: list[bool] = []
@@ -126,6 +130,7 @@ def test_what_a_backward_pass_began_at_is_freed(whole: bool) -> None:
     assert freed == [True, True]
 
 
+@pytest.mark.sweep
 def test_a_program_that_copies_and_saves_its_model_at_any_time() -> None:
     def program() -> list[Any]:
         model = net()
@@ -151,6 +156,7 @@ def test_a_program_that_copies_and_saves_its_model_at_any_time() -> None:
     assert seen.steps("Sequential") == [0, 1]
 
 
+@pytest.mark.sweep
 def test_a_copy_is_another_model() -> None:
     def program() -> list[nn.Module]:
         model = net()
@@ -162,6 +168,7 @@ def test_a_copy_is_another_model() -> None:
     assert {name: ran.forwards for name, ran in observed(program).ran.items()} == {"Sequential": 1, "Sequential #2": 1}
 
 
+@pytest.mark.sweep
 def test_two_observers_at_once() -> None:
     with observing(every=2) as outer:
         seen = observed(_training)

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 from observing import observed, rows
+from support import swept
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -61,7 +62,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("optimizers", [1, 2])
+@pytest.mark.parametrize("optimizers", [1, swept(2)])
 def test_a_model_that_is_called_by_parts_is_one_if_one_optimizer_has_all(optimizers: int) -> None:
     """An actor and a critic are parts of a policy; the two models of a GAN have optimizers of their own."""
 
@@ -92,6 +93,7 @@ def test_a_model_that_is_called_by_parts_is_one_if_one_optimizer_has_all(optimiz
         assert len(rows(recorded, "updates")) == 8
 
 
+@pytest.mark.sweep
 def test_parts_that_a_program_calls_keep_the_name_of_their_model() -> None:
     def run() -> list[nn.Module]:
         agent, auto = Agent(), Auto()
@@ -107,6 +109,7 @@ def test_parts_that_a_program_calls_keep_the_name_of_their_model() -> None:
     assert seen.ran["Auto"].notes == ("fc3 was also called by itself, which counts as a forward of the model",)
 
 
+@pytest.mark.sweep
 def test_models_of_one_class_have_the_names_of_their_variables(program: ModuleType) -> None:
     program.left, program.right = Maker(2, 2), Maker(2, 2)  # type: ignore[attr-defined]
     assert [model_name(program.left), model_name(program.right)] == ["Maker (left)", "Maker (right)"]
@@ -120,6 +123,7 @@ def test_names_are_found_among_all_objects_of_a_process() -> None:
     assert [model_name(LEFT), model_name(RIGHT)] == ["Early (LEFT)", "Early (RIGHT)"]
 
 
+@pytest.mark.sweep
 def test_attributes_of_any_object_are_places() -> None:
     trainer = Trainer()
     assert [model_name(trainer.maker), model_name(trainer.taker)] == ["Maker (maker)", "Maker (taker)"]
@@ -149,6 +153,7 @@ class Elsewhere:
 Elsewhere.__module__ = property(lambda self: "remote")  # type: ignore[assignment]
 
 
+@pytest.mark.sweep
 def test_keys_and_classes_of_any_kind(program: ModuleType) -> None:
     """No code of the program's is run for a name."""
     program.nets = {Key(): Maker(2, 2), "a" * 1000: Maker(2, 2)}  # type: ignore[attr-defined]
@@ -164,6 +169,7 @@ def test_a_name_that_cannot_be_found_ends_no_recording(monkeypatch: pytest.Monke
     assert list(seen.ran) == ["Maker"]
 
 
+@pytest.mark.sweep
 def test_parts_of_models_of_one_class(program: ModuleType) -> None:
     program.mine, program.yours = Agent(), Agent()  # type: ignore[attr-defined]
     assert [model_name(agent.actor) for agent in (program.mine, program.yours)] == [
@@ -172,6 +178,7 @@ def test_parts_of_models_of_one_class(program: ModuleType) -> None:
     ]
 
 
+@pytest.mark.sweep
 def test_local_variables_are_not_looked_at() -> None:
     """They have no names here, and a look at them would keep them alive."""
     one, two = Maker(2, 2), Maker(2, 2)

@@ -62,6 +62,7 @@ def training(wrap: Callable[[nn.Module], nn.Module]) -> nn.Module:
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_names_without_wrappers(name: str) -> None:
     seen = observed(lambda: training(WRAPPERS[name]))
@@ -82,6 +83,7 @@ def group() -> Iterator[None]:
     distributed.destroy_process_group()
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("group")
 def test_a_model_that_is_trained_by_several_processes() -> None:
     seen = observed(lambda: training(nn.parallel.DistributedDataParallel).module)
@@ -90,6 +92,7 @@ def test_a_model_that_is_trained_by_several_processes() -> None:
     assert list(rows(seen.recorded[1], "updates")) == PARAMETERS
 
 
+@pytest.mark.sweep
 def test_an_averaged_model_is_another_model() -> None:
     def program() -> list[nn.Module]:
         model = training(lambda model: model)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from observing import observed, rows
+from support import swept
 from torch import Tensor, nn
 
 
@@ -64,9 +65,9 @@ def a_part_after_its_wrapper() -> list[nn.Module]:
     "program",
     [
         a_part_without_gradients,
-        all_parts_in_training_and_the_whole_before,
-        a_part_of_a_part,
-        a_part_after_its_wrapper,
+        swept(all_parts_in_training_and_the_whole_before),
+        swept(a_part_of_a_part),
+        swept(a_part_after_its_wrapper),
     ],
 )
 def test_is_one_model(program: Callable[[], list[nn.Module]]) -> None:
@@ -76,6 +77,7 @@ def test_is_one_model(program: Callable[[], list[nn.Module]]) -> None:
     assert {fqn.split(".")[0] for step in seen.of("Coder") for fqn in rows(step, "activations")} <= {"", "enc", "dec"}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_copy_without_an_optimizer_is_one_model_too(whole: bool) -> None:
     def program() -> list[nn.Module]:
@@ -92,6 +94,7 @@ def test_a_copy_without_an_optimizer_is_one_model_too(whole: bool) -> None:
     assert [name.partition(" ")[0] for name in seen.ran] == ["Coder", "Coder"]
 
 
+@pytest.mark.sweep
 def test_parts_with_optimizers_of_their_own_stay_apart() -> None:
     def program() -> nn.Module:
         both = Coder()

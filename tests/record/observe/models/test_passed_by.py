@@ -62,11 +62,13 @@ def test_a_forward_that_is_called_directly_is_told_once() -> None:
     assert not any(tally.notes for tally in observer.models.counts.values())
 
 
+@pytest.mark.sweep
 def test_calls_as_they_should_be_say_nothing() -> None:
     assert notes_of(lambda: trained(Net(), "__call__"))[0] == []
     assert notes_of(lambda: trained(Net(), "encoded"))[0] == []  # parts that the program calls by themselves
 
 
+@pytest.mark.sweep
 def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
     class Wrapper(nn.Module):
         def __init__(self) -> None:
@@ -80,6 +82,7 @@ def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
     assert notes == [] and set(observer.models.counts) == {"Wrapper"}
 
 
+@pytest.mark.sweep
 def test_weights_that_are_used_without_calling_any_module() -> None:
     (note,) = observed(lambda: trained(Functional(), "forward")).ran["parameters of SGD"].notes
     assert note.startswith("Functional was never called as model(x)") and "compile" not in note
@@ -125,6 +128,7 @@ class OwnCall(nn.Module):
         return x * self.weight
 
 
+@pytest.mark.sweep
 def test_a_model_that_no_hook_sees_and_a_lone_parameter_have_their_losses_and_learning_rates() -> None:
     """Each of its own backward passes, as of a temperature beside a critic (SAC)."""
 

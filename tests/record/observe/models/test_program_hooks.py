@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from observing import observed, rows
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))
 
 
+@pytest.mark.sweep
 def test_a_program_with_hooks_of_its_own() -> None:
     def program() -> list[Any]:
         model, calls = net(), []
@@ -50,6 +52,7 @@ def test_what_hooks_of_the_program_change_is_what_is_seen() -> None:
     assert rows(observed(program).only, "activations")["0"].stats.mean == 3.0
 
 
+@pytest.mark.sweep
 def test_a_hook_that_removes_itself_and_one_that_adds_another() -> None:
     def program() -> list[Any]:
         model, calls = net(), []

@@ -12,7 +12,7 @@ import pytest
 import torch
 from observing import observed, rows, skipped
 from small_models import Parts
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, vmap
@@ -43,6 +43,7 @@ class Blocks(nn.Module):
         return x
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["reentrant", "new"])
 def test_checkpointed_modules_are_counted_once(mode: str) -> None:
     def training(mode: str) -> Callable[[], nn.Module]:
@@ -115,6 +116,7 @@ def test_under_a_dispatch_mode_nothing_is_computed(under: Callable[[nn.Module], 
     assert seen.recorded == [] and any("Mode" in note for note in seen.ran["Linear"].notes)
 
 
+@pytest.mark.sweep
 def test_what_is_traced_or_scripted() -> None:
     def program() -> list[Tensor]:
         model, x = Parts(), torch.ones(2, 4)
@@ -130,6 +132,7 @@ def test_what_is_traced_or_scripted() -> None:
     assert any("TorchScript" in note for ran in seen.ran.values() for note in ran.notes)
 
 
+@pytest.mark.sweep
 def test_a_part_that_is_torchscript() -> None:
     def program() -> Tensor:
         model = Parts()
@@ -176,7 +179,7 @@ class Shifted(nn.Module):
         return y
 
 
-@pytest.mark.parametrize("module", ["a_program", "torch_solver.misc"])
+@pytest.mark.parametrize("module", ["a_program", swept("torch_solver.misc")])
 def test_a_wrapper_that_is_made_anew_in_each_call_is_one_model(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the program's own, or of a library's: the model is then the program's."""
     library = ModuleType("torch_solver")

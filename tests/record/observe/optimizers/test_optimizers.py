@@ -21,6 +21,7 @@ from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 EARLY = torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # made before any test begins
 
 
+@pytest.mark.sweep
 def test_two_optimizers_of_one_model() -> None:
     def program() -> nn.Module:
         model = net()
@@ -80,6 +81,7 @@ def test_two_optimizers_that_step_in_turns_make_one_step_with_a_loss_each(every:
     assert [[row["loss_SGD"], row["loss_SGD_2"]] for row in chart.rows] == losses[::every]
 
 
+@pytest.mark.sweep
 def test_an_optimizer_that_steps_now_and_then_joins_no_step() -> None:
     """But the first one, where nothing is known of it yet: a forward too many is all that this leaves there."""
     losses: list[float] = []
@@ -102,6 +104,7 @@ def test_an_optimizer_that_steps_now_and_then_joins_no_step() -> None:
     assert [recorded.forwards for recorded in seen.recorded] == [2, 1, 1, 1, 1, 1, 1]
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("all_objects")
 def test_one_that_was_there_before_is_found_among_all_objects_of_a_process() -> None:
     steps = OptimizerSteps()
@@ -109,6 +112,7 @@ def test_one_that_was_there_before_is_found_among_all_objects_of_a_process() -> 
     assert any(optimizer is EARLY for optimizer in steps)
 
 
+@pytest.mark.sweep
 def test_an_optimizer_that_steps_by_another() -> None:
     class Outer(torch.optim.Optimizer):
         def __init__(self, parameters: Any) -> None:
@@ -136,6 +140,7 @@ def test_an_optimizer_that_steps_by_another() -> None:
         assert updates["2.bias"]["update"] == pytest.approx(0.1 * grad, rel=1e-4)
 
 
+@pytest.mark.sweep
 def test_a_closure_that_runs_the_model_several_times() -> None:
     x = torch.randn(16, 4, generator=torch.Generator().manual_seed(3))
     evaluated: list[float] = []
@@ -194,6 +199,7 @@ def test_nothing_is_said_of_models_that_nobody_asked_for(tmp_path: Path) -> None
     assert recording.reports() and "has run so far" not in (tmp_path / "a.jsonl").read_text()
 
 
+@pytest.mark.sweep
 def test_two_models_of_one_optimizer_leave_none_over() -> None:
     def program() -> nn.Module:
         first, second = nn.Linear(4, 4), net()
@@ -222,6 +228,7 @@ class Wrapper(torch.optim.Optimizer):
         self.optimizer.step(closure)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["plain", "copied", "wrapped"])
 def test_optimizers_that_were_there_before(how: str) -> None:
     model: nn.Module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))

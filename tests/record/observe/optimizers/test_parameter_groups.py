@@ -8,6 +8,7 @@ import pytest
 import torch
 from observing import Seen, observed, report, rows, skipped
 from record.observe.figures import net
+from support import swept
 from torch import nn
 
 from hookcli.record.file.views.overview import step_totals
@@ -19,6 +20,7 @@ def norm(*tensors: torch.Tensor) -> float:
     return math.sqrt(sum(x.double().pow(2).sum().item() for x in tensors))
 
 
+@pytest.mark.sweep
 def test_the_settings_and_norms_of_each_group() -> None:
     def program() -> nn.Module:
         model = net()
@@ -52,6 +54,7 @@ def test_the_settings_and_norms_of_each_group() -> None:
     assert [row["lr"] for row in report(second, "optimizer").rows] == [0.01, 0.2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("clip", [nn.utils.clip_grad_value_, "by hand", None])
 def test_however_the_gradients_are_clipped_both_norms_are_known(clip: object) -> None:
     def program() -> nn.Module:
@@ -121,7 +124,7 @@ def by_hand(steps: int = 4, **plan: object) -> Seen:
     return observed(program, **plan)
 
 
-@pytest.mark.parametrize("how", ["sgd", "sgd with another rate", "momentum", "cleared", "sign"])
+@pytest.mark.parametrize("how", ["sgd", *map(swept, ("sgd with another rate", "momentum", "cleared", "sign"))])
 def test_the_learning_rate_of_steps_by_hand_is_said_where_gradients_were_multiplied_by_it(how: str) -> None:
     rate = 0.003 if "another" in how else 0.1
 
@@ -149,6 +152,7 @@ def test_the_learning_rate_of_steps_by_hand_is_said_where_gradients_were_multipl
     assert found == ([[], [rate], [rate]] if "sgd" in how else [[], after_momentum, []])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("every", [1, 2])
 def test_updates_by_hand_are_those_since_the_forward_before(every: int) -> None:
     model = net().double()

@@ -98,6 +98,7 @@ PROGRAMS: list[tuple[Callable[[], None], int]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("program", "steps"), PROGRAMS)
 @pytest.mark.parametrize("every", [swept(1), 100])
 def test_steps_are_not_multiplied_by_models(program: Callable[[], None], steps: int, every: int) -> None:
@@ -109,6 +110,7 @@ def test_steps_are_not_multiplied_by_models(program: Callable[[], None], steps: 
     assert observer.totals()["program_steps"] == steps
 
 
+@pytest.mark.sweep
 def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -> None:
     """And `show` the last step that is whole: the critic's last step has the maker's loss alone."""
     maker, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)

@@ -27,6 +27,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("unscaled_first", [False, True])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
@@ -59,6 +60,7 @@ def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
     assert any("GradScaler's scale, 1024" in note for note in recorded.notes)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["scaled", "clamped"])
 def test_changes_that_no_version_shows_are_measured(how: str) -> None:
     """The gradient of the last bias has a sum of 0, that of the large table is 0 at nearly all places."""
@@ -82,6 +84,7 @@ def test_changes_that_no_version_shows_are_measured(how: str) -> None:
         assert_stats(measured[fqn].stats, float64_stats(p.grad))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first_bad", [None, "report", "stop"])
 def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | None) -> None:
     def program() -> nn.Module:
@@ -105,6 +108,7 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
     assert seen.ran["Sequential"].steps == 1 and seen.non_finites == []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first_bad", ["report", "stop"])
 def test_an_overflow_of_gradients_that_no_pass_told_of_is_no_bad_value(first_bad: str) -> None:
     """torch.autograd.grad is no backward(); the activations' gradients are finite, those of weights overflow."""
@@ -123,6 +127,7 @@ def test_an_overflow_of_gradients_that_no_pass_told_of_is_no_bad_value(first_bad
     assert seen.non_finites == [] and any("skipped a step" in note for note in seen.only.notes)
 
 
+@pytest.mark.sweep
 def test_a_fused_optimizer_leaves_out_its_step_by_itself() -> None:
     def program() -> nn.Module:
         model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**127)
@@ -181,6 +186,7 @@ def test_a_pass_of_a_sum_of_scaled_losses() -> None:
     assert any("GradScaler.scale did not return" in note for note in recorded.notes) and last.notes == []
 
 
+@pytest.mark.sweep
 def test_passes_of_different_scales_in_one_step() -> None:
     def program() -> nn.Module:
         model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=64.0)

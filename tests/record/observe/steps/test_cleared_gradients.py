@@ -41,6 +41,7 @@ class Idle(nn.Module):
         return self.layer(x) + sum(p * 0 for p in self.idle)
 
 
+@pytest.mark.sweep
 def test_of_gradients_set_to_zero_the_eight_smallest_are_read() -> None:
     """To read more takes time in each pass. Where those are zeros anyway, the losses count as one step's."""
     assert losses_of(Idle(7), set_to_none=False) == [2.0]

@@ -55,6 +55,7 @@ def test_it_is_known_whether_a_step_is_recorded_or_not(program: Callable[[], Los
         assert list(seen.every_loss[model].values()) == pytest.approx(values, rel=1e-6)
 
 
+@pytest.mark.sweep
 def test_a_loss_that_is_not_finite_is_told_though_no_step_took_it() -> None:
     with observing(every=10**6) as seen:
         steps_left_out_by_the_program()
@@ -62,12 +63,14 @@ def test_a_loss_that_is_not_finite_is_told_though_no_step_took_it() -> None:
     assert [(one.step, one.nan, one.cause) for one in seen.non_finites] == [(2, 1, SKIPPED)]
 
 
+@pytest.mark.sweep
 def test_gradients_that_overflow_under_a_scaler_are_no_fault_of_the_loss() -> None:
     with observing(every=10**6) as seen:
         steps_left_out_by_a_scaler()
     assert not (seen.skipped or seen.non_finites)
 
 
+@pytest.mark.sweep
 def test_the_loss_of_a_program_that_skips_all_its_steps_is_not_finite() -> None:
     with observing(every=10**6) as seen:
         model = net()
@@ -96,6 +99,7 @@ def test_the_loss_of_a_run_whose_last_steps_were_all_left_out_is_not_finite() ->
     assert [(one.step, one.what, one.nan) for one in seen.non_finites] == [(3, "loss", 1)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("first_bad", "found"), [(None, [(2, "loss", 1, 0)]), ("report", [(2, "loss", 1, 0)])])
 def test_the_first_one_that_is_not_finite_is_told_once(first_bad: str | None, found: list[object]) -> None:
     def program() -> None:

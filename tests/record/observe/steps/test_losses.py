@@ -11,6 +11,7 @@ from record.observe.steps.loss_nets import CLEARING, X, loss_of, net
 from torch import Tensor, nn
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scaled", [False, True])
 def test_of_micro_batches_it_is_the_loss_of_the_batch(scaled: bool) -> None:
     """Each is divided by their number, as in nanoGPT; the scale is a power of two, which loses nothing."""
@@ -75,6 +76,7 @@ def test_two_losses_that_a_scaler_made() -> None:
     assert recorded.loss == pytest.approx((y.pow(2).mean() + y.sum()).item(), rel=1e-5)
 
 
+@pytest.mark.sweep
 def test_a_tensor_of_several_numbers_is_no_loss_and_that_is_said() -> None:
     def program() -> nn.Module:
         model = net()
@@ -94,6 +96,7 @@ def test_a_tensor_of_several_numbers_is_no_loss_and_that_is_said() -> None:
     assert all("not a single number" in " ".join(recorded.notes) for recorded in (first, second))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("clear", CLEARING)
 def test_of_a_closure_it_is_that_of_the_last_evaluation(clear: Callable[[nn.Module], None]) -> None:
     evaluated: list[float] = []

@@ -13,6 +13,7 @@ from support import swept
 from torch import Tensor, nn
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("clear", CLEARING)
 def test_gradients_that_are_cleared_between_passes_are_of_no_step(clear: Callable[[nn.Module], None]) -> None:
     """A sharpness-aware optimizer looks at the gradients of a first pass, and steps by those of a second."""
@@ -61,6 +62,7 @@ PAST_THE_CRITIC: dict[str, Callable[[nn.Module, nn.Module], Callable[[Tensor], A
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("how", "clear"),
     [

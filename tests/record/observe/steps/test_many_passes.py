@@ -72,6 +72,7 @@ def one_pass_for_many_forwards(losses: list[float]) -> nn.Module:
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "program", [swept(micro_batches), scaled_micro_batches, swept(closure_evaluations), one_pass_for_many_forwards]
 )

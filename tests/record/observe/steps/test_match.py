@@ -11,6 +11,7 @@ from record.observe.programs import net, training
 from torch import Tensor, nn
 
 
+@pytest.mark.sweep
 def test_match_narrows_modules_and_parameters() -> None:
     recorded = observed(training(1), match="2*").only
     assert set(rows(recorded, "activations")) == set(rows(recorded, "grads", "output")) == {"2"}

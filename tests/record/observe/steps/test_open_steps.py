@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
 import torch
 from observing import observing
 from torch import Tensor, nn
 
 
+@pytest.mark.sweep
 def test_at_most_eight_steps_are_open_and_the_oldest_is_recorded_first() -> None:
     models = [nn.Linear(2, number) for number in range(1, 13)]
     outputs: list[Tensor] = []
@@ -24,6 +26,7 @@ def test_at_most_eight_steps_are_open_and_the_oldest_is_recorded_first() -> None
     assert [w.reports[0].rows[0]["shape"] for w in seen.recorded[:4]] == [[1, n] for n in range(1, 5)]
 
 
+@pytest.mark.sweep
 def test_steps_of_optimizers_that_never_step_are_recorded_as_unfinished() -> None:
     models = [nn.Linear(2, 1) for _ in range(10)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]

@@ -9,18 +9,18 @@ import pytest
 import torch
 from observing import observed, observing, rows
 from record.observe.programs import net, training
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor, nn
 
 
 @pytest.mark.parametrize(
     ("plan", "steps"),
     [
-        ({"every": 1}, [0, 1, 2, 3, 4, 5, 6]),
-        ({"every": 3}, [0, 3, 6]),
+        swept({"every": 1}, [0, 1, 2, 3, 4, 5, 6]),
+        swept({"every": 3}, [0, 3, 6]),
         ({"every": 100}, [0]),
-        ({"every": 2, "start": 3}, [3, 5]),
-        ({"every": 1, "start": 2, "stop": 4}, [2, 3]),
+        swept({"every": 2, "start": 3}, [3, 5]),
+        swept({"every": 1, "start": 2, "stop": 4}, [2, 3]),
         ({"every": 1, "start": 50}, []),
         ({"every": 1, "max_seconds": 0.0}, []),
     ],
@@ -49,6 +49,7 @@ def test_after_max_seconds_nothing_more_is_looked_at(monkeypatch: pytest.MonkeyP
     assert seen.steps() == [0, 1] and seen.ran["Sequential"].forwards == 4
 
 
+@pytest.mark.sweep
 def test_the_loss_of_each_step_is_that_of_the_program() -> None:
     losses: list[float] = []
 
@@ -78,6 +79,7 @@ def test_a_backward_pass_without_a_scalar_has_no_loss() -> None:
     assert recorded.losses == [] and rows(recorded, "grads", "output")[""].stats.l2 == 2.0
 
 
+@pytest.mark.sweep
 def test_times_are_those_of_the_program() -> None:
     own = []
 
@@ -100,6 +102,7 @@ def test_times_are_those_of_the_program() -> None:
         assert seconds is not None and 0.02 <= seconds <= limit
 
 
+@pytest.mark.sweep
 def test_validation_is_told_apart_from_training() -> None:
     outputs: list[Tensor] = []
 
@@ -135,6 +138,7 @@ def test_validation_is_told_apart_from_training() -> None:
         assert_stats(rows(recorded, "activations")[""].stats, float64_stats(output))
 
 
+@pytest.mark.sweep
 def test_a_model_without_an_optimizer_counts_its_forwards() -> None:
     def program() -> list[Tensor]:
         model = net()
@@ -148,6 +152,7 @@ def test_a_model_without_an_optimizer_counts_its_forwards() -> None:
     assert seen.steps(phase="no_grad") == [0, 2, 4] and [w.forward for w in seen.recorded] == [None] * 3
 
 
+@pytest.mark.sweep
 def test_gradients_and_updates_of_a_program_that_steps_by_hand() -> None:
     def program() -> nn.Module:
         model = nn.Linear(3, 2)
@@ -174,6 +179,7 @@ def test_gradients_and_updates_of_a_program_that_steps_by_hand() -> None:
     assert seen.steps() == [0, 1, 2]
 
 
+@pytest.mark.sweep
 def test_lazy_parameters_have_no_updates_before_they_have_values() -> None:
     def program() -> nn.Module:
         model = nn.Sequential(nn.LazyLinear(2), nn.Linear(2, 1))
@@ -190,6 +196,7 @@ def test_lazy_parameters_have_no_updates_before_they_have_values() -> None:
     assert list(rows(second, "updates")) == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
+@pytest.mark.sweep
 def test_a_gan() -> None:
     """Two models, two optimizers: the discriminator's step has its own backward pass and that of the generator."""
     loss_of: dict[str, list[float]] = {}

@@ -6,10 +6,11 @@ import pytest
 import torch
 from observing import observed, observing, rows
 from record.observe.programs import net, training
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor, nn
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kept", [True, False])
 def test_steps_go_on_where_another_optimizer_takes_over(kept: bool) -> None:
     """First the head alone is trained, then all of it: by another optimizer, beside which the first may live on."""
@@ -34,6 +35,7 @@ def test_steps_go_on_where_another_optimizer_takes_over(kept: bool) -> None:
     assert seen.steps() == [0, 2, 4, 6] and seen.ran["Sequential"].steps == 7
 
 
+@pytest.mark.sweep
 def test_parameters_that_an_optimizer_gets_later() -> None:
     def program() -> tuple[nn.Module, nn.Module]:
         body, head = nn.Linear(4, 3), nn.Sequential(nn.Linear(3, 2))
@@ -69,6 +71,7 @@ def test_tensors_that_are_no_module_s() -> None:
         assert rows(recorded, "grads", "parameter")["0"].stats.l2 == z * 4  # type: ignore[union-attr]
 
 
+@pytest.mark.sweep
 def test_parts_that_the_program_removes_before_their_gradients_arrive() -> None:
     def program() -> nn.Module:
         model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3).eval(), nn.Linear(3, 2))
@@ -85,6 +88,7 @@ def test_parts_that_the_program_removes_before_their_gradients_arrive() -> None:
     assert rows(second, "grads", "output").keys() == {"", "0"}
 
 
+@pytest.mark.sweep
 def test_a_loss_whose_gradients_are_sparse_is_known() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -106,6 +110,7 @@ def test_a_loss_whose_gradients_are_sparse_is_known() -> None:
     assert [recorded.loss for recorded in observed(program).recorded] == program() == [4, 8]
 
 
+@pytest.mark.sweep
 def test_a_step_of_two_optimizers_is_one() -> None:
     def program() -> nn.Module:
         model = net()
@@ -120,6 +125,7 @@ def test_a_step_of_two_optimizers_is_one() -> None:
     assert seen.steps() == [0, 1, 2, 3] and seen.ran["Sequential"].steps == 4
 
 
+@pytest.mark.sweep
 def test_steps_of_models_of_one_name_are_added_up() -> None:
     def program() -> None:
         for _ in range(19):
@@ -133,6 +139,7 @@ def test_steps_of_models_of_one_name_are_added_up() -> None:
     assert seen.ran["Linear"].steps == 2 and seen.ran["Linear (further ones)"].steps == 3 * 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("probes", [("activations",), ("grads",)])
 def test_a_pass_is_of_the_models_that_it_goes_through(probes: tuple[str, ...]) -> None:
     def program() -> list[nn.Module]:
@@ -148,6 +155,7 @@ def test_a_pass_is_of_the_models_that_it_goes_through(probes: tuple[str, ...]) -
     assert [list(w.losses) for w in observed(program, probes=probes).recorded] == [[0], [1]]
 
 
+@pytest.mark.sweep
 def test_losses_of_accumulated_gradients_are_all_of_the_step() -> None:
     def program() -> nn.Module:
         model = net()
@@ -162,6 +170,7 @@ def test_losses_of_accumulated_gradients_are_all_of_the_step() -> None:
     assert [list(w.losses) for w in observed(program).recorded] == [[0, 1, 2]] * 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("probes", [("activations",), ("grads",), ("updates",), ("inputs", "updates")])
 def test_probes(probes: tuple[str, ...]) -> None:
     seen = observed(training(3), probes=probes, every=2)
@@ -180,6 +189,7 @@ def test_inputs() -> None:
         assert_stats(row.stats, float64_stats(torch.arange(4.0)))
 
 
+@pytest.mark.sweep
 def test_of_many_forwards_in_one_step_the_first_are_looked_at() -> None:
     def program() -> None:
         model = nn.RNNCell(2, 3)
@@ -226,6 +236,7 @@ def test_a_model_that_calls_itself() -> None:
     assert seen.ran["Recursive"].forwards == 1 and rows(seen.only, "activations")["layer"]["calls"] == 2
 
 
+@pytest.mark.sweep
 def test_a_model_that_is_new_in_each_turn_is_summed_up() -> None:
     def program() -> None:
         for _ in range(20):
@@ -236,7 +247,7 @@ def test_a_model_that_is_new_in_each_turn_is_summed_up() -> None:
     assert len(seen.recorded) == 20
 
 
-@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("trained", [swept(True), False])
 def test_models_made_in_a_loop_are_recorded_like_steps_of_one_model(trained: bool) -> None:
     with observing(every=10) as seen:
         for _ in range(16 + 25):
