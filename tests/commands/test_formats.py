@@ -58,11 +58,11 @@ def test_a_format_that_does_not_suit_is_told_in_one_line_before_the_work(
         assert here == suited(command) | set(EXPORTS), command
 
 
-OF_A_KIND = ("inputs", "activations", "grads", "trace --summary", "check --list", "plugins --hooks")  # as others are
+PLAIN = ("activations", "check", "hooks", "show")  # the others are of their kinds
 
 
 @pytest.mark.parametrize(
-    "command", [swept(name) if name in OF_A_KIND else name for name in COMMANDS if name not in ("comm", "package")]
+    "command", [name if name in PLAIN else swept(name) for name in COMMANDS if name not in ("comm", "package")]
 )
 def test_a_format_that_suits_shows_the_report(cli: Cli, net: Path, command: str) -> None:
     save(net / "a.jsonl", RUN)
