@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -54,8 +54,14 @@ _BARE = {"--ops": OPS, "--compile": COMPILE, "--amp": AMP}
 """Options whose value may be left out, with the values to choose from, the first of which is meant then."""
 
 
-def with_values(args: Sequence[str]) -> list[str]:
+OPTIONAL_NUMBER = "[N]"
+"""The metavar of an option whose value, a number, may be left out: 0 is meant then."""
+
+
+def with_values(args: Sequence[str], numbers: Collection[str] = ()) -> list[str]:
     """The arguments, with a value for each option that stands without one: Typer has no such options.
+
+    `numbers`: the options whose value is an optional number.
 
     Raises UsageError for one with an empty value, which would read as if the option had not been given.
     """
@@ -68,6 +74,8 @@ def with_values(args: Sequence[str]) -> list[str]:
             raise UsageError(f"{word}: a value is missing; give {word[:-1]} alone, or {word}{_BARE[word[:-1]][0]}")
         if word in _BARE and not _is_value(following, _BARE[word]):
             words.append(_BARE[word][0])
+        if word in numbers and not (following or "").isdigit():
+            words.append("0")
     return words
 
 
@@ -101,11 +109,13 @@ class Helpful:
         """Parse the arguments, and keep them as typed for the command."""
         ctx.meta[TYPED] = tuple(args)
         whole: Any = super()
-        for parameter in whole.get_params(ctx):  # no effect if a later Typer works differently; --help is among them
+        parameters = whole.get_params(ctx)
+        for parameter in parameters:  # no effect if a later Typer works differently; --help is among them
             if hasattr(parameter, "_runtime_param") and hasattr(parameter, "type_descriptor"):
                 parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)
         try:
-            rest: list[str] = whole.parse_args(ctx, with_values(args) if ctx.allow_interspersed_args else args)
+            numbers = [name for one in parameters if one.metavar == OPTIONAL_NUMBER for name in one.opts]
+            rest: list[str] = whole.parse_args(ctx, with_values(args, numbers) if ctx.allow_interspersed_args else args)
         except TyperException as error:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # some of Typer's errors don't say whose they are
             raise

@@ -25,7 +25,7 @@ from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
 from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.calls import LOSS, AtenCalls, LossFunction, OperatorCalls
-from hookcli.hooks.operators.named import NamedFunctions
+from hookcli.hooks.operators.named import Change, NamedFunctions
 from hookcli.hooks.outside_runs import CreatedModule, OptimizerHooks, StateDictHooks, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import HookGroup, Needs, Roots, SessionCore
@@ -207,12 +207,23 @@ class HookSession(SessionCore):
         Events have the running module's `fqn`, `module`, `call`, `index`, and `operator`, `args`, `kwargs`, `output`;
         also of layers of torch.nn, not of compiled code and in backward.
         """
+        for name in names:
+            self._watch_named().callbacks[name].append(self.wrap_callback(callback))
+
+    def change_functions(self, change: Change, *names: str) -> None:
+        """Put what `change` returns for the event of each such call in place of its output; events as in `functions`.
+
+        It may return the output itself. Its errors are the run's.
+        """
+        for name in names:
+            self._watch_named().changes[name].append(change)
+
+    def _watch_named(self) -> NamedFunctions:
         self.modules.hook(everything=True)  # a call is named by the module that runs
         if self._named is None:
             self._named = NamedFunctions(self)
             self.watch_functions(self._named)
-        for name in names:
-            self._named.callbacks[name].append(self.wrap_callback(callback))
+        return self._named
 
     def attach_operators(self) -> None:
         """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""

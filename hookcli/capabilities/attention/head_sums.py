@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from hookcli.capabilities.attention.heads import STEADY
 
 _HIDDEN = -1e30  # the score of a key that a query may not see: finite, so that its weight times its score is 0
 _MASKS = -80.0  # a mask adds this or less to hide a key: -inf, -1e9, -10000, or -100 in Swin
@@ -27,6 +29,9 @@ class Scores:
     be 1. `causal`: query i sees keys 0 to i. `score_mod(score, b, h, q, k)` and `mask_mod(b, h, q, k)` are those of
     `flex_attention`. `given`: the scores themselves, with the mask in them. `one_sequence`: queries and keys are of the
     same tokens, so that the query of a key which no query sees is padding.
+
+    `first`: for each item of the batch the first key that any query may see; None if it is the first one. `tokens`: for
+    each item True at the queries that are no padding; None if none is known to be.
     """
 
     query: Tensor
@@ -47,20 +52,50 @@ class Scores:
         self.dtype = torch.promote_types(source.dtype, torch.float32)
         self.device, keys = source.device, self.key.shape[-2] if self.given is None else source.shape[-1]
         self.shape = (*source.shape[:3], keys)
-        hides = None if 0 in self.shape else self.mask if self.given is None else self.given
         self.first: Tensor | None = None
-        """For each item of the batch the first key that any query may see; None if it is the first one."""
         self.tokens: Tensor | None = None
-        """For each item True at the queries that are no padding; None if none is known to be."""
-        if hides is None:
+        if 0 not in self.shape:
+            self.find_padding()
+
+    def find_padding(self) -> None:
+        """Set `first` and `tokens`, by the keys that no query may see."""
+        queries, keys = self.shape[2:]
+        square = self.one_sequence and queries == keys
+        most: Tensor | None = None
+        seen: Tensor | None
+        if self.mask_mod is not None:
+            seen = self.seen_by_any_query() if square else None
+        else:
+            hides = self.mask if self.given is None else self.given
+            most = None if hides is None else hides.amax((1, 2))
+            seen = None if most is None else _sees(most).expand(self.shape[0], keys)
+        if seen is None:
             return
-        most = hides.amax((1, 2))
-        seen = _sees(most).expand(len(source), keys)
         on_cpu = self.device.type == "cpu"  # where looking at a value waits for nothing
         if not (on_cpu and seen[:, 0].all()):
             self.first = seen.int().argmax(-1)
-        if self.one_sequence and source.shape[2] == keys and not (on_cpu and seen.all()):
-            self.tokens = seen if self.given is None else ~(most <= _MASKED)  # other low logits are of real tokens
+        if square and not (on_cpu and seen.all()):
+            by_hand = self.given is not None
+            self.tokens = (
+                ~(most <= _MASKED) if by_hand and most is not None else seen
+            )  # other low logits are of real tokens
+
+    def seen_by_any_query(self) -> Tensor:
+        """For each item True at the keys that `mask_mod` lets any query of any head see."""
+        assert self.mask_mod
+        batch, heads, queries, keys = self.shape
+        rows = max(1, _CPU_BLOCK // (heads * keys))
+        seen = torch.zeros(batch, keys, dtype=torch.bool, device=self.device)
+        for item in range(batch):
+            for begin in range(0, queries, rows):
+                shape = (1, heads, min(rows, queries - begin), keys)
+                seen[item] |= self.mask_mod(*self._places(item, begin, shape)).expand(shape).any((0, 1, 2))
+        return seen
+
+    def _places(self, item: int, begin: int, shape: Sequence[int]) -> list[Tensor]:
+        """The numbers of the item, head, query and key for scores of this shape, each along its dimension."""
+        starts = enumerate(zip((item, 0, begin, 0), shape, strict=True))
+        return [torch.arange(n, n + size, device=self.device).view(-1, *(1,) * (3 - i)) for i, (n, size) in starts]
 
     def block(self, items: slice, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """The scores of these queries, which may be overwritten, and how many keys each query may see."""
@@ -74,8 +109,7 @@ class Scores:
         grouped = query.reshape(len(key), key.shape[1], -1, key.shape[-1])  # several heads may share one of keys
         scores = (grouped @ key.transpose(-1, -2)).view(*query.shape[:3], width)
         if self.score_mod and self.mask_mod:
-            starts = enumerate(zip((items.start, 0, begin, 0), scores.shape, strict=True))
-            at = [torch.arange(n, n + size, device=self.device).view(-1, *(1,) * (3 - i)) for i, (n, size) in starts]
+            at = self._places(items.start, begin, scores.shape)
             scores = self.score_mod(scores, *at).to(self.dtype).expand(scores.shape)
             sees = (scores > _HIDDEN) & self.mask_mod(*at)
             return scores.masked_fill(~sees, _HIDDEN), sees.sum(-1)
@@ -102,7 +136,9 @@ class HeadSums:
 
     `sums`: queries, entropy, its share of the most, weight on the first key, squares of what the head returns, their
     number, weight on the own key, and distance. `most`: the largest logit and weight. `offsets`: the number of queries
-    whose largest weight is so many places before or after them, for each such number up to _FARTHEST.
+    whose largest weight is so many places before or after them, for each such number up to _FARTHEST. `keys`: the
+    weight on each key, counted from the first that is no padding. `padding`: the number of queries that are left out,
+    of `everything`.
     """
 
     def __init__(self, heads: int, device: torch.device) -> None:
@@ -111,6 +147,8 @@ class HeadSums:
         self.most = torch.full_like(self.sums[:2], -math.inf)
         self.products, self.uniform = self.sums.new_zeros(2, heads, heads)
         self.offsets = self.sums.new_zeros(heads, 2 * _FARTHEST + 3)  # the first and the last: all that are farther
+        self.keys = self.sums.new_zeros(heads, 1)
+        self.padding, self.everything = self.sums.new_zeros(()), 0
         self._tokens: Tensor | None = None
 
     @classmethod
@@ -119,6 +157,9 @@ class HeadSums:
         batch, heads, queries, keys = scores.shape
         self = cls(heads, scores.device)
         self.square, self._tokens = queries == keys, scores.tokens
+        self.keys, self.everything = self.sums.new_zeros(heads, max(keys, 1)), batch * queries
+        if self._tokens is not None:
+            self.padding += (~self._tokens).sum()
         if 0 in scores.shape:
             return self
         block = _CPU_BLOCK if scores.device.type == "cpu" else _DEVICE_BLOCK
@@ -152,6 +193,11 @@ class HeadSums:
             self.products += other.products
             self.uniform += other.uniform
             self.offsets += other.offsets
+            short, long = sorted((self.keys, other.keys), key=torch.numel)
+            self.keys = long.clone()
+            self.keys[:, : short.shape[1]] += short
+            self.padding += other.padding
+            self.everything += other.everything
             self.most = torch.maximum(self.most, other.most)
             self.square &= other.square
         return other.heads == self.heads
@@ -173,12 +219,13 @@ class HeadSums:
         named = {"queries": queries, "entropy": entropy, "entropy_share": of_most, "first_share": first}
         named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
         named |= {"self_share": own, "distance": distance} if self.square else {}
-        named |= {"offset_share": self.offsets[:, 1:-1].amax(1) / queries.clamp(min=1)}
-        named |= {"nearest": nearest, "similarity": alike}
+        at_offset, offset = self.offsets[:, 1:-1].max(1)
+        on_key, top_key = self.keys.max(1)
+        named |= {"offset_share": at_offset / queries.clamp(min=1), "offset": offset - _FARTHEST}
+        named |= {"top_key_share": on_key / queries.clamp(min=1), "top_key": top_key}
+        named |= {"padding": self.padding.expand_as(queries), "nearest": nearest, "similarity": alike}
         values = torch.stack([*named.values()]).T.tolist()
-        figures = [{**dict(zip(named, of_head, strict=True)), "queries": int(of_head[0])} for of_head in values]
-        alone = dict.fromkeys(("nearest", "similarity"))
-        return [f | ({"nearest": int(f["nearest"])} if math.isfinite(f["similarity"]) else alone) for f in figures]
+        return [as_row(dict(zip(named, of_head, strict=True)), square=self.square) for of_head in values]
 
     def _add(self, scores: Scores, items: slice, begin: int, end: int) -> None:
         logits, seen = scores.block(items, begin, end)
@@ -199,6 +246,7 @@ class HeadSums:
         self.sums[:4] += torch.stack([x.to(weights.dtype).sum((0, 2)) for x in figures])
         if self.square:
             self.sums[6:] += torch.stack([x.sum((0, 2)) for x in _distances(weights, begin, end)])
+        self._add_keys(weights.sum(2).double(), None if scores.first is None else scores.first[items])
         query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
         offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
         counted = valid.expand_as(offset).to(self.offsets.dtype)
@@ -210,6 +258,28 @@ class HeadSums:
         self.products += (flat @ flat.transpose(1, 2)).sum(0)
         even = torch.where(valid, seen.clamp(min=2).rsqrt(), 0).expand_as(total).transpose(0, 1).flatten(1)
         self.uniform += even @ even.T
+
+    def _add_keys(self, weights: Tensor, first: Tensor | None) -> None:
+        """Add the weight on each key (items, heads, keys), counted from each item's `first` one."""
+        if first is None:
+            self.keys[:, : weights.shape[2]] += weights.sum(0)
+        else:
+            key = torch.arange(weights.shape[2], device=weights.device)
+            place = (key - first[:, None, None]).clamp(min=0).expand_as(weights)  # padding has no weight
+            self.keys.scatter_add_(1, place.transpose(0, 1).flatten(1), weights.transpose(0, 1).flatten(1))
+
+
+def as_row(figures: dict[str, Any], *, square: bool) -> dict[str, Any]:
+    """The figures of a head, with whole numbers for counts, and None for what it does not have.
+
+    `square`: there are as many queries as keys, so that an offset between their places means something.
+    """
+    row = figures | {name: int(figures[name]) for name in ("queries", "padding", "top_key", "offset")}
+    alike = math.isfinite(figures["similarity"])
+    row |= {"nearest": int(figures["nearest"])} if alike else dict.fromkeys(("nearest", "similarity"))
+    if not square or figures["offset_share"] <= STEADY:
+        row["offset"] = None
+    return row
 
 
 def _distances(weights: Tensor, begin: int, end: int) -> list[Tensor]:

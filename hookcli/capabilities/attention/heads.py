@@ -18,6 +18,7 @@ STEADY = 0.5  # of the queries: a head that looks so many places back is one tha
 ENOUGH = 8  # queries: what fewer have in common says little of a head
 SINK, WHOLE_SINK = 0.9, 0.999  # shares of weight on the first token: of a head that rests, and one that only rests
 RESTING = f"on the first token (over {SINK:.0%} of the weight)"
+ELSEWHERE = f"on one token that is not the first (over {SINK:.0%} of the weight)"
 NO_ATTENTION = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
 
 
@@ -38,6 +39,11 @@ def is_collapsed(row: Row, limit: float = COLLAPSED) -> bool:
 def rests(row: Row) -> bool:
     """True for a head that puts nearly all weight on the first token."""
     return bool(row["first_share"] > SINK) and has_enough(row)
+
+
+def rests_elsewhere(row: Row) -> bool:
+    """True for a head that puts nearly all weight on one token other than the first, and has not collapsed to it."""
+    return bool(row["top_key_share"] > SINK and row["top_key"]) and has_enough(row) and not is_collapsed(row)
 
 
 def is_alike(row: Row) -> bool:
@@ -84,8 +90,9 @@ def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
     most = max((row["queries"] for row in rows), default=0)
     looked = "dead, collapsed or like another" if most >= ENOUGH else "dead"
     healthy = f"none of {counted(len(rows), 'head')} is {looked}" * (not parts)
-    if resting := [*filter(rests, rows)]:
-        parts.append(told(resting, everything, RESTING, ("rests", "rest")))
+    for test, where in ((rests, RESTING), (rests_elsewhere, ELSEWHERE)):
+        if resting := [*filter(test, rows)]:
+            parts.append(told(resting, everything, where, ("rests", "rest")))
     if healthy:
         peak = max(rows, key=lambda row: float(row["max_logit"]))
         parts.append(f"{healthy}; largest logit {number(peak['max_logit'])} ({in_words(peak.fqn)})")

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +19,13 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.operators.functions import type_of
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.shared.module_facts import HEAD_COUNTS
+from hookcli.probes.shared.attention_calls import FLEX, FUNCTIONS, AttentionCall, AttentionCalls, Softmax, require_plain
 from hookcli.table import Report, Row, Skipped
+from hookcli.table.formatting import counted, listed
 from hookcli.table.meta import Meta
-from hookcli.table.names import around, is_within, is_within_any
+from hookcli.table.names import around, in_words, is_within, is_within_any
 from hookcli.tensors import tree
 
-_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
 _ACROSS = re.compile(r"cross|encoder_?attn|enc_?dec|multihead_attn", re.IGNORECASE)
 _OF_OTHERS = ("encoder_hidden_states", "key_value_states", "memory", "context")  # another word
@@ -34,7 +33,10 @@ _UNSEEN = "no attention was seen in it: another formula, a compiled or fused pat
 
 
 class AttentionProbe(Probe):
-    """A row per head of each call of attention. The weights are computed again, in blocks; dropout is ignored."""
+    """A row per head of each call of attention. The weights are computed again, in blocks; dropout is ignored.
+
+    `heads`: the number of heads for modules that don't say theirs.
+    """
 
     name = "attention"
     columns = COLUMNS
@@ -42,20 +44,19 @@ class AttentionProbe(Probe):
     fastpath = False
     merges_batches = in_steps = True
 
-    def __init__(self) -> None:
+    def __init__(self, heads: int = 0) -> None:
+        self._number = heads
         self._layers: dict[tuple[str, int], tuple[HookEvent, HeadSums]] = {}
         self._skipped: dict[Skipped, None] = {}
         self._made: tuple[list[Row], list[Row]] | None = None
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
-        self._softmaxes: list[tuple[str, torch.Size, HeadSums]] = []
-        """The last two: attention's if a product of their weights follows in the module, or in one around it."""
         self._across = set[str]()  # modules whose last call had keys of another sequence than its queries
-        self._doubted = False  # another product followed: of further logits, or keys meet values first, as if linear
+        self._joined: dict[str, None] = {}  # modules whose heads, if they have several, were not told apart
 
     def attach(self, session: HookSession) -> None:
-        self._session = session
+        self._session, self._calls = session, AttentionCalls(session, self._number)
         session.forward_pre(self._enter)
-        session.functions(self._see, *self._FUNCTIONS, "matmul", "bmm", "einsum")
+        session.functions(self._see, *FUNCTIONS)
 
     def batch_ended(self) -> None:
         """Nothing is left to reduce: sums go on over batches."""
@@ -77,71 +78,47 @@ class AttentionProbe(Probe):
         return not named and not any(fqn in self._across for fqn in (event.fqn, *around(event.fqn)))
 
     def _see(self, event: HookEvent) -> None:
-        assert event.operator
-        look = self._FUNCTIONS.get(event.operator.name, AttentionProbe._product)
         device = next((x.device.type for _, x in tree.arguments(event.args, event.kwargs)), "cpu")
         try:
             plain = torch.autocast(device, enabled=False)
             with torch.inference_mode(False), torch.no_grad(), torch.DisableTorchFunction(), plain:
-                look(self, event)
+                self._look(event)
         except (ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
             self._skip(event.fqn, f"its weights can't be computed again ({in_brief(error)})")
 
-    def _fused(self, event: HookEvent) -> None:
-        given = dict(zip(_PARAMETERS, event.args, strict=False)) | dict(event.kwargs)
+    def _look(self, event: HookEvent) -> None:
+        """Take the figures of a softmax, in case that it is attention's, and those of attention when it ends."""
+        found = self._calls.of(event)
+        if isinstance(found, Softmax):
+            logits = found.by_heads(tree.received(event.args, event.kwargs)[0])
+            scores = Scores(logits, logits, given=logits, one_sequence=self._is_of_one_sequence(event))
+            found.figures = HeadSums.of(scores)
+        elif found:
+            sums = found.softmax.figures if found.softmax else HeadSums.of(self._scores(found))
+            if sums is not None:  # else its softmax was skipped
+                self._merge(event, sums.add_output(found.by_heads(found.output)))
+                if found.joined:
+                    self._joined[event.fqn] = None
+
+    def _scores(self, call: AttentionCall) -> Scores:
+        """The scores of a fused function."""
+        event, given = call.event, call.given
+        one = self._is_of_one_sequence(event)
+        if event.operator and event.operator.name == FLEX:
+            query, key, _, score_mod, block_mask, scale, _, *buffers = event.args
+            of_score, of_mask = (*buffers, (), ())[:2]
+            score: Any = lambda scores, *at: score_mod(scores, *at, *of_score)  # noqa: E731
+            sees: Any = lambda *at: block_mask[-1](*at, *of_mask)  # noqa: E731
+            return Scores(query, key, scale, score_mod=score, mask_mod=sees, one_sequence=one)
         query, key, mask, scale = given["query"], given["key"], given.get("attn_mask"), given.get("scale")
         if mask is not None and type(mask).__name__ == "CausalBias":  # torch.nn.attention.bias: no values
             last, both = mask.variant.name == "LOWER_RIGHT", (query.shape[-2], key.shape[-2])
             mask = torch.ones(both, dtype=torch.bool, device=query.device).tril((both[1] - both[0]) * last)
-        _require_plain(query, key, mask)
-        by_heads = partial(_by_heads, lead=query.shape[:-2], heads=0 if query.dim() == 4 else self._heads(event))
+        require_plain(mask)
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        mask = None if mask is None else by_heads(mask)
-        one = self._is_of_one_sequence(event)
-        scores = Scores(by_heads(query), by_heads(key), scale, mask, bool(given.get("is_causal")), one_sequence=one)
-        self._merge(event, HeadSums.of(scores).add_output(by_heads(event.output)))
-
-    def _flex(self, event: HookEvent) -> None:
-        query, key, _, score_mod, block_mask, scale, _, *buffers = event.args
-        of_score, of_mask = (*buffers, (), ())[:2]
-        score: Any = lambda scores, *at: score_mod(scores, *at, *of_score)  # noqa: E731
-        scores = Scores(query, key, scale, score_mod=score, mask_mod=lambda *at: block_mask[-1](*at, *of_mask))
-        self._merge(event, HeadSums.of(scores).add_output(event.output[0]))
-
-    def _begin(self, event: HookEvent) -> None:
-        """Take the figures of a softmax over the last of three or more dimensions, in case that it is attention's."""
-        given = dict(zip(("input", "dim"), event.args, strict=False)) | dict(event.kwargs)
-        logits = given["input"]
-        if logits.dim() > 2 and given.get("dim") in (-1, logits.dim() - 1):
-            _require_plain(logits)
-            if event.output is logits:
-                raise ValueError("its softmax overwrites the logits")
-            by_heads = _by_heads(logits, logits.shape[:-2], self._heads(event))
-            scores = Scores(by_heads, by_heads, given=by_heads, one_sequence=self._is_of_one_sequence(event))
-            found = event.fqn, logits.shape, HeadSums.of(scores)
-            self._softmaxes, self._doubted = [*self._softmaxes[-1:], found], False
-
-    def _product(self, event: HookEvent) -> None:
-        """Take the product of a softmax's weights, perhaps less those of a sink, with values for the heads' output."""
-        operands = tree.received(event.args, event.kwargs)
-        inside = [one for one in self._softmaxes if event.fqn in (one[0], *around(one[0]))]
-        if not inside or len(operands) < 2 or min(x.dim() for x in operands) < 3:
-            return
-        equation, output = next(iter(event.args), None), event.output
-        by_letters = equation if isinstance(equation, str) else ""
-        fits = ((one, at) for one in inside for at, x in enumerate(operands) if _fits(x, at, one[1], by_letters))
-        if not (found := next(fits, None)) or self._doubted:
-            self._doubted = True
-            return
-        (_, shape, sums), at = found
-        self._softmaxes.remove(found[0])
-        if by_letters:
-            output = _in_order(output, by_letters, at)
-        elif output.shape[:-2].numel() == shape[:-2].numel():  # batch and heads may have been joined meanwhile
-            output = output.reshape(*shape[:-2], *output.shape[-2:])
-        self._merge(event, sums.add_output(_by_heads(output, shape[:-2], self._heads(event))))
-
-    _FUNCTIONS: ClassVar = {"scaled_dot_product_attention": _fused, "flex_attention": _flex, "softmax": _begin}
+        mask = None if mask is None else call.by_heads(mask)
+        by_heads, causal = call.by_heads, bool(given.get("is_causal"))
+        return Scores(by_heads(query), by_heads(key), scale, mask, causal, one_sequence=one)
 
     def _merge(self, event: HookEvent, sums: HeadSums) -> None:
         key, self._made = (event.fqn, event.call), None
@@ -197,68 +174,19 @@ class AttentionProbe(Probe):
         return [*self._skipped, *(Skipped(fqn, why) for fqn, why in told.items())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        several = "a row of several heads has the highest of their figures, but the lowest entropy and output"
-        drawn = ["all tokens were 0 or 1 (--data gives real ones), so heads are not compared"] * self._drawn
-        return [several, *drawn] if rows else []
-
-    def _heads(self, event: HookEvent) -> int:
-        """The number of heads that the module says, or for a layer of softmax the one around it; 0 if it says none."""
-        module = event.module
-        if isinstance(module, nn.Softmax):
-            module = self._session.model.get_submodule(event.fqn.rpartition(".")[0])
-        named = (getattr(module, name, None) for name in HEAD_COUNTS)
-        return next((n for n in named if type(n) is int), 0)
+        notes = ["a row of several heads has the highest of their figures, but the lowest entropy and output"]
+        padded = [(int(sums.padding), sums.everything) for _, sums in self._layers.values()]
+        left_out, queries = max(padded, default=(0, 0))
+        if left_out:
+            notes.append(f"{left_out:,} of {counted(queries, 'query', 'queries')} are padding, left out of all figures")
+        if self._joined:
+            names = listed([in_words(fqn) for fqn in self._joined], 2)
+            notes.append(f"number of heads not found in {names}: taken for one head; --heads N tells them apart")
+        if self._number and not self._calls.asked_number:
+            notes.append(f"--heads {self._number} changed nothing: the heads were found without it")
+        if self._drawn:
+            notes.append("all tokens were 0 or 1 (--data gives real ones), so heads are not compared")
+        return notes if rows else []
 
     def _skip(self, fqn: str, reason: str) -> None:
         self._skipped[Skipped(fqn, reason)] = None
-
-
-def _require_plain(*tensors: Tensor | None) -> None:
-    """Raises TypeError for tensors that compute in their own way."""
-    for x in tensors:
-        if x is not None and not (tree.is_plain(x) and (x.is_floating_point() or x.dtype is torch.bool)):
-            raise TypeError(f"a tensor of a kind that is not looked into, {type(x).__name__} of {tree.dtype_text(x)}")
-
-
-def _fits(x: Tensor, at: int, shape: torch.Size, equation: str) -> bool:
-    """True if this factor can be a softmax's weights of that shape: the first, the second transposed, any of an einsum.
-
-    In an einsum the other factor lacks the letter of queries: the weights of a gate have none.
-    """
-    queries, keys = shape[-2:]
-    sizes = [(queries, keys), (queries, keys - 1)]  # without a learned sink
-    if equation:
-        letters = equation.replace(" ", "").partition("->")[0].split(",")
-        gate = set(letters.pop(at).strip(".")[:-1]) <= set(letters[0])
-    else:
-        sizes, gate = sizes if at == 0 else [(keys, queries)], False
-    return tuple(x.shape[-2:]) in sizes and x.shape[:-2].numel() == shape[:-2].numel() and not gate
-
-
-def _in_order(output: Tensor, equation: str, weights: int) -> Tensor:
-    """The output of einsum, with its dimensions in the order of its operand `weights`, and the values' size last."""
-    given, _, made = equation.replace(" ", "").replace("...", "").partition("->")
-    operands = given.split(",")
-    lead = operands.pop(weights)[:-1]
-    if not set(lead) <= set(made) or lead[-1:] in operands[0]:
-        raise ValueError(f"einsum {equation}: queries are not last but one, or heads are summed over")
-    further = output.dim() - len(made)
-    order = [*lead, *(each for each in made if each not in lead)]
-    return output.permute(*range(further), *(further + made.index(each) for each in order))
-
-
-def _by_heads(x: Tensor, lead: Sequence[int], heads: int) -> Tensor:
-    """The tensor with the dimensions batch, heads, queries or keys, and size.
-
-    `lead`: the sizes of the query's dimensions before the last two. `heads`: the number its module says, or 0; they
-    are the last of these dimensions, unless another has that size, the last two together, or part of the only one.
-    """
-    x = x[(None,) * (len(lead) + 2 - x.dim())]
-    if len(lead) == 1 and x.shape[0] > 1:
-        x = x.unflatten(0, (-1, heads if heads and lead[0] % heads == 0 else 1))
-    elif heads and len(lead) > 1 and (lead[-1] % heads or (len(lead) > 2 and lead[-1] != heads)):
-        if heads in lead:
-            x = x.movedim([*lead].index(heads), -3)
-        elif lead[-1] * lead[-2] == heads:
-            x = x.flatten(-4, -3)
-    return x[(None,) * (4 - x.dim())].flatten(0, -4)

@@ -34,7 +34,12 @@ class SweepOptions:
     panel = "Sweep"
 
     operation: str = option("zero", "zero, mean, from(DUMP), or another OP of --edit.", "--with", metavar="OP")
-    heads: bool = option(False, "Sweep heads of attention, not modules.")
+    heads: int | None = option(
+        None,
+        "Sweep heads of attention, not modules; N: their number, where a module doesn't say it.",
+        metavar="[N]",
+        min=0,
+    )
     experts: bool = option(False, "Sweep experts, not modules.")
     quantize: str | None = choice(None, "Round each layer's weights, instead.", _QUANTIZE)
     logit: str | None = option(
@@ -56,7 +61,7 @@ def sweep(
     """
     output = Output(replace(options, sort=options.sort or "order"))
     output.check_columns(COLUMNS)
-    if own.heads and (own.experts or own.quantize):
+    if own.heads is not None and (own.experts or own.quantize):
         other = "experts" if own.experts else "quantize"  # another word
         raise UsageError(f"--heads and --{other}: leave one of them out")
     if own.quantize and own.operation != SweepOptions.operation:
@@ -66,8 +71,8 @@ def sweep(
         from hookcli.capabilities.sweep.trials import Sweep
         from hookcli.engine.prepare import prepare_run
 
-        of = "heads" if own.heads else "experts" if own.experts else "modules"  # another word
-        plan = Sweep(own.operation, of, own.quantize, parse_depth(options.depth), options.seed)
+        of = "heads" if own.heads is not None else "experts" if own.experts else "modules"  # another word
+        plan = Sweep(own.operation, of, own.quantize, parse_depth(options.depth), options.seed, own.heads or 0)
         plan.edit("*")  # a mistake ends here
         setting = setting_of(options, bool(options.train))
         if setting.device.type == "meta":

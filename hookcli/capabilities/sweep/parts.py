@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from hookcli.engine.preserve import SavedValues
 from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.probes.shared.module_facts import HEAD_COUNTS
-from hookcli.tensors.tree import is_plain
+from hookcli.tensors.tree import is_plain, type_text
 
 ChangedWeight = tuple[nn.Parameter, Any, Callable[[Tensor], Tensor]]  # the index of the part that changes, and how
 
@@ -58,8 +59,23 @@ def matrices(module: nn.Module) -> list[nn.Parameter]:
 _PROJECTIONS = ("out_proj", "o_proj", "c_proj", "proj", "out_lin", "wo", "o", "to_out", "dense", "output.dense", "out")
 
 
-def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice]]:
-    """Each head: its attention, the output projection and its weight, its number and its columns, if they fit."""
+@dataclass(frozen=True)
+class Head:
+    """A head of the attention `fqn`, as the `part` of the columns of its output projection's weight.
+
+    The part is empty if the columns can't be shared evenly.
+    """
+
+    fqn: str
+    type: str
+    number: int
+    projection: str
+    weight: nn.Parameter
+    part: slice
+
+
+def heads(model: nn.Module) -> Iterator[Head]:
+    """Each head of the modules that are named after attention, have a number of heads and an output projection."""
     known, modules = set[str](), dict(model.named_modules())
     for fqn, module in modules.items():
         count = _head_count(module)
@@ -70,7 +86,8 @@ def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice
         weight = matrices(modules[name])[0]
         step, left = divmod(weight.shape[type(modules[name]).__name__ != "Conv1D"], count)
         for n in range(1 if left else count):
-            yield fqn, name, weight, n, slice(0, 0) if left else slice(n * step, (n + 1) * step)
+            part = slice(0, 0) if left else slice(n * step, (n + 1) * step)
+            yield Head(fqn, type_text(module), n, name, weight, part)
 
 
 def _head_count(module: nn.Module) -> int:

@@ -38,7 +38,7 @@ from hookcli.tensors import tree
 
 _BAR = 16  # characters
 _LOOKED_FOR = {
-    "heads": "none was found among classes named after attention, with num_heads or the like and an output projection",
+    "heads": "no attention was seen, and no class named after it has num_heads or the like and an output projection",
     "experts": (  # another word
         "none was found in a list, or a weight of three dimensions, of a module that is called experts"
     ),
@@ -64,6 +64,11 @@ class SweepRun:
     _skipped: list[Skipped] = field(default_factory=list)
     _outputs: Outputs | None = None
     _sought: str = ""  # the path of the output that `logit` is a number of
+
+    @property
+    def _fastpath(self) -> bool:
+        """False for heads, too: PyTorch's fused path calls no function whose heads can be seen."""
+        return self.fastpath and self.sweep.of != "heads"
 
     def report(self) -> Report:
         """Run everything. An interrupt has the report of the runs until then, as its `reports`.
@@ -118,18 +123,21 @@ class SweepRun:
         model, run, figures = self.run.model, self.run, Figures()
         edits = [*parse_edits(self.edits, model, False), *(trial.edits if trial else ())]
         edits = [replace(edit, number=n, applied=0) for n, edit in enumerate(edits)]
-        select = None if watch else lambda fqn, module: False
+        head = trial.head if trial else None
+        select = None if watch or head else lambda fqn, module: False
         discards = not run.step.gradients
-        session = HookSession(model, select=select, fastpath=self.fastpath, edits=edits, discard_saved=discards)
+        session = HookSession(model, select=select, fastpath=self._fastpath, edits=edits, discard_saved=discards)
         step = replace(run.step, backward=False, graph=False, passes=1, ran=partial(self._measure, figures))
         kept = preserved(model, run.inputs, parameters=False)
         parts = preserved(UnregisteredParts(model), (), parameters=False)
         with step.mode(), uncompiled(model), kept, parts, changed(trial.weights if trial else ()), session:
             if watch:
-                self._seen = SeenModules(session)
+                self._seen = SeenModules(session, self.sweep)
+            if head:
+                head.begin(session, self.sweep.count)
             with UserCode(partial(failure.crashed, model, {})):
                 step.run(session, *arguments(run.inputs), {})
-        check_applied(edits, ())
+        check_applied([*edits, head.edit] if head else edits, ())
         return figures
 
     def _try(self, trial: Trial) -> None:
@@ -174,7 +182,7 @@ class SweepRun:
 
     def _report(self, began: float, *, complete: bool) -> Report:
         sweep, base = self.sweep, self._verdict.base
-        info: Meta = {**self.run.info, **of_hooks(self.fastpath, parse_edits(self.edits, self.run.model, False), None)}
+        info: Meta = {**self.run.info, **of_hooks(self._fastpath, parse_edits(self.edits, self.run.model, False), None)}
         turns = f"each {sweep.of[:-1]} {sweep.done} in turn"
         info |= {"sweep": turns, "complete": complete, "seconds": perf_counter() - began}
         ranked = sorted(self._rows, key=lambda row: (row[0].bottleneck, -self._verdict.effect(row[1])))

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hookcli.capabilities.sweep import parts
+from hookcli.capabilities.sweep.heads import HeadChange, SeenHeads
 from hookcli.hooks.edits.base import Edit, parse_edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
@@ -23,7 +24,7 @@ from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.sources.losses import floating
 from hookcli.table import Skipped
-from hookcli.table.names import in_words
+from hookcli.table.names import in_words, is_within
 from hookcli.table.tree import Tree
 from hookcli.tensors import tree
 from hookcli.tensors.tree import type_text
@@ -41,6 +42,8 @@ class Sweep:
     quantize: str | None = None
     depth: float | None = None
     seed: int = 0
+    count: int = 0
+    """The number of heads of attention that doesn't say it; 0 for none."""
 
     def edit(self, fqn: str, **changes: Any) -> Edit:
         """The edit of a module's output. Raises UsageError for an operation that can't be read."""
@@ -56,12 +59,13 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run's change at a place, by `edits` or changed `weights`; `part`: the number of its head or expert."""
+    """One run's change at a place, by `edits`, changed `weights` or a `head`; `part`: the number of head or expert."""
 
     fqn: str
     type: str
     edits: Sequence[Edit] = ()
     weights: Sequence[parts.ChangedWeight] = ()
+    head: HeadChange | None = None
     part: Mapping[str, int] = field(default_factory=dict)
     bottleneck: bool = False
 
@@ -75,8 +79,9 @@ class Trial:
 class SeenModules:
     """Notes on each module that a session's run calls; no tensor is kept."""
 
-    def __init__(self, session: HookSession) -> None:
+    def __init__(self, session: HookSession, sweep: Sweep) -> None:
         self._session, self.flow = session, FlowCalls(session)
+        self.heads = SeenHeads(session, sweep.count) if sweep.of == "heads" else None
         self._given: dict[tuple[str, int], dict[int, int]] = {}
         self.makers: dict[str, set[int | None]] = defaultdict(set)
         self._own = set[str]()
@@ -162,19 +167,63 @@ def _modules(
 
 
 def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
-    """A run for each head: on what the projection receives, or where that is not called, on its weight's columns."""
-    found, skipped = [], dict[str, Skipped]()
-    for fqn, name, weight, number, part in parts.heads(model):
-        change: Any = {"weights": [(weight, (slice(None), part), torch.zeros_like)]}  # another word
-        if name in seen.makers:
-            change = {"edits": [sweep.edit(name, what="input", part=part)]}
+    """A run for each head that attention is seen to have, and each of further modules that are named after attention.
+
+    The change is to what the output projection receives, if it is called and has columns for these heads, else to what
+    the functions of attention return. Without these it is to the columns of the projection's weight.
+    """
+    assert seen.heads
+    found, skipped = list[Trial](), dict[str, Skipped]()
+    by_module: dict[str, list[parts.Head]] = defaultdict(list)
+    for head in parts.heads(model):
+        by_module[head.fqn].append(head)
+    for fqn, number in seen.heads.layers.items():
+        owners = [name for name in by_module if fqn == name or is_within(fqn, name)]
+        heads = [head for name in owners for head in by_module.pop(name)]
+        if fqn in wanted:
+            found += by_attention(sweep, (fqn, type_text(wanted[fqn]), number), heads, seen, skipped)
+    for fqn, heads in by_module.items():
+        found += by_projection(sweep, heads, seen, skipped) if fqn in wanted else []
+    return found, [*skipped.values()]
+
+
+def by_attention(
+    sweep: Sweep,
+    layer: tuple[str, str, int],
+    heads: Sequence[parts.Head],
+    seen: SeenModules,
+    skipped: dict[str, Skipped],
+) -> Iterator[Trial]:
+    """A run for each head of attention that was seen: of the module of this name and type, and number of heads."""
+    fqn, kind, number = layer
+    if len(heads) == number and heads[0].projection in seen.makers and heads[0].part.stop:
+        for n, head in enumerate(heads):
+            edit = sweep.edit(head.projection, what="input", part=head.part)
+            yield Trial(fqn, kind, [edit], part={"head": n})
+    elif sweep.operation.partition("(")[0].strip() == "from":
+        skipped[fqn] = Skipped(fqn, "no output projection with its heads is called, so no dump has them")
+    else:
+        for n in range(number):
+            change = HeadChange(fqn, n, number, sweep.edit(fqn))
+            yield Trial(fqn, kind, head=change, part={"head": n})
+
+
+def by_projection(
+    sweep: Sweep, heads: Sequence[parts.Head], seen: SeenModules, skipped: dict[str, Skipped]
+) -> Iterator[Trial]:
+    """A run for each head of a module in which no attention was seen, by its output projection."""
+    for head in heads:
+        change: Any = {"weights": [(head.weight, (slice(None), head.part), torch.zeros_like)]}  # another word
+        if head.projection in seen.makers:
+            change = {"edits": [sweep.edit(head.projection, what="input", part=head.part)]}
         elif sweep.operation != "zero":
-            skipped[fqn] = Skipped(fqn, f"{name} is not called, so its heads can only be zeroed")
-        if not part.stop:
-            skipped[fqn] = Skipped(fqn, f"its heads can't share the columns of {name} evenly: {weight.shape[-1]}")
-        if fqn in wanted and fqn not in skipped:
-            found.append(Trial(fqn, type_text(wanted[fqn]), part={"head": number}, **change))
-    return found, [item for fqn, item in skipped.items() if fqn in wanted]
+            why = f"{head.projection} is not called, so its heads can only be zeroed"
+            skipped[head.fqn] = Skipped(head.fqn, why)
+        if not head.part.stop:
+            why = f"its heads can't share the columns of {head.projection} evenly: {head.weight.shape[-1]}"
+            skipped[head.fqn] = Skipped(head.fqn, why)
+        if head.fqn not in skipped:
+            yield Trial(head.fqn, head.type, part={"head": head.number}, **change)
 
 
 def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:

@@ -1,8 +1,9 @@
-"""Emits an event for each call of the functions that probes name."""
+"""Emits an event for each call of the functions that probes name, and puts other outputs in their place."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,9 +19,16 @@ from hookcli.hooks.torch_private.exchange import Function
 from hookcli.hooks.torch_private.frames import run_as_program
 from hookcli.tensors.tree import Args, Kwargs
 
+Change = Callable[[HookEvent], object]
+"""Returns what is to stand in place of an event's output."""
+_Called = tuple[Any, tuple[str, str], Call, Args, Kwargs]
+
 
 class NamedFunctions(ObservingMode):
-    """Calls the `callbacks` for a name after each call of such a function in the forward of a watched module."""
+    """Calls the `callbacks` for a name after each call of such a function in the forward of a watched module.
+
+    Then the `changes` for that name, each of which gets the output that the one before it returned.
+    """
 
     as_called = True
 
@@ -28,21 +36,38 @@ class NamedFunctions(ObservingMode):
         super().__init__()
         self.past_compiled = core.model if core.past_compiled else None
         self.callbacks: defaultdict[str, list[Callback]] = defaultdict(list)  # of all probes: a mode gets every call
+        self.changes: defaultdict[str, list[Change]] = defaultdict(list)
         self._core = core
         self._lines = SourceLines()
         self._named = cache(function_names)
-        self._see = core.guarded(self._seen)
+        self._see, self._change = core.guarded(self._seen), core.clock.counted(self._changed)
 
     def observe(self, func: Any, run: Function, args: Args, kwargs: Kwargs) -> object:
         named = self._named(func)
-        call = running_call(self._core) if named[0] in self.callbacks else None
+        asked = named[0] in self.callbacks or named[0] in self.changes
+        call = running_call(self._core) if asked else None
         output = run_as_program(run, *args, **kwargs)
         if call is not None and call.hooked.watched and not in_backward():
-            self._see(func, named, call, args, kwargs, output)
+            called = func, named, call, args, kwargs
+            if named[0] in self.callbacks:
+                self._see(called, output)
+            if named[0] in self.changes:
+                output = self._change(called, output)
         return output
 
-    def _seen(self, func: Any, named: tuple[str, str], call: Call, args: Args, kwargs: Kwargs, output: object) -> None:
+    def _seen(self, called: _Called, output: object) -> None:
+        event = self._event(called, output)
+        for callback in self.callbacks[called[1][0]]:
+            self._core.call_back(callback, event)
+
+    def _changed(self, called: _Called, output: object) -> object:
+        event = self._event(called, output)
+        for change in self.changes[called[1][0]]:
+            event.output = change(event)
+        return event.output
+
+    def _event(self, called: _Called, output: object) -> HookEvent:
+        func, named, call, args, kwargs = called
         event = HookEvent(HookKind.FORWARD, call.hooked.fqn, call.hooked.module, call.number, call.index, args, kwargs)
         event.output, event.operator = output, Operator(func, *named, self._lines.caller())
-        for callback in self.callbacks[named[0]]:
-            self._core.call_back(callback, event)
+        return event

@@ -101,6 +101,8 @@ def figures(logits: Tensor, sees: Tensor, values: Tensor) -> list[dict[str, floa
             "max_logit": chosen.max(),
             "max_weight": w.max(),
             "first_share": w[:, 0].mean(),
+            "top_key": w.mean(0).argmax(),
+            "top_key_share": w.mean(0).max(),
             "self_share": w.gather(1, at[:, None].clamp(max=w.shape[1] - 1)).mean(),
             "distance": (w * (torch.arange(w.shape[1]) - at[:, None]).abs()).sum(-1).mean(),
             "output_rms": outputs[h],

@@ -18,6 +18,9 @@ from hookcli.table import Report
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
+FROM_FIRST = ("first_share", "top_key", "top_key_share")
+"""Figures by the places of keys, which are counted from the first that is no padding."""
+
 
 def measured(model: nn.Module, *inputs: Any, **options: Any) -> Report:
     with torch.no_grad():
@@ -75,7 +78,7 @@ def test_a_llama_whose_heads_share_keys(kernel: str, padded: bool) -> None:
             input_ids=TOKENS, attention_mask=mask, output_attentions=True
         ).attentions
     sees = torch.ones(40, 40, dtype=torch.bool).tril() & mask.bool()[:, None, None]
-    of_logits = ("max_logit", "output_rms", "output_share", *(["first_share"] if padded else []))
+    of_logits = ("max_logit", "output_rms", "output_share", *(FROM_FIRST if padded else []))
     for number, of_layer in enumerate(weights):
         oracle = figures(of_layer.log(), sees, torch.ones(2, 4, 40, 1))
         require_same(report, f"layers.{number}.self_attn", oracle, without=of_logits)
@@ -186,7 +189,9 @@ def test_autocast_and_a_first_key_that_no_query_sees() -> None:
     oracle = figures(q.double() @ q.double().transpose(-2, -1) / math.sqrt(8), mask, q)
     scores = (q.double() @ q.double().transpose(-2, -1) / math.sqrt(8)).masked_fill(~mask, -math.inf)
     for number, of_head in enumerate(oracle):
-        of_head["first_share"] = float(scores[:, number, 3:].softmax(-1)[..., 2].mean())
+        weights = scores[:, number, 3:].softmax(-1).flatten(0, 1).mean(0)[2:]
+        of_head |= {"first_share": float(weights[0]), "top_key": int(weights.argmax())}
+        of_head["top_key_share"] = float(weights.max())
     require_same(plain, "", oracle, ("output_rms", "output_share"))
     require_same(cast, "", oracle, ("output_rms", "output_share"))
 
@@ -230,14 +235,18 @@ def test_queries_of_padding_are_left_out(kind: str, left: bool) -> None:
     sees = real[:, None, None] & real[:, None, :, None]
     sees = sees & torch.ones(12, 12, dtype=torch.bool).tril() if kind == "causal" else sees
     oracle = figures(q.double() @ k.double().mT / math.sqrt(SIZE), sees, v)
-    output = ("output_rms", "output_share", *(["first_share"] if left else []))
+    output = ("output_rms", "output_share", *(FROM_FIRST if left else []))
     require_same(report, "part" if model.part else "", oracle, output)
     first = torch.tensor([0, 3 if left else 0])
     for head, of_head in enumerate(report.rows):
         scores = (q.double() @ k.double().mT / math.sqrt(SIZE)).masked_fill(~sees, -math.inf)[:, head]
         weights = [scores[b][sees[b, 0].sum(-1) >= 2].softmax(-1) for b in range(2)]
         share = torch.cat([w[:, n] for w, n in zip(weights, first, strict=True)]).mean()
-        assert of_head["first_share"] == pytest.approx(share.item(), rel=1e-4)
+        assert of_head["first_share"] == pytest.approx(share.item(), rel=1e-4) and of_head["padding"] == 3
+        longest = [F.pad(w[:, n:], (0, n)) for w, n in zip(weights, first, strict=True)]
+        on_keys = torch.cat(longest).mean(0)
+        assert of_head["top_key"] == on_keys.argmax()
+        assert of_head["top_key_share"] == pytest.approx(on_keys.max().item(), rel=1e-4)
         out = torch.cat([(scores[b][real[b]].softmax(-1) @ v.double()[b, head]) for b in range(2)])
         assert of_head["output_rms"] == pytest.approx(out.square().mean().sqrt().item(), rel=1e-4)
 

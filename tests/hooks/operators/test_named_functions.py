@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support import equal
+from support import equal, untouched
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention.flex_attention import flex_attention
@@ -115,3 +115,41 @@ def test_an_error_in_the_callback_is_the_probes() -> None:
 
     with pytest.raises(PluginError, match="Fails failed at 0: ValueError: no"):
         hookcli.capture(nn.Sequential(nn.Softmax(-1)), torch.rand(2, 2), Fails())
+
+
+class _Changes:
+    """Adds one to what softmax returns, and counts its calls."""
+
+    calls = 0
+
+    def __call__(self, event: HookEvent) -> object:
+        self.calls += 1
+        assert event.operator and event.operator.name == "softmax"
+        return event.output + 1
+
+
+def test_a_change_stands_in_place_of_each_output_and_nothing_stays_behind() -> None:
+    model, x = Three(), torch.rand(2, 4)
+    before, change, after = model(x), _Changes(), list[Tensor]()
+    with untouched(model):
+        with HookSession(model) as session:
+            session.change_functions(change, "softmax")
+            session.functions(lambda event: after.append(event.output), "softmax")
+            changed = model(x)
+        assert equal(model(x), before)
+    assert innermost_function_mode() is None and change.calls == len(after) == 5
+    y = model.linear(x)
+    for _ in range(3):
+        y = y.softmax(-1) + 1
+    torch.testing.assert_close(changed, (y.softmax(-1) + 1) + (model.linear(y).softmax(-1) + 1))
+
+
+def test_an_error_of_a_change_is_the_runs() -> None:
+    def refuse(event: HookEvent) -> object:
+        raise ValueError("no such head")
+
+    with HookSession(model := Three()) as session:
+        session.change_functions(refuse, "softmax")
+        with pytest.raises(ValueError, match="no such head"):
+            model(torch.rand(2, 4))
+    assert innermost_function_mode() is None

@@ -1,0 +1,76 @@
+"""Heads of attention as functions return them: those that a run has, and a change to one of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.probes.shared.attention_calls import FLEX, FUNCTIONS, AttentionCall, AttentionCalls, Softmax
+
+_UNFOLLOWED = (ValueError, TypeError, RuntimeError, LookupError, AttributeError)
+
+
+class SeenHeads:
+    """The heads of each module that calls attention in a session's run: the same that `AttentionCalls` finds.
+
+    `count`: the number for modules that don't say theirs. `layers`: the number of heads, by module.
+    """
+
+    def __init__(self, session: HookSession, count: int) -> None:
+        self.layers: dict[str, int] = {}
+        self.unfollowed: dict[str, str] = {}
+        self._calls = AttentionCalls(session, count)
+        session.functions(self._see, *FUNCTIONS)
+
+    def _see(self, event: HookEvent) -> None:
+        with torch.no_grad(), torch.DisableTorchFunction():
+            try:
+                found = self._calls.of(event)
+                if isinstance(found, AttentionCall) and (heads := found.by_heads(found.output).shape[1]):
+                    self.layers.setdefault(event.fqn, heads)
+            except _UNFOLLOWED as error:
+                self.unfollowed[event.fqn] = str(error)
+
+
+@dataclass
+class HeadChange:
+    """An edit of what one head of the attention in a module returns, `head` of `heads`, at each of its calls."""
+
+    fqn: str
+    head: int
+    heads: int
+    edit: Edit
+
+    def begin(self, session: HookSession, count: int) -> None:
+        """Change it while the session runs."""
+        self._calls, self._numbers = AttentionCalls(session, count), defaultdict[str, int](int)
+        session.change_functions(self._change, *FUNCTIONS)
+
+    def _change(self, event: HookEvent) -> object:
+        try:
+            with torch.DisableTorchFunction():
+                found = self._calls.of(event)
+                if found is None or isinstance(found, Softmax) or event.fqn != self.fqn:
+                    return event.output
+                numbers = torch.arange(found.output.numel(), device=found.output.device).view(found.output.shape)
+                by_heads = found.by_heads(numbers)
+        except _UNFOLLOWED:
+            return event.output
+        if by_heads.shape[1] != self.heads:
+            return event.output
+        with torch.DisableTorchFunction():
+            changed = self.applied_to(found.output, by_heads[:, self.head], event)
+        flex = event.operator is not None and event.operator.name == FLEX
+        return (changed, *event.output[1:]) if flex else changed
+
+    def applied_to(self, x: Tensor, places: Tensor, event: HookEvent) -> Tensor:
+        """The tensor with what the edit makes of the elements at these places, and with the same strides."""
+        flat = x.reshape(-1)
+        part = self.edit.apply(event.fqn, event.call, "", flat[places])
+        return torch.empty_like(x).copy_(flat.index_put((places,), part).view(x.shape))
