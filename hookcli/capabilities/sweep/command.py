@@ -34,12 +34,7 @@ class SweepOptions:
     panel = "Sweep"
 
     operation: str = option("zero", "zero, mean, from(DUMP), or another OP of --edit.", "--with", metavar="OP")
-    heads: int | None = option(
-        None,
-        "Sweep heads of attention, not modules; N: their number, where a module doesn't say it.",
-        metavar="[N]",
-        min=0,
-    )
+    heads: int | None = option(None, "Sweep heads of attention; N if not found.", metavar="[N]", min=0)
     experts: bool = option(False, "Sweep experts, not modules.")
     quantize: str | None = choice(None, "Round each layer's weights, instead.", _QUANTIZE)
     logit: str | None = option(
