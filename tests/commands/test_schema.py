@@ -41,6 +41,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "plugins": ("plugins",),
     "sweep": ("sweep", *NET),
     "coord-check": ("coord-check", "torch.nn:Linear", "--arg", "in_features=2", *WIDTHS, "-i", "2x2", "--steps", "1"),
+    "noise-scale": ("noise-scale", "torch.nn:Linear", "--arg", "in_features=2", "--arg", "out_features=2", *MEAN),
     "experts": ("experts", "routed.py:Listed", "-i", "6x8"),
     "spectrum": ("spectrum", *NET),
     "formats": ("formats", *NET),

@@ -1,0 +1,65 @@
+"""hookcli noise-scale"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from hookcli.capabilities.noise_scale.layout import COLUMNS
+from hookcli.commands.model import Selection, find_recipe
+from hookcli.commands.option_fields import option
+from hookcli.commands.options import SEVERAL, Model, Options, all_but
+from hookcli.commands.output import Output
+from hookcli.commands.probe_command import feedback_of, setting_of
+from hookcli.commands.progress import salvaging
+from hookcli.commands.run_options import StepOptions, loss_option
+from hookcli.errors import UsageError
+from hookcli.table.grouping import parse_depth
+
+EXAMPLES = (
+    "hookcli noise-scale net.py:Net --data train.py:loader --batches 16",
+    "hookcli noise-scale net.py:Net --data train.py:loader --loss cross-entropy",
+    "hookcli noise-scale resnet18 --eval --data train.py:loader --depth 1",
+)
+FIRST = "micro_batch loss data batches batch_size weights depth match format output"
+_BATCH = 64
+"""Samples of a generated batch, where nothing says how many."""
+
+
+@dataclass(frozen=True)
+class NoiseScaleOptions:
+    """Options of `hookcli noise-scale` alone."""
+
+    panel = "Noise scale"
+
+    micro_batch: int | None = option(None, "Samples in a micro-batch [for about 64 of them].", metavar="N", min=1)
+    loss: str | None = loss_option()
+
+
+def noise_scale(
+    model: Model, *, own: NoiseScaleOptions, options: Annotated[Options, all_but("ops", "edit", "fastpath", *SEVERAL)]
+) -> int:
+    """Estimate the batch size from which on larger ones gain little.
+
+    Compares the gradients of small parts of the batch, at the weights as they are: the simple noise scale
+    tr(Σ) / |G|² of McCandlish et al. 2018 (arXiv:1812.06162), for the model and for its modules. The loss must be a
+    mean over samples.
+    """
+    output = Output(options)
+    output.check_columns(COLUMNS)
+    depth = parse_depth(options.depth)
+    with salvaging(output) as progress:
+        from hookcli.capabilities.noise_scale.measure import NoiseScaleRun
+        from hookcli.engine.prepare import prepare_run
+
+        train = options.train is not False
+        setting = replace(setting_of(options, train, targets=True), natural_batch=_BATCH)
+        if setting.device.type == "meta":
+            raise UsageError("--device meta: no values to look at", option="device")
+        step = replace(StepOptions(loss=own.loss).make(), backward=True)
+        recipe = find_recipe(model, options)
+        run = prepare_run(recipe, setting, step, feedback_of(options, progress))
+        select = Selection(options).of(run.model)
+        report = NoiseScaleRun(run, own.micro_batch, recipe.batched, depth, select).report()
+    output.write([report])
+    return 0

@@ -1,0 +1,46 @@
+"""The noise scale in a sentence. Free of torch."""
+
+from __future__ import annotations
+
+from hookcli.capabilities.noise_scale.estimate import NoiseScale
+from hookcli.table.formatting import counted, number
+
+WIDE = 10.0
+"""An interval whose ends are further apart, as a factor, says little more than its ends."""
+NEAR = 2.0
+"""A batch within this factor of the interval is about as large as the noise scale, which is a matter of magnitudes."""
+
+
+def verdict(scale: NoiseScale, samples: int, batch: int) -> str:
+    """How large a batch should be, for the `batch` of the data; `samples` were looked at."""
+    if scale.value is None or scale.high is None:
+        more = "give more data (--batches, --batch-size)"
+        if scale.low <= 0:
+            return f"The noise scale can't be told from {counted(samples, 'sample')}: {more}"
+        hides = f"in {counted(samples, 'sample')} the noise hides the gradient"
+        return f"The noise scale is above {_whole(scale.low)} samples, perhaps far above: {hides}; {more}"
+    if scale.variance == 0:
+        return "The noise scale is 0: all micro-batches have the same gradient, so a larger batch gains nothing"
+    ends = f"{_whole(scale.low)} to {_whole(scale.high)} at 95%"
+    if scale.high > WIDE * max(scale.low, 1e-12):
+        return f"The noise scale is {ends}, too wide to choose by: more data (--batches, --batch-size) narrows that"
+    error = "" if scale.error is None else f" ± {_whole(scale.error)}"
+    return f"The noise scale is {_whole(scale.value)}{error} samples ({ends}): {advice(scale, batch)}"
+
+
+def advice(scale: NoiseScale, batch: int) -> str:
+    """What a batch of this size costs, by equation (2.11) of McCandlish et al. 2018: times the fewest steps, and times
+    the fewest samples.
+    """
+    value, high = scale.value or 0.0, scale.high or 0.0
+    steps, samples = f"{1 + value / batch:.3g} times the fewest steps", f"{1 + batch / value:.3g} times the samples"
+    if NEAR * batch < scale.low:
+        return f"a larger batch than {batch} saves steps; at {batch}, training takes about {steps}"
+    if batch > NEAR * high:
+        return f"a smaller batch than {batch} saves samples; at {batch}, training takes about {samples} it needs"
+    return f"a batch of {batch} is about that large, where steps and samples are both well spent"
+
+
+def _whole(samples: float) -> str:
+    """A number of samples: whole from 100 on, since nothing smaller matters."""
+    return f"{samples:,.0f}" if samples >= 100 else number(samples)
