@@ -27,6 +27,7 @@ from hookcli.table.json_schema import document_schema
 
 NET = ("net.py:Net", "-i", "2x3x4x4")
 WIDTHS = ("--arg", "out_features=2,3,4")
+MEAN = ("-i", "16x2", "--loss", "mean")
 RUNS: dict[str, tuple[str, ...]] = {
     **{name: (name, *NET) for name in ("shapes", "activations", "inputs", "grads", "graph", "flow", "trace", "memory")},
     "shapes of operators": ("shapes", *NET, "--ops", "functions"),

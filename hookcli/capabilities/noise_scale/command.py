@@ -19,11 +19,9 @@ from hookcli.table.grouping import parse_depth
 EXAMPLES = (
     "hookcli noise-scale net.py:Net --data train.py:loader --batches 16",
     "hookcli noise-scale net.py:Net --data train.py:loader --loss cross-entropy",
-    "hookcli noise-scale resnet18 --eval --data train.py:loader --depth 1",
+    "hookcli noise-scale net.py:Net --data data.py:loader --eval --depth 1",
 )
 FIRST = "micro_batch loss data batches batch_size weights depth match format output"
-_BATCH = 64
-"""Samples of a generated batch, where nothing says how many."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def noise_scale(
         from hookcli.engine.prepare import prepare_run
 
         train = options.train is not False
-        setting = replace(setting_of(options, train, targets=True), natural_batch=_BATCH)
+        setting = setting_of(options, train, targets=True)
         if setting.device.type == "meta":
             raise UsageError("--device meta: no values to look at", option="device")
         step = replace(StepOptions(loss=own.loss).make(), backward=True)

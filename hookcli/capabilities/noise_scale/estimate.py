@@ -29,7 +29,7 @@ class Norms:
     square_of_mean: float
 
     def moments(self) -> tuple[float, float]:
-        """Unbiased estimates of |G|² and tr Σ: equations (A.2) and (A.3), for batches of `size` and of all samples."""
+        """Unbiased estimates of |G|² and tr Σ, as in appendix A.1: from batches of `size` and of all samples."""
         return _moments(self.size, len(self.squares), sum(self.squares), self.square_of_mean)
 
     def without(self, index: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hookcli.capabilities.noise_scale.estimate import NoiseScale
-from hookcli.table.formatting import counted, number
+from hookcli.table.formatting import counted
 
 WIDE = 10.0
 """An interval whose ends are further apart, as a factor, says little more than its ends."""
@@ -17,19 +17,20 @@ def verdict(scale: NoiseScale, samples: int, batch: int) -> str:
         more = "give more data (--batches, --batch-size)"
         if scale.low <= 0:
             return f"The noise scale can't be told from {counted(samples, 'sample')}: {more}"
-        hides = f"in {counted(samples, 'sample')} the noise hides the gradient"
-        return f"The noise scale is above {_whole(scale.low)} samples, perhaps far above: {hides}; {more}"
+        above = f"The noise scale is above {_whole(scale.low)} samples"
+        saves = f", so a larger batch than {batch} saves steps" if NEAR * batch < scale.low else ""
+        return f"{above}{saves}; {counted(samples, 'sample')} don't tell how far above: {more}"
     if scale.variance == 0:
         return "The noise scale is 0: all micro-batches have the same gradient, so a larger batch gains nothing"
     ends = f"{_whole(scale.low)} to {_whole(scale.high)} at 95%"
     if scale.high > WIDE * max(scale.low, 1e-12):
         return f"The noise scale is {ends}, too wide to choose by: more data (--batches, --batch-size) narrows that"
-    error = "" if scale.error is None else f" ± {_whole(scale.error)}"
+    error = "" if scale.error is None else f" ± {_whole(scale.error) if scale.error >= 100 else f'{scale.error:.2g}'}"
     return f"The noise scale is {_whole(scale.value)}{error} samples ({ends}): {advice(scale, batch)}"
 
 
 def advice(scale: NoiseScale, batch: int) -> str:
-    """What a batch of this size costs, by equation (2.11) of McCandlish et al. 2018: times the fewest steps, and times
+    """What a batch of this size costs, by section 2 of McCandlish et al. 2018: times the fewest steps, and times
     the fewest samples.
     """
     value, high = scale.value or 0.0, scale.high or 0.0
@@ -43,4 +44,4 @@ def advice(scale: NoiseScale, batch: int) -> str:
 
 def _whole(samples: float) -> str:
     """A number of samples: whole from 100 on, since nothing smaller matters."""
-    return f"{samples:,.0f}" if samples >= 100 else number(samples)
+    return f"{samples:,.0f}" if samples >= 100 else f"{samples:.3g}"

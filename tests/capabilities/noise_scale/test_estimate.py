@@ -19,7 +19,7 @@ def norms(vectors: Tensor, size: int = 1) -> Norms:
 
 
 def by_vectors(vectors: Tensor, size: int) -> tuple[float, float]:
-    """|G|² and tr Σ by equations (A.2) and (A.3) of the paper, with B_small = size and B_big all samples."""
+    """|G|² and tr Σ by appendix A.1 of the paper, with B_small = size and B_big all samples."""
     small, big = size, size * len(vectors)
     of_small, of_big = vectors.square().sum(1).mean(), vectors.mean(0).square().sum()
     grad_sq = (big * of_big - small * of_small) / (big - small)
@@ -93,10 +93,12 @@ def test_the_first_line_says_what_can_be_told() -> None:
     assert "a smaller batch than 64 saves samples; at 64, training takes about 1" in verdict(clear, 2000, 64)
     assert "a larger batch than 1 saves steps; at 1, training takes about 5" in verdict(clear, 2000, 1)
     assert "a batch of 4 is about that large" in verdict(clear, 2000, 4)
-    hidden = verdict(estimate(norms(drawn(64, scale=1e9))), 64, 64)
-    assert hidden.startswith("The noise scale is above ") and "in 64 samples the noise hides the gradient" in hidden
+    scale = estimate(norms(drawn(64, scale=1e9)))
+    hidden = verdict(scale, 64, 2)
+    assert hidden.startswith("The noise scale is above ") and "64 samples don't tell how far above" in hidden
+    assert "a larger batch than 2 saves steps" in hidden and "saves" not in verdict(scale, 64, 64)
     wide = verdict(NoiseScale(1.0, 20.0, 20.0, 9.0, 5.0, 123.4), 16, 4)
-    assert wide.startswith("The noise scale is 5.000 to 123 at 95%, too wide to choose by")
+    assert wide.startswith("The noise scale is 5 to 123 at 95%, too wide to choose by")
     one = torch.zeros(8, 2, dtype=torch.float64)
     one[0, 0] = 1
     assert verdict(estimate(norms(one)), 8, 8).startswith("The noise scale can't be told from 8 samples")
