@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
+import torch
 from torch import nn
 
 from hookcli.capabilities.noise_scale.gradients import Gradients
@@ -46,13 +47,13 @@ def require_mean(gradients: Gradients, run: PreparedRun, first: Batch, samples: 
     most = _APART
     try:
         with in_eval(run.model, gradients=True):
-            whole, each = losses_of(gradients, used, parts)
+            whole, each, eps = losses_of(gradients, used, parts)
     except (ModelError, UsageError):
         most = _APART_IN_TRAINING
-        whole, each = losses_of(gradients, used, parts)
+        whole, each, eps = losses_of(gradients, used, parts)
     name = run.info.get("loss")
     mean, scale = sum(each) / len(each), max(map(abs, each))
-    if abs(whole - mean) <= _ROUNDING * scale or not math.isfinite(whole + mean):
+    if abs(whole - mean) <= max(_ROUNDING, 4 * eps) * scale or not math.isfinite(whole + mean):
         return ""
     if abs(whole - sum(each)) <= _APART * scale:
         better = "give one that averages (--loss mean, cross-entropy, file.py:fn)"
@@ -63,7 +64,7 @@ def require_mean(gradients: Gradients, run: PreparedRun, first: Batch, samples: 
     return f"the loss is only about a mean over samples, as with padding: {differ}"
 
 
-def losses_of(gradients: Gradients, whole: Batch, parts: Sequence[Batch]) -> tuple[float, list[float]]:
-    """The loss of a batch, and those of its parts."""
-    first, *each = (float(gradients.loss(one)[0].detach()) for one in (whole, *parts))
-    return first, each
+def losses_of(gradients: Gradients, whole: Batch, parts: Sequence[Batch]) -> tuple[float, list[float], float]:
+    """The loss of a batch, those of its parts, and the precision of their dtype."""
+    first, *each = (gradients.loss(one)[0].detach() for one in (whole, *parts))
+    return float(first), [float(x) for x in each], torch.finfo(first.dtype).eps

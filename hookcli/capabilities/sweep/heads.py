@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hookcli.errors import in_brief
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
@@ -19,7 +20,8 @@ _UNFOLLOWED = (ValueError, TypeError, RuntimeError, LookupError, AttributeError)
 class SeenHeads:
     """The heads of each module that calls attention in a session's run: the same that `AttentionCalls` finds.
 
-    `count`: the number for modules that don't say theirs. `layers`: the number of heads, by module.
+    `count`: the number for modules that don't say theirs. `layers`: the number of heads, by module. `unfollowed`: why
+    a call could not be followed, by module.
     """
 
     def __init__(self, session: HookSession, count: int) -> None:
@@ -35,7 +37,7 @@ class SeenHeads:
                 if isinstance(found, AttentionCall) and (heads := found.by_heads(found.output).shape[1]):
                     self.layers.setdefault(event.fqn, heads)
             except _UNFOLLOWED as error:
-                self.unfollowed[event.fqn] = str(error)
+                self.unfollowed[event.fqn] = in_brief(error)
 
 
 @dataclass

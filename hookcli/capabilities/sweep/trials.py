@@ -182,6 +182,9 @@ def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen
         heads = [head for name in owners for head in by_module.pop(name)]
         if fqn in wanted:
             found += by_attention(sweep, (fqn, type_text(wanted[fqn]), number), heads, seen, skipped)
+    for fqn, why in seen.heads.unfollowed.items():
+        if fqn in wanted and fqn not in by_module:
+            skipped[fqn] = Skipped(fqn, f"its heads can't be followed: {why}")
     for fqn, heads in by_module.items():
         found += by_projection(sweep, heads, seen, skipped) if fqn in wanted else []
     return found, [*skipped.values()]

@@ -95,6 +95,18 @@ def test_a_problem_with_a_known_noise_scale() -> None:
     assert row["noise_scale_low"] < 4 < row["noise_scale_high"]
 
 
+def test_half_precision_and_lazy_layers() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 4)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    plain = measured(model, x, loss="mean").rows[0]
+    half = measured(model.bfloat16(), x.bfloat16(), loss="mean")
+    assert half.rows[0]["noise_scale"] == pytest.approx(plain["noise_scale"], rel=0.1)
+    assert not any("only about a mean" in note for note in half.meta["notes"])
+    lazy = measured(nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.Linear(8, 3)), x, loss="mean")
+    assert lazy.rows[0]["params"] == 4 * 8 + 8 + 8 * 3 + 3
+
+
 def test_dropout_draws_the_same_in_both_passes() -> None:
     report = measured(Net(0.5).train(), X, target=Y)
     assert report.totals["samples"] == 48 and report.rows[0]["noise_scale_low"] > 0

@@ -99,6 +99,18 @@ def test_a_dump_has_no_heads_that_only_functions_return(tmp_path: Path) -> None:
         swept(model, x, of="heads", operation=f"from({tmp_path})")
 
 
+class BySum(nn.Module):
+    """Attention whose product adds its heads up."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bhqk,bkd->bhd", (x @ x.mT).softmax(-1), x[:, 0])
+
+
+def test_heads_that_can_not_be_followed_say_why() -> None:
+    with pytest.raises(UsageError, match="its heads can't be followed: ValueError: einsum bhqk,bkd->bhd"):
+        swept(nn.Sequential(BySum()), torch.randn(2, 3, 5, 4), of="heads")
+
+
 def models() -> dict[str, tuple[nn.Module, Any]]:
     from transformers import BertConfig, BertModel
 
