@@ -60,25 +60,29 @@ class Scores:
     def find_padding(self) -> None:
         """Set `first` and `tokens`, by the keys that no query may see."""
         queries, keys = self.shape[2:]
-        square = self.one_sequence and queries == keys
-        most: Tensor | None = None
-        seen: Tensor | None
-        if self.mask_mod is not None:
-            seen = self.seen_by_any_query() if square else None
-        else:
-            hides = self.mask if self.given is None else self.given
-            most = None if hides is None else hides.amax((1, 2))
-            seen = None if most is None else _sees(most).expand(self.shape[0], keys)
-        if seen is None:
+        further = keys - queries
+        same_tokens = self.one_sequence and further in ((0,) if self.given is None else (0, 1))  # 1: a learned sink
+        if self.mask_mod is not None and not same_tokens:
+            return
+        seen, tokens = self.keys_in_sight()
+        if seen is None or tokens is None:
             return
         on_cpu = self.device.type == "cpu"  # where looking at a value waits for nothing
         if not (on_cpu and seen[:, 0].all()):
             self.first = seen.int().argmax(-1)
-        if square and not (on_cpu and seen.all()):
-            by_hand = self.given is not None
-            self.tokens = (
-                ~(most <= _MASKED) if by_hand and most is not None else seen
-            )  # other low logits are of real tokens
+        if same_tokens and not (on_cpu and seen.all()):
+            self.tokens = tokens[:, :queries]
+
+    def keys_in_sight(self) -> tuple[Tensor | None, Tensor | None]:
+        """For each item True at keys that any query may see, and at those that are no padding; None without a mask."""
+        if self.mask_mod is not None:
+            seen = self.seen_by_any_query()
+            return seen, seen
+        hides = self.mask if self.given is None else self.given
+        if hides is None:
+            return None, None
+        most = hides.amax((1, 2)).expand(self.shape[0], self.shape[3])
+        return _sees(most), _sees(most) if self.given is None else ~(most <= _MASKED)  # other low logits are of tokens
 
     def seen_by_any_query(self) -> Tensor:
         """For each item True at the keys that `mask_mod` lets any query of any head see."""

@@ -80,16 +80,24 @@ def test_few_queries_have_no_such_words() -> None:
         swept("llama", "sdpa", False),
         swept("llama", "eager", False),
         swept("bert", "eager", False),
+        swept("gpt_oss", "eager", False),
     ],
 )
 def test_a_padded_batch_has_the_figures_of_its_sequences_alone(kind: str, kernel: str, left: bool) -> None:
     """Rotary positions are relative, so padding on the left moves nothing; Bert's are absolute."""
-    from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+    from transformers import BertConfig, BertModel, GptOssConfig, GptOssModel, LlamaConfig, LlamaModel
 
     sizes: dict[str, Any] = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 8, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "initializer_range": 0.4, "attn_implementation": kernel}
     torch.manual_seed(0)
-    model = (LlamaModel(LlamaConfig(**sizes)) if kind == "llama" else BertModel(BertConfig(**sizes))).eval()
+    if kind == "gpt_oss":  # whose last key is a learned sink
+        sizes |= {"head_dim": 8, "num_key_value_heads": 2, "num_local_experts": 2, "num_experts_per_tok": 1}
+    kinds = {
+        "llama": (LlamaModel, LlamaConfig),
+        "bert": (BertModel, BertConfig),
+        "gpt_oss": (GptOssModel, GptOssConfig),
+    }
+    model: nn.Module = kinds[kind][0](kinds[kind][1](**sizes)).eval()
     model = model.double() if kernel == "sdpa" else model  # with eager, Transformers makes NaN of padding in float64
     tokens = torch.arange(2 * 20).view(2, 20) * 7 % 49 + 1
     real = torch.arange(20) < torch.tensor([[20], [13]])
