@@ -220,16 +220,21 @@ class HeadSums:
         cosine.fill_diagonal_(-math.inf)
         alike, nearest = cosine.max(1)
         alike = torch.where(alike.isinf(), math.nan, alike.clamp(-1, 1))
-        named = {"queries": queries, "entropy": entropy, "entropy_share": of_most, "first_share": first}
-        named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
-        named |= {"self_share": own, "distance": distance} if self.square else {}
         at_offset, offset = self.offsets[:, 1:-1].max(1)
         on_key, top_key = self.keys.max(1)
-        named |= {"offset_share": at_offset / queries.clamp(min=1), "offset": offset - _FARTHEST}
-        named |= {"top_key_share": on_key / queries.clamp(min=1), "top_key": top_key}
-        named |= {"padding": self.padding.expand_as(queries), "nearest": nearest, "similarity": alike}
-        values = torch.stack([*named.values()]).T.tolist()
-        return [as_row(dict(zip(named, of_head, strict=True)), square=self.square) for of_head in values]
+        named = {"entropy": entropy, "entropy_share": of_most, "first_share": first, "similarity": alike}
+        named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
+        named |= {"self_share": own, "distance": distance} if self.square else {}
+        named |= {"offset_share": at_offset / queries.clamp(min=1), "top_key_share": on_key / queries.clamp(min=1)}
+        counts = {"queries": queries, "padding": self.padding.expand_as(queries), "nearest": nearest}
+        counts |= {"top_key": top_key, "offset": offset - _FARTHEST}
+        rows = torch.stack([*named.values(), *counts.values()]).T.tolist()
+        return [
+            as_row(
+                dict(zip(named, row, strict=False)), dict(zip(counts, map(int, row[len(named) :]), strict=True)), self
+            )
+            for row in rows
+        ]
 
     def _add(self, scores: Scores, items: slice, begin: int, end: int) -> None:
         logits, seen = scores.block(items, begin, end)
@@ -273,15 +278,12 @@ class HeadSums:
             self.keys.scatter_add_(1, place.transpose(0, 1).flatten(1), weights.transpose(0, 1).flatten(1))
 
 
-def as_row(figures: dict[str, Any], *, square: bool) -> dict[str, Any]:
-    """The figures of a head, with whole numbers for counts, and None for what it does not have.
-
-    `square`: there are as many queries as keys, so that an offset between their places means something.
-    """
-    row = figures | {name: int(figures[name]) for name in ("queries", "padding", "top_key", "offset")}
-    alike = math.isfinite(figures["similarity"])
-    row |= {"nearest": int(figures["nearest"])} if alike else dict.fromkeys(("nearest", "similarity"))
-    if not square or figures["offset_share"] <= STEADY:
+def as_row(figures: dict[str, float], counts: dict[str, int], sums: HeadSums) -> dict[str, Any]:
+    """The figures and counts of a head, with None for what it does not have: a similar head, or an offset."""
+    row: dict[str, Any] = {**counts, **figures}
+    if not math.isfinite(row["similarity"]):
+        row |= dict.fromkeys(("nearest", "similarity"))
+    if not sums.square or row["offset_share"] <= STEADY:  # of other keys than the queries' tokens
         row["offset"] = None
     return row
 
