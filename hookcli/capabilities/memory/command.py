@@ -15,12 +15,11 @@ from hookcli.commands.option_fields import OnlyFields, check_choice, choice, opt
 from hookcli.commands.options import DEFAULT_MODEL, RUNNING, SHOWING, Model, Options
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import feedback_of, setting_of
-from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.room import RESERVE, parse_room
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import OPS
+from hookcli.hooks.option_values import OPS, PARALLEL
 from hookcli.reporters import moments
 from hookcli.table import Column
 from hookcli.table.columns.layouts import with_operators
@@ -40,8 +39,10 @@ EXAMPLES = (
 )
 COLUMNS = MEMORY
 FIRST = "device optimizer inference fits reserve checkpoint timeline input batch_size ops format output"
-_SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"device"}
+_SHARED = {*RUNNING, "nproc", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
+_MOST_PROCESSES = 1024
+_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,13 @@ class MemoryOptions:
         list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
     )
     timeline: bool = option(False, "Show the memory over the step instead of what holds it.")
+    parallel: str = option(
+        PARALLEL[0],
+        "With --nproc: ddp or fsdp. Alone: tp=N, N processes that divide the model by its own plan.",
+        metavar="ddp|fsdp|tp=N",
+        panel="Several processes",
+        after="nproc",
+    )
 
 
 def memory(
@@ -85,12 +93,14 @@ def memory(
     _refuse_in_vain(own, step, options)
     own = replace(own, device=own.device or ("cpu" if own.fits is None else "cuda"))
     output = Output(options)
+    divided = parse_parallel(own, options)
     room = None if own.fits is None else parse_room(own.fits, own.reserve, own.device)
     shown = _shown(own, options, output)
     for _, columns in shown:
         output.check_columns(columns)
     with working(options) as progress:
         request = _request(model, own, step, options, feedback_of(options, progress))
+        request = replace(request, tensor_parallel=divided)
         reports = [request.fits(room)] if room else request.reports([name for name, _ in shown])
     if batch := reports[0].totals.get("largest_batch", 0) if room else 0:
         reports = with_next(reports, at_batch(batch, model, own, step, options))
@@ -104,7 +114,7 @@ def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options
     from hookcli.sources.inputs import parse_dtype
 
     train = not own.inference if options.train is None else options.train
-    parallel = options.parallel if options.nproc else None
+    parallel = own.parallel if options.nproc else None
     setting = replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel)
     amp = parse_dtype(own.amp, "amp") if own.amp else None
     plan = MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint)
@@ -118,9 +128,27 @@ def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options
     return MemoryRequest(find_recipe(model, options), setting, plan, step.make(), feedback, narrow)
 
 
+def parse_parallel(own: MemoryOptions, options: Options) -> int:
+    """The number of processes that divide the model, 1 for the other ways. Raises UsageError for what does not fit."""
+    way, is_divided, number = own.parallel.partition("=")
+    if not is_divided:
+        check_choice("--parallel", way, (*PARALLEL, "tp=8"))
+        if way != PARALLEL[0] and options.nproc is None:
+            raise UsageError(f"--parallel {way}: needs several processes; give --nproc N", option="parallel")
+        return 1
+    asked = f"--parallel {own.parallel}"
+    if way != "tp" or not number.isdecimal() or not 1 < int(number[:_DIGITS]) <= _MOST_PROCESSES:
+        raise UsageError(f"{asked}: give ddp, fsdp, or tp=N with N from 2 to {_MOST_PROCESSES:,}", option="parallel")
+    if options.nproc is not None:
+        raise UsageError(
+            f"{asked} and --nproc {options.nproc}: tp has its own number; remove --nproc", option="parallel"
+        )
+    if own.amp is not None:
+        raise UsageError(f"{asked} and --amp {own.amp}: not computed together; --dtype {own.amp} casts the model")
+    return int(number)
+
+
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
-    if options.nproc is None:
-        refuse_alone(options)
     if own.fits is None and own.reserve is not None:
         raise UsageError(f"--reserve {own.reserve}: only --fits keeps memory free; give both", option="reserve")
     if own.fits is not None and own.timeline:

@@ -64,7 +64,8 @@ class MemoryPlan:
         if self.optimizer == "none" or not parameters:
             return None
         maker, implementation = _MAKERS[self.optimizer], self.implementation
-        if implementation is None and self.device == "cuda" and self.optimizer != "adafactor":
+        plain = all(type(parameter) in (torch.Tensor, nn.Parameter) for parameter in parameters)  # as PyTorch asks
+        if implementation is None and self.device == "cuda" and self.optimizer != "adafactor" and plain:
             implementation = "foreach"  # Adafactor's default is the one that takes less memory
         flags, accepted = _FLAGS.get(implementation or "", {}), signature(maker).parameters
         if not flags.keys() <= accepted.keys():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hookcli import registry
 from hookcli.capabilities.memory.layout import FITS
@@ -12,6 +13,7 @@ from hookcli.capabilities.memory.plan import MemoryPlan
 from hookcli.capabilities.memory.profile import MemoryProfile
 from hookcli.capabilities.memory.reports import REPORTS, by_column, peak_text, where
 from hookcli.capabilities.memory.simulate import simulate
+from hookcli.capabilities.memory.tensor_parallel import NOTE, divided
 from hookcli.commands.room import Room
 from hookcli.engine.batch_search import MOST, BatchSearch
 from hookcli.engine.capture import capture_recipe
@@ -29,6 +31,7 @@ from hookcli.table.meta import Meta
 class MemoryRequest:
     """The step whose memory is wanted, of one of the setting's `parts` where these are processes in `parallel`.
 
+    With `tensor_parallel`, the memory of one of so many processes that divide the model by its plan, and not the batch.
     `narrow` makes, from the modules' types by name, the test of the modules whose rows are wanted.
     """
 
@@ -38,9 +41,12 @@ class MemoryRequest:
     step: Step = Step()
     feedback: Feedback = Feedback()
     narrow: Callable[[Mapping[str, str]], Callable[[str], bool]] | None = None
+    tensor_parallel: int = 1
 
     def reports(self, names: Sequence[str]) -> list[Report]:
         """The reports of these names: "memory" by module, and the "timeline"; the first one has the verdict."""
+        if self.tensor_parallel > 1:
+            self._profile(self.setting, self.plan)  # DTensor tries each operator once, which the first step would count
         profile = self._profile(self.setting, self.plan)
         saved = self._saved(profile) if profile.checkpointed else {}
         reports = [REPORTS[name](profile) for name in names]
@@ -60,7 +66,13 @@ class MemoryRequest:
         return fits_report(lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), room, parts)
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
-        profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
+        run = partial(simulate, self.recipe, plan=plan, step=self.step, feedback=self.feedback)
+        if self.tensor_parallel > 1:
+            with divided(setting, self.tensor_parallel) as placed:
+                profile = run(placed)
+            profile.info.update({"processes": self.tensor_parallel, "parallel": "tp"})
+            return replace(profile, notes=[*profile.notes, NOTE])
+        profile = run(setting)
         return one_process(profile, setting.parallel, setting.parts) if setting.parallel else profile
 
     def _saved(self, profile: MemoryProfile) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
 import torch
@@ -51,3 +53,24 @@ loss_scale: Callable[[GradScaler], Tensor] = caller(
     GradScaler, "_get_scale_async", lambda scaler: torch.tensor(scaler.get_scale()), _WAITS
 )
 """A GradScaler's scale as a tensor on its device; `get_scale()` would wait for the device."""
+
+
+@contextmanager
+def fake_processes(count: int) -> Iterator[Any]:
+    """A DeviceMesh of so many processes in this block: this one, and others that do not exist.
+
+    Collectives return tensors of the right shapes, without values. Yields None where this PyTorch lacks such groups, or
+    this process is in a group already.
+    """
+    lost = "models are not divided among processes on the meta device"
+    store = private("torch.testing._internal.distributed.fake_pg", "FakeStore", None, lost)
+    if store is None or dist.is_initialized():
+        yield None
+        return
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("fake", store=store(), rank=0, world_size=count)
+    try:
+        yield init_device_mesh("cpu", (count,))
+    finally:
+        dist.destroy_process_group()
