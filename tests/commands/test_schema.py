@@ -43,6 +43,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "sweep": ("sweep", *NET),
     "coord-check": ("coord-check", "torch.nn:Linear", "--arg", "in_features=2", *WIDTHS, "-i", "2x2", "--steps", "1"),
     "noise-scale": ("noise-scale", "torch.nn:Linear", "--arg", "in_features=2", "--arg", "out_features=2", *MEAN),
+    "kv-cache": ("kv-cache", "hf:gpt2", *("--arg", "n_layer=2", "--arg", "n_embd=24", "--arg", "vocab_size=9")),
     "experts": ("experts", "routed.py:Listed", "-i", "6x8"),
     "spectrum": ("spectrum", *NET),
     "formats": ("formats", *NET),

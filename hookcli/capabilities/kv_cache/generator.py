@@ -1,0 +1,166 @@
+"""A model that generates text: found in a model, run on a few tokens, and asked for its cache of any size."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.capabilities.kv_cache.caches import CachePart, LayerCache, holds_tensors
+from hookcli.engine import failure
+from hookcli.engine.inputs import arguments
+from hookcli.engine.prepare import PreparedRun
+from hookcli.errors import UsageError, UserCode, class_name
+from hookcli.hooks.parts import uncompiled
+
+_SEEN = 3  # tokens of the model's run
+_BLOCK = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")  # up to the first number: model.layers.0 of model.layers.0.self_attn
+_KEYWORDS = ("cache", "past_key_values", "cache_params")  # the first since Transformers 5.24
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """So many sequences, each a prompt and further tokens, in numbers of tokens."""
+
+    batch: int = 1
+    prompt: int = 1024
+    generated: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A cache layer by layer, after the prompt and at the end; and the bytes of one more token of one sequence."""
+
+    prompt: Sequence[LayerCache]
+    end: Sequence[LayerCache]
+    token: Sequence[int]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self.end)
+
+    @property
+    def prompt_bytes(self) -> int:
+        return sum(layer.nbytes for layer in self.prompt)
+
+    @property
+    def highest(self) -> int:
+        """The bytes at that moment of the two at which there are more."""
+        return max(self.nbytes, self.prompt_bytes)
+
+
+class Generator:
+    """The cache that `generate` of a prepared run's model makes by itself, a DynamicCache. Runs the model once.
+
+    The last token that is generated is never put into it. In models with an encoder the prompt goes there, unless it is
+    no text (`takes_text`), and the decoder begins with one token.
+    """
+
+    def __init__(self, run: PreparedRun, dtype: torch.dtype | None = None) -> None:
+        self._module = generating_module(run)
+        self.config: Any = self._module.config
+        self.takes_text = self._module.main_input_name == "input_ids"
+        self.has_encoder = bool(self.config.is_encoder_decoder)
+        tensors = {id(x): x.nbytes for x in (*run.model.parameters(), *run.model.buffers())}
+        self.weight_bytes = sum(tensors.values())
+        self._text_config = self.config.get_text_config(decoder=True)
+        self._library: Any = sys.modules["transformers"]  # imported with the module
+        with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
+            filled = self._filled(run)
+        self._blocks, ranks = blocks_of(run.model, self._module)
+        part = partial(CachePart, make=self._empty, seen=_SEEN, ranks=ranks, dtype=dtype)
+        crossed = getattr(filled, "cross_attention_cache", None)
+        self._own = part(getattr(filled, "self_attention_cache", filled))
+        self._cross = None if crossed is None else part(crossed, kind="cross")
+
+    def moments(self, asked: Generation) -> Moments:
+        """The cache of these sequences."""
+        begun = 1 if self.has_encoder else asked.prompt
+        before = max(begun + asked.generated - 2, 1)
+        prompt, end, more = (self._held(asked, lengths) for lengths in ([begun], [before, 1], [before, 1, 1]))
+        token = [(late.nbytes - early.nbytes) // asked.batch for early, late in zip(end, more, strict=True)]
+        return Moments(prompt, prompt if asked.generated == 1 else end, token)
+
+    def uncounted(self) -> Mapping[str, str]:
+        """The layers with tensors of unknown kinds in their cache, and the names of these."""
+        return {self.place(number): names for number, names in self._own.uncounted().items()}
+
+    def place(self, number: int) -> str:
+        """The name of the block whose cache has this number."""
+        return self._blocks.get(number, f"layers.{number}")
+
+    def _held(self, asked: Generation, lengths: Sequence[int]) -> list[LayerCache]:
+        crossed = [] if self._cross is None else self._cross.held(asked.batch, [asked.prompt])
+        return [*self._own.held(asked.batch, lengths), *crossed]
+
+    def _filled(self, run: PreparedRun) -> Any:
+        """The cache after a pass over a few tokens. Raises UsageError where the model does not use it."""
+        module: Any = self._module
+        forwards = (vars(base)["forward"] for base in type(module).__mro__ if "forward" in vars(base))
+        taken = {name for forward in forwards for name in inspect.signature(forward).parameters}
+        tokens = torch.zeros(1, _SEEN, dtype=torch.int64, device=next(run.model.parameters()).device)
+        main = module.main_input_name
+        call: dict[str, Any] = {main: tokens if self.takes_text else item_of(run, main)}
+        call |= {} if self.has_encoder else {"use_cache": True}  # which some encoders refuse
+        cache = self._empty()
+        if self.has_encoder:
+            call["decoder_input_ids"] = tokens
+            cache = self._library.EncoderDecoderCache(cache, self._empty())
+        keyword = next((name for name in _KEYWORDS if name in taken), "")
+        if keyword:
+            module(**call, **{keyword: cache})
+        own, fresh = getattr(cache, "self_attention_cache", cache).layers, self._empty().layers
+        if fresh and len(own) != len(fresh):
+            raise UsageError(f"{run.name}: its cache has {len(own)} layers, and its configuration {len(fresh)}")
+        if not any(map(holds_tensors, own)):
+            raise UsageError(f"{run.name}: {class_name(module)} does not keep its past in Transformers' DynamicCache")
+        return cache
+
+    def _empty(self) -> Any:
+        return self._library.DynamicCache(config=self._text_config)
+
+
+def generating_module(run: PreparedRun) -> Any:
+    """The outermost module with Transformers' `generate`. Raises UsageError if there is none."""
+    adapters = getattr(run.model, "peft_config", {}).values()
+    if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters):
+        raise UsageError(f"{run.name}: PEFT's virtual tokens are not counted; give the model without this adapter")
+    for module in run.model.modules():
+        can_generate = getattr(type(module), "can_generate", None)
+        if can_generate is not None and can_generate():
+            return module
+    needed = "give a model of Transformers that does, such as hf:llama"
+    raise UsageError(f"{run.name}: {class_name(run.model)} generates no text; {needed}")
+
+
+def item_of(run: PreparedRun, name: str) -> Tensor:
+    """The model's input of this name, of one item."""
+    args, named = arguments(run.inputs)
+    value = named.get(name, next(iter(args), None))
+    if not isinstance(value, Tensor):
+        raise UsageError(f"{run.name}: give the shape of {name} with --input", option="input")
+    return value[:1]
+
+
+def blocks_of(model: nn.Module, generator: Any) -> tuple[dict[int, str], dict[int, int]]:
+    """The names of the blocks of the generator's decoder, by the number that their attention has, and the sizes of the
+    latents of those that have some.
+    """
+    decoder = generator.get_decoder() if hasattr(generator, "get_decoder") else generator
+    within = {id(module) for module in decoder.modules()}
+    blocks: dict[int, str] = {}
+    ranks: dict[int, int] = {}
+    for fqn, module in model.named_modules():
+        number, block = getattr(module, "layer_idx", None), _BLOCK.match(fqn)
+        if isinstance(number, int) and block and id(module) in within:
+            blocks.setdefault(number, block[0])
+            if isinstance(rank := getattr(module, "kv_lora_rank", None), int):
+                ranks[number] = rank
+    return blocks, ranks

@@ -1,0 +1,214 @@
+"""`hookcli kv-cache` as it is typed: what fits, dtypes, folded rows, models of one's own, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capabilities.kv_cache.small import arguments, built, generated, kept
+from capabilities.kv_cache.test_caches import report_on
+from support import require_clear_error, swept
+
+Cli = Callable[..., Any]
+OWN = """
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SMALL = LlamaConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+                    num_key_value_heads=2)
+
+class Chat(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower, self.talks = nn.Linear(4, 4), LlamaForCausalLM(SMALL)
+
+    def forward(self, x):
+        return self.talks(x).logits
+
+class Reads(LlamaForCausalLM):
+    def __init__(self):
+        super().__init__(SMALL)
+
+    def forward(self, input_ids=None, **keywords):
+        if float(input_ids.sum()) < 0:
+            raise ValueError
+        return super().forward(input_ids, **keywords)
+
+def adapted(kind="LoraConfig", **settings):
+    import peft
+    return peft.get_peft_model(LlamaForCausalLM(SMALL), getattr(peft, kind)(task_type="CAUSAL_LM", **settings))
+"""
+LLAMA = 3 * 2 * 2 * 8 * 4  # bytes of a token: layers, keys and values, heads, dimensions, float32
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_first_line_has_the_cache_beside_the_weights_and_a_tokens_bytes(cli: Cli) -> None:
+    report = report_on(cli, "llama", "-b", "4", "--prompt", "1000", "--generate", "25")
+    model = built("llama", "LlamaForCausalLM")
+    weights = sum(x.numel() * 4 for x in (*model.parameters(), *model.buffers()))
+    ratio = 4 * 1024 * LLAMA / weights
+    beside = f"{ratio:.3g} times the weights ({weights / 1024:.4g} KiB)"
+    whole = "Cache of 1,000 + 25 tokens, batch 4: 1.5 MiB"
+    assert report["totals"]["verdict"] == f"{whole}, {beside}; 384 B for each further token of a sequence"
+    row = report["rows"][1]
+    assert (row["fqn"], row["kind"], row["tokens"]) == ("model.layers.1", "full", 1024)
+    assert (row["kv_heads"], row["key_dim"], row["value_dim"], row["token_bytes"]) == (2, 8, 8, LLAMA // 3)
+
+
+PUBLISHED = {
+    "deepseek_v3": (70_272, {}),
+    "llama": (516_096, {"num_hidden_layers": 126, "num_attention_heads": 128, "hidden_size": 16384}),
+    "qwen2": (327_680, {"num_hidden_layers": 80, "num_attention_heads": 64, "hidden_size": 8192}),
+}
+"""Bytes of a token in bfloat16 of DeepSeek-V3, Llama 3.1 405B and Qwen 2.5 72B, by table 1 of DeepSeek-AI's "Insights
+into DeepSeek-V3" (2025, arXiv 2505.09343), and what differs from the defaults of the type besides 8 heads of keys."""
+
+
+@pytest.mark.parametrize("kind", [*map(swept, PUBLISHED)])
+def test_bytes_of_a_token_are_those_that_were_published(cli: Cli, kind: str) -> None:
+    """Models far too large for this machine run on the meta device."""
+    bytes_of_token, sizes = PUBLISHED[kind]
+    sizes = sizes | ({"num_key_value_heads": 8} if sizes else {})
+    given = [word for name, value in sizes.items() for word in ("--arg", f"{name}={value}")]
+    ran = cli("kv-cache", f"hf:{kind}", *given, "--dtype", "bfloat16", "-f", "json", "-q")
+    rows = json.loads(ran.out)["reports"][0]["rows"]
+    assert sum(row["token_bytes"] for row in rows) == bytes_of_token
+
+
+def test_kinds_of_layers(cli: Cli) -> None:
+    rows = report_on(cli, "gemma3_text", "--prompt", "30", "--generate", "3")["rows"]
+    assert [(row["kind"], row["window"], row["tokens"]) for row in rows] == [
+        *(("window", 8, 8), ("full", None, 32), ("window", 8, 8))
+    ]
+    rows = report_on(cli, "deepseek_v3")["rows"]
+    assert {(row["kind"], row["kv_heads"], row["key_dim"], row["value_dim"]) for row in rows} == {("latent", 1, 12, 4)}
+    rows = report_on(cli, "t5", "--prompt", "30", "--generate", "3")["rows"]
+    assert [(row["fqn"], row["kind"], row["tokens"]) for row in rows[:2]] == [
+        *(("decoder.block.0", "full", 3), ("decoder.block.0", "cross", 30))
+    ]
+
+
+def test_windows_hold_the_whole_prompt_until_a_token_follows(cli: Cli) -> None:
+    report = report_on(cli, "gemma3_text", "--prompt", "4096", "--generate", "2")
+    early, late = (sum(row[name] for row in report["rows"]) for name in ("prompt_bytes", "cache_bytes"))
+    token = 2 * 2 * 8 * 4
+    assert early == 3 * 4096 * token and late == (4097 + 2 * 8) * token
+    assert report["totals"]["phases"].startswith(
+        "after the prompt: 1.5 MiB (layers with a window hold the whole prompt"
+    )
+    assert "phases" not in report_on(cli, "gemma3_text", "--prompt", "4", "--generate", "2")["totals"]
+
+
+def test_layers_of_a_kind_are_one_row_and_never_blank(cli: Cli) -> None:
+    ran = cli("kv-cache", "hf:gemma3_text", *arguments("gemma3_text"), "--prompt", "30", "--depth", "1", "-f", "csv")
+    heading, *lines = ran.out.splitlines()
+    rows = [dict(zip(heading.split(","), line.split(","), strict=True)) for line in lines]
+    assert [(row["kind"], row["layers"], row["tokens"]) for row in rows] == [("window", "2", "8"), ("full", "1", "285")]
+
+
+@pytest.mark.parametrize("searched", ["batch", "prompt"])
+def test_fits_finds_the_largest_and_measures_the_next(cli: Cli, searched: str) -> None:
+    """Beside a division: cache and weights are within the limit exactly up to that batch, or prompt."""
+    more = ["--prompt", "100", "--generate", "29"] if searched == "batch" else ["-b", "2", "--generate", "29"]
+    report = report_on(cli, "llama", *more, "--fits", "8MiB", "--reserve", "1MiB")
+    totals, rows = report["totals"], report["rows"]
+    model = built("llama", "LlamaForCausalLM")
+    weights = sum(x.numel() * 4 for x in (*model.parameters(), *model.buffers()))
+    left = 7 * 2**20 - weights
+    largest = left // (128 * LLAMA) if searched == "batch" else left // (2 * LLAMA) - 28
+    assert f": {largest:,} before activations, with 1 MiB kept free" in totals["verdict"]
+    by_number = {row[searched]: row for row in rows}
+    assert by_number[largest]["room_bytes"] >= 0 > by_number[largest + 1]["room_bytes"]
+    assert all(row["highest"] == weights + row["cache_bytes"] for row in rows)
+    assert totals.get("largest_batch") == (largest if searched == "batch" else None)
+
+
+def test_what_fits_counts_the_larger_of_both_moments(cli: Cli) -> None:
+    """After the prompt, windows are not cut yet."""
+    report = report_on(cli, "gemma3_text", "--prompt", "4096", "--generate", "2", "--fits", "64MiB")
+    assert report["rows"][0]["cache_bytes"] == 3 * 4096 * 2 * 2 * 8 * 4
+
+
+def test_nothing_fits_and_everything_fits(cli: Cli) -> None:
+    verdict = report_on(cli, "llama", "--fits", "64KiB")["totals"]["verdict"]
+    assert verdict.startswith("Nothing fits into 64KiB, with 32 KiB kept free") and "; a batch of 1 needs " in verdict
+    verdict = report_on(cli, "mamba", "-b", "1", "--fits", "64MiB")["totals"]["verdict"]
+    assert verdict == "Every prompt up to 1,048,576, the largest that is tried, fits into 64MiB"
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("float8_e4m3fn", 0.25), swept("int8", 0.25), swept("bfloat16", 0.5)])
+def test_keys_and_values_of_another_dtype(cli: Cli, dtype: str, share: float) -> None:
+    """States keep the dtype of the model."""
+    plain, other = (report_on(cli, "jamba", *more)["rows"] for more in ((), ("--cache-dtype", dtype)))
+    for a, b in zip(plain, other, strict=True):
+        assert b["cache_bytes"] == a["cache_bytes"] * (share if a["kind"] == "full" else 1)
+    assert {row["dtype"] for row in other if row["kind"] == "full"} == {dtype}
+
+
+def test_a_model_in_another_dtype(cli: Cli) -> None:
+    model = built("llama", "LlamaForCausalLM").bfloat16()
+    rows = report_on(cli, "llama", "--prompt", "11", "--generate", "6", "-b", "2", "--dtype", "bfloat16")["rows"]
+    assert sum(row["cache_bytes"] for row in rows) == kept(generated(model, 2, 11, 6))
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(("name", "where"), [("Chat", "talks.model.layers.0"), ("Reads", "model.layers.0")])
+def test_models_of_ones_own(cli: Cli, name: str, where: str) -> None:
+    ran = cli("kv-cache", f"own.py:{name}", "--prompt", "100", "--generate", "29", "-f", "json", "-q")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)["reports"][0]
+    assert report["rows"][0]["fqn"] == where
+    assert sum(row["cache_bytes"] for row in report["rows"]) == 128 * LLAMA
+    real = [note for note in report["meta"]["notes"] if note.startswith("ran for real, not on the meta device")]
+    assert len(real) == (name == "Reads")
+
+
+@pytest.mark.usefixtures("own")
+def test_peft_adapters(cli: Cli) -> None:
+    """LoRA changes nothing; virtual tokens are refused."""
+    pytest.importorskip("peft")
+    lora = ("own.py:adapted", "--arg", "r=2", "--arg", "target_modules=['q_proj']")
+    ran = cli("kv-cache", *lora, "--prompt", "11", "--generate", "6", "-b", "2", "-f", "json", "-q")
+    rows = json.loads(ran.out)["reports"][0]["rows"]
+    own: dict[str, Any] = {}
+    exec(OWN, own)
+    model = own["adapted"](r=2, target_modules=["q_proj"]).eval()
+    assert sum(row["cache_bytes"] for row in rows) == kept(generated(model.base_model.model, 2, 11, 6))
+    virtual = ("--arg", "kind=PrefixTuningConfig", "--arg", "num_virtual_tokens=4")
+    ran = cli("kv-cache", "own.py:adapted", *virtual)
+    assert ran.code == 2 and "PEFT's virtual tokens are not counted" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("torch.nn:Identity",), "Identity generates no text"),
+        (("hf:llama", "--task", "base"), "LlamaModel generates no text"),
+        (("hf:rwkv", "--arg", "num_hidden_layers=1"), "does not keep its past in Transformers' DynamicCache"),
+        (("hf:gpt2", "--reserve", "1GiB"), "only --fits keeps memory free"),
+        (("hf:gpt2", "--fits", "much"), "give a size, such as 24GiB"),
+        (("hf:gpt2", "--cache-dtype", "int3"), "--cache-dtype"),
+        (("hf:gpt2", "--prompt", "0"), "--prompt"),
+        (("hf:whisper", "-b", "1", "--fits", "1GiB"), "its prompt is no text"),
+    ],
+)
+def test_mistakes(cli: Cli, argv: tuple[str, ...], says: str) -> None:
+    ran = cli("kv-cache", *argv)
+    assert ran.code == 2 and says in ran.err, ran.err
+    require_clear_error(ran, says)
+
+
+def test_more_positions_than_the_configuration_has(cli: Cli) -> None:
+    said = "its configuration is for 1,024 positions; 1,280 are more"
+    gpt2 = report_on(cli, "gpt2", "--generate", "256")
+    assert said in gpt2["meta"]["notes"]
+    assert said not in report_on(cli, "gpt2", "--prompt", "768")["meta"]["notes"]
