@@ -5,13 +5,14 @@ from typing import Any
 from hookcli.table.column import Column, Kind, Merge
 
 _NUMBER: dict[str, Any] = {"kind": Kind.QUANTITY, "compared": False, "merge": Merge.SUM}  # over ranks
+_RATE: dict[str, Any] = {**_NUMBER, "kind": Kind.FIGURE}  # less than 1 where a step takes long
 
 DECLARED = (
     Column("step_samples", "Samples", **_NUMBER),
     Column("step_tokens", "Tokens", **_NUMBER),
     Column("step_flops", "FLOP", full="Floating-point operations of a step", **_NUMBER),
-    Column("samples_per_second", "Samples/s", **_NUMBER),
-    Column("tokens_per_second", "Tokens/s", **_NUMBER),
+    Column("samples_per_second", "Samples/s", **_RATE),
+    Column("tokens_per_second", "Tokens/s", **_RATE),
     Column("flops_per_second", "FLOP/s", full="Floating-point operations per second", **_NUMBER),
     Column("peak_flops", "Peak FLOP/s", charted=False, full="The device's peak, in operations per second", **_NUMBER),
     Column(

@@ -104,9 +104,9 @@ class StepOfWork(StepPart):
         values |= {f"step_{name}": count for name, count in counts.items()}
         seconds = self._done.seconds(meta["step"])
         if seconds:
-            counts["flops"] = flops
-            values |= {f"{name}_per_second": round(count / seconds) for name, count in counts.items() if count}
+            values |= {f"{name}_per_second": count / seconds for name, count in counts.items() if count}
         if seconds and flops:
+            values["flops_per_second"] = round(flops / seconds)
             dtype = max(self._flops, key=self._flops.__getitem__)
             if peak := self._done.peak(self._begun.module, dtype):
                 values |= {"peak_flops": round(peak), "peak_share": flops / seconds / peak}
