@@ -15,7 +15,7 @@ from hookcli.diff.settings import ERROR
 from hookcli.diff.tolerance import Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
-from hookcli.table import STATS_KEYS, Column, Report, Row
+from hookcli.table import STATS_KEYS, Column, Kind, Report, Row
 from hookcli.table.columns import DECLARED, IDENTITY, declared
 from hookcli.table.columns.layouts import DIFF
 from hookcli.table.formatting import listed, shape
@@ -54,6 +54,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     check_pair(a, b)
     tolerance = tolerance or Tolerance()
     a, b, notes = operators_of_both(a, b)
+    notes += figures_of_one_side(a, b)
     a, b = _known_to(a, b), _known_to(b, a)
     if a.rows and b.rows and not (_figures(a) & _figures(b)):
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
@@ -112,6 +113,27 @@ def _known_to(report: Report, other: Report) -> Report:
 def _figures(report: Report) -> set[str]:
     """The names of all that its rows measure."""
     return {name for name in {name for row in report.rows for name in row.flat()} if report.column(name).compared}
+
+
+def figures_of_one_side(a: Report, b: Report) -> list[str]:
+    """Notes on the figures that one report alone has, which are not compared.
+
+    Raises UsageError if both have figures that were measured, and none of these in common.
+    """
+    measured: list[dict[str, str]] = []
+    for report in (a, b):
+        columns = [report.column(name) for name in sorted(_figures(report))]
+        order = {column.name: place for place, column in enumerate(report.columns)}
+        columns.sort(key=lambda column: order.get(column.name, len(order)))
+        measured.append({column.name: column.title for column in columns if column.kind in (Kind.FIGURE, Kind.SHARE)})
+    alone = [
+        [title for name, title in side.items() if name not in other]
+        for side, other in zip(measured, measured[::-1], strict=True)
+    ]
+    if all(measured) and not measured[0].keys() & measured[1].keys():
+        raise UsageError(f"nothing to compare: A has {listed(alone[0], 4)}, B has {listed(alone[1], 4)}")
+    pairs = zip("AB", alone, strict=True) if all(measured) else ()
+    return [f"in {side} alone, so not compared: {listed(titles, 4)}" for side, titles in pairs if titles]
 
 
 def _completed(row: Row, other: Row | None) -> Row:

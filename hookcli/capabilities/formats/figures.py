@@ -17,7 +17,7 @@ PIECE = 1 << 18
 """Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""
 _FAR = 8  # times the median channel; and the share of all channels that stand out at most, as 1 / 8
 _NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
-_SIGNAL, _NONZERO, _NONFINITE, _OTHER_SIGNAL = range(4)  # sums over values
+_SIGNAL, _NONZERO, _NONFINITE, _BEYOND, _OTHER_SIGNAL = range(5)  # sums over values
 
 
 class TensorFigures:
@@ -32,7 +32,7 @@ class TensorFigures:
         self._outlier = torch.zeros((), dtype=torch.int64, device=device)  # the channel that has the largest value
         self._outliers = torch.zeros((), dtype=torch.int64, device=device)  # of the tensor with the most
         self._peak = torch.zeros((), device=device)
-        self._sums = torch.zeros(4, dtype=kind, device=device)
+        self._sums = torch.zeros(5, dtype=kind, device=device)
         self._by_format = torch.zeros(len(formats), 5, dtype=kind, device=device)
         self._worst = torch.zeros(len(formats), dtype=kind, device=device)
 
@@ -44,11 +44,15 @@ class TensorFigures:
         self.calls += 1
         columns = math.prod(x.shape[leading:])
         peaks = torch.zeros(columns, device=x.device)
-        for piece, first, _ in pieces(x, leading):
+        kept = [*pieces(x, leading)] if x.numel() <= PIECE else None
+        for piece, first, _ in kept or pieces(x, leading):
             here = peaks[first : first + piece.shape[1]]
             torch.maximum(here, piece.abs().amax(0), out=here)
         for part in _split(x, leading):
-            self._sums[_NONFINITE] += part.numel() - part.float().isfinite().count_nonzero()
+            finite = part.float().isfinite().count_nonzero()
+            held = part.isfinite().count_nonzero() if part.dtype is torch.float64 else finite
+            self._sums[_NONFINITE] += part.numel() - held
+            self._sums[_BEYOND] += held - finite
         channels = peaks.view(-1, width).amax(1)
         apart, peak = outliers(channels), channels.amax()
         self._outlier = torch.where(peak > self._peak, channels.argmax(), self._outlier)
@@ -57,13 +61,13 @@ class TensorFigures:
         others = ~apart.repeat_interleave(width)
         one = len(channels) == 1 or columns > PIECE
         rest = (peaks * others).amax()
-        for piece, _, row_peaks in pieces(x, leading):
+        for piece, _, row_peaks in kept or pieces(x, leading):
             self._add(piece, row_peaks, peak, None if one else others, rest)
 
     def _add(self, x: Tensor, row_peaks: Tensor, peak: Tensor, others: Tensor | None, rest: Tensor) -> None:
         """Add a piece. `others`: the columns of all channels but outliers, whose largest magnitude is `rest`."""
         kind, nonzero = self._sums.dtype, x.count_nonzero()
-        squares = x.to(kind).square_()
+        squares = x.to(kind).square()
         self._sums[_SIGNAL] += squares.sum()
         self._sums[_NONZERO] += nonzero
         without = x if others is None else x * others
@@ -88,7 +92,8 @@ class TensorFigures:
     def values(self) -> Mapping[str, Any]:
         """The figures by the names of their columns; this waits for the device."""
         sums, worst = self._sums.tolist(), self._worst.sqrt().tolist()
-        values: dict[str, Any] = {"nonfinite_values": int(sums[_NONFINITE]), "outlier": None, "outliers": None}
+        values: dict[str, Any] = {"nonfinite_values": int(sums[_NONFINITE]), "beyond_float32": int(sums[_BEYOND])}
+        values |= {"outlier": None, "outliers": None}
         for name, by, block in zip(self.formats, self._by_format.tolist(), worst, strict=True):
             values |= {
                 f"sqnr_{name}": decibels(sums[_SIGNAL], by[_NOISE]),
@@ -124,13 +129,18 @@ def decibels(signal: float, noise: float) -> float:
 
 
 def pieces(x: Tensor, leading: int) -> Iterator[tuple[Tensor, int, Tensor]]:
-    """The matrix in float32 pieces of at most PIECE elements, with NaN and Inf as 0.
+    """The matrix in float32 pieces of at most PIECE elements, with 0 for NaN, Inf and
+    what float32 can't hold.
 
     Each piece comes with its first column, 0 unless a row is longer than a piece, and the largest magnitudes of its
     rows as [rows, 1].
     """
     for part in _split(x, leading):
         matrix = part.reshape(math.prod(part.shape[:leading]), -1) if part.numel() else part.reshape(0, 1)
+        if matrix.shape[1] <= PIECE:
+            piece = _finite(matrix)
+            yield piece, 0, piece.abs().amax(1, keepdim=True)
+            continue
         slices = [matrix[:, n : n + PIECE] for n in range(0, matrix.shape[1], PIECE)]
         peaks = torch.stack([_finite(one).abs().amax(1, keepdim=True) for one in slices]).amax(0)
         yield from ((_finite(one), n * PIECE, peaks) for n, one in enumerate(slices))

@@ -59,9 +59,11 @@ def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
     counts: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
     outlier = Column("outlier", "Outlier channel", drop=59, **counts, **details)
     outliers = Column("outliers", "Outliers", shown=Shown.ASKED, **counts)
-    nonfinite = Column("nonfinite_values", "NaN or Inf", kind=Kind.COUNT, merge=Merge.SUM, shown=Shown.SET)
+    counted: dict[str, Any] = {"kind": Kind.COUNT, "merge": Merge.SUM, "shown": Shown.SET}
+    nonfinite = Column("nonfinite_values", "NaN or Inf", **counted)
+    beyond = Column("beyond_float32", "Beyond float32", **counted)
     places = columns_named("fqn", "kind", "type", "calls", "index", "path", "shape", "dtype")
-    return (*places, *figures, outlier, outliers, nonfinite)
+    return (*places, *figures, outlier, outliers, nonfinite, beyond)
 
 
 COLUMNS = columns_of(FORMATS)

@@ -16,17 +16,19 @@ LEAST = 20.0
 """Decibels: the error is a tenth of the values' root mean square, as four bits cost normally distributed values."""
 FURTHER = 6.0
 """Decibels: twice the error that the format costs normally distributed values."""
+_BROKEN = (("nonfinite_values", "NaN or Inf", "finite"), ("beyond_float32", "Values beyond float32", "other"))
 
 
 def verdict(rows: Sequence[Row], formats: Sequence[str]) -> str:
     """The sentence on these rows."""
     if not rows:
         return "Nothing to round: no floating-point tensor of these modules was seen"
-    broken = [row for row in rows if row["nonfinite_values"]]
-    if broken:
-        place = f"{in_words(broken[0].fqn)} ({broken[0]['kind']})"
-        several = f"; {counted(len(broken), 'tensor')} have some" if broken[1:] else ""
-        return f"NaN or Inf in {place}: figures are those of the finite values{several}"
+    for key, what, others in _BROKEN:
+        broken = [row for row in rows if row[key]]
+        if broken:
+            place = f"{in_words(broken[0].fqn)} ({broken[0]['kind']})"
+            several = f"; {counted(len(broken), 'tensor')} have some" if broken[1:] else ""
+            return f"{what} in {place}: the figures are of the {others} values{several}"
     losing = {name: [row for row in rows if margin(row, name) < 0] for name in formats}
     return _costs(rows, losing) if any(losing.values()) else _bears(rows, formats)
 

@@ -26,6 +26,8 @@ from hookcli.capabilities.formats.figures import TensorFigures
 from hookcli.capabilities.formats.layout import COARSE, DEFAULT, FORMATS, USUAL, columns_of
 from hookcli.capabilities.formats.probe import FormatsProbe
 from hookcli.capabilities.formats.rounding import BY_NAME, rounded
+from hookcli.diff.rows import diff
+from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
 
 transformers = Later("transformers")
@@ -122,6 +124,21 @@ def test_zeros_scalars_and_values_that_are_not_finite() -> None:
     assert values["nonfinite_values"] == 3
     for name in FORMATS:
         assert agrees(values, right(x.nan_to_num(0.0, 0.0, 0.0), name))
+
+
+def test_values_beyond_float32_are_not_called_infinite() -> None:
+    x = torch.randn(4, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[1, 2], x[2, 3], x[3, 4] = 1e300, math.inf, -1e39
+    values = measured(x, "int8")
+    assert (values["nonfinite_values"], values["beyond_float32"]) == (1, 2)
+    x[x.abs() > 1e30] = 0.0
+    assert agrees(values, right(x.float(), "int8"))
+    model = nn.Linear(64, 4, dtype=torch.float64)
+    model.weight.data[0, 0] = 1e200
+    shown = report(model, x, of=["weights"], formats=["int8"])
+    assert str(shown.totals["verdict"]) == (
+        "Values beyond float32 in (model) (weight): the figures are of the other values"
+    )
 
 
 @pytest.mark.sweep
@@ -300,6 +317,25 @@ def test_the_verdict_names_what_loses_most_and_only_that() -> None:
     )
 
 
+def test_the_verdict_speaks_of_the_formats_that_were_asked_for() -> None:
+    x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
+    for formats in (["nvfp4", "mxfp4"], ["int8"], ["float8_e4m3fn", "mxfp8"]):
+        text = str(report(outlier(), x, formats=formats).totals["verdict"])
+        assert {name for name in FORMATS if name in text.replace("(", " ").split()} <= {*formats}
+
+
+def test_reports_of_other_formats_are_not_equal() -> None:
+    """Their shapes and types are, which nobody asked about."""
+    model, x = nn.Linear(32, 8), torch.randn(4, 32)
+    int4, mxfp4, both = (report(model, x, formats=one) for one in (["int4"], ["mxfp4"], ["int4", "mxfp4"]))
+    with pytest.raises(UsageError, match=r"nothing to compare: A has int4, Underflow.* B has mxfp4, Underflow"):
+        diff(int4, mxfp4)
+    compared = diff(int4, both)
+    assert not any(row.get("beyond") for row in compared.rows)
+    assert any("in B alone, so not compared: mxfp4, " in note for note in compared.meta["notes"])
+    assert not any("alone" in note for note in diff(int4, int4).meta["notes"])
+
+
 SOURCE = """
 import torch
 from torch import nn
@@ -346,8 +382,8 @@ def test_the_command_and_its_saved_report_on_terminals(
     for columns in (120, 200):
         code, wide = screen(tmp_path, columns, "show", "saved.json", NO_COLOR="1")
         assert code == 0 and max(map(len, wide)) <= columns and any("bfloat16" in text for text in wide)
-    code, one = screen(tmp_path, 120, *line, "--to", "mxfp4", "--match", "1.1", NO_COLOR="1")
-    assert code == 0 and any(all(w in text for w in ("Underflow", "Saturated")) for text in one)
+    one = cli(*line, "--to", "mxfp4", "--match", "1.1").out.splitlines()
+    assert any(all(w in text for w in ("Underflow", "Saturated")) for text in one)
 
 
 def test_machine_formats_have_all_figures_and_mistakes_say_what_is_right(
