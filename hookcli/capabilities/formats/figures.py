@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from hookcli.tensors.devices import launch
 
 PIECE = 1 << 18
 """Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""
-_FAR = 8  # times the median channel; and the share of all channels that stand out at most, as 1 / 8
+FAR = 8
+"""An outlier is larger than so many times the median channel; and at most one of so many channels is one."""
 _NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
 _SIGNAL, _NONZERO, _NONFINITE, _BEYOND, _OTHER_SIGNAL = range(5)  # sums over values
 
@@ -43,16 +44,11 @@ class TensorFigures:
         """
         self.calls += 1
         columns = math.prod(x.shape[leading:])
-        peaks = torch.zeros(columns, device=x.device)
         kept = [*pieces(x, leading)] if x.numel() <= PIECE else None
-        for piece, first, _ in kept or pieces(x, leading):
-            here = peaks[first : first + piece.shape[1]]
-            torch.maximum(here, piece.abs().amax(0), out=here)
-        for part in _split(x, leading):
-            finite = part.float().isfinite().count_nonzero()
-            held = part.isfinite().count_nonzero() if part.dtype is torch.float64 else finite
-            self._sums[_NONFINITE] += part.numel() - held
-            self._sums[_BEYOND] += held - finite
+        peaks = column_peaks(kept or pieces(x, leading), columns, x.device)
+        nonfinite, beyond = left_out(x, leading)
+        self._sums[_NONFINITE] += nonfinite
+        self._sums[_BEYOND] += beyond
         channels = peaks.view(-1, width).amax(1)
         apart, peak = outliers(channels), channels.amax()
         self._outlier = torch.where(peak > self._peak, channels.argmax(), self._outlier)
@@ -115,10 +111,35 @@ def outliers(peaks: Tensor) -> Tensor:
 
     Where these are more than an eighth of all, none stands out, and the largest is looked at alone.
     """
+    # An index in brackets would wait for the device.
+    return far_above(peaks).index_fill_(0, peaks.argmax().view(1), True)
+
+
+def far_above(peaks: Tensor) -> Tensor:
+    """Which channels are above eight times the median; none if these are more than an eighth of all."""
     median = peaks.median()
-    far = peaks > _FAR * median
-    far &= (median > 0) & (_FAR * far.count_nonzero() <= len(peaks))
-    return far.index_fill_(0, peaks.argmax().view(1), True)  # an index in brackets would wait for the device
+    far = peaks > FAR * median
+    return far & (median > 0) & (FAR * far.count_nonzero() <= len(peaks))
+
+
+def column_peaks(x: Iterable[tuple[Tensor, int, Tensor]], columns: int, device: torch.device) -> Tensor:
+    """The largest magnitude of each column of a matrix that comes in pieces."""
+    peaks = torch.zeros(columns, device=device)
+    for piece, first, _ in x:
+        here = peaks[first : first + piece.shape[1]]
+        torch.maximum(here, piece.abs().amax(0), out=here)
+    return peaks
+
+
+def left_out(x: Tensor, leading: int) -> tuple[Tensor, Tensor]:
+    """How many values are NaN or Inf, and how many finite ones of float64 are beyond float32."""
+    nonfinite, beyond = torch.zeros(2, dtype=torch.int64, device=x.device)
+    for part in _split(x, leading):
+        finite = part.float().isfinite().count_nonzero()
+        held = part.isfinite().count_nonzero() if part.dtype is torch.float64 else finite
+        nonfinite += part.numel() - held
+        beyond += held - finite
+    return nonfinite, beyond
 
 
 def decibels(signal: float, noise: float) -> float:

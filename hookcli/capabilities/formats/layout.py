@@ -67,3 +67,15 @@ def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
 
 
 COLUMNS = columns_of(FORMATS)
+_COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False}
+CHANNELS = (
+    Column("channel", "Channel", **_COUNT),
+    Column("channels", "Of", **_COUNT),
+    Column("layers", "Outlier in", **_COUNT),
+    Column("layers_seen", "Of layers", **_COUNT),
+    Column("layers_share", "Share", kind=Kind.SHARE),
+    Column("times_median", "Times median", kind=Kind.FIGURE),
+    Column("peak", "Peak", kind=Kind.FIGURE),
+    *columns_named("fqn", "type", "path", "index", fqn="Largest in"),
+)
+"""The columns of a report on channels: a row for each that stands out in some layer's input."""

@@ -424,7 +424,7 @@ def test_the_probe_keeps_no_tensor_of_a_run() -> None:
     probe.attach(session)
     with session:
         model(x)
-    held = [v for _, one in probe._seen.values() for v in vars(one).values() if isinstance(v, Tensor)]
+    held = [v for _, one in probe.seen.values() for v in vars(one).values() if isinstance(v, Tensor)]
     assert held and all(v.numel() <= 5 * len(DEFAULT) for v in held)
 
 

@@ -1,0 +1,141 @@
+"""The weights of a model and the tensors that its layers receive and return, as matrices of rows and channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.modules import Convolution
+from hookcli.probes.base import Probe
+from hookcli.probes.shared.unmeasured import unmeasured
+from hookcli.table import Skipped
+from hookcli.table.names import around
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import cause
+
+_MATRIX = 2  # dimensions
+Held = Mapping[str, Sequence[tuple[str, Any]]]
+"""The matrices of each module that has some: their names and the parameters."""
+
+
+class Figures(Protocol):
+    """What is known of the tensors at one place."""
+
+    calls: int
+
+    def add(self, x: Tensor, leading: int, width: int = 1) -> None:
+        """Add a tensor: a matrix whose rows are the places of its `leading` dimensions, with `width` columns for each
+        channel."""
+
+    def values(self) -> Mapping[str, Any]:
+        """The figures by the names of their columns."""
+
+
+class LayerProbe(Probe):
+    """A probe that adds up figures of weights, and of tensors that layers receive and return.
+
+    A layer is a module that holds weights and has no such modules within, or PyTorch's attention. Its rows stand at its
+    name, others at that of the parameter, so that no row hides those of modules within.
+    """
+
+    merges_batches = True
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[str, str, str], tuple[dict[str, Any], Figures]] = {}
+        self.places: dict[str, str] = {}
+        self.left_out: dict[Skipped, None] = {}
+        self.held: Held = {}
+
+    def new_figures(self, device: torch.device) -> Figures:
+        """Figures without a tensor yet, which will be on this device."""
+        raise NotImplementedError
+
+    def attach(self, session: HookSession) -> None:
+        """Find the weights and the layers."""
+        self.session = session
+        modules = dict(session.model.named_modules())
+        self.held = {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
+        self.places = layers_of(modules, self.held)
+
+    def enter(self, event: HookEvent) -> None:
+        """Take the tensors that a layer receives."""
+        seen = set[int]()
+        for path, x in tree.arguments(event.args, event.kwargs):
+            if id(x) not in seen and event.fqn in self.places and event.module is not None:
+                seen.add(id(x))  # query, key and value are often one tensor
+                self.take(self.places[event.fqn], "input", path, event.module, x)
+
+    def take(self, fqn: str, kind: str, path: str, module: nn.Module, x: Tensor) -> None:
+        """Add the figures of a tensor to those of earlier calls, or say why it has none."""
+        if not (x.is_floating_point() or x.is_complex() or kind == "weight") or not x.numel():
+            return  # numbers of tokens, masks
+        if not x.is_floating_point() or not tree.is_plain(x) or tree.layout_of(x):
+            self.skip(fqn, path or kind, f"{tree.dtype_text(x)}: no matrix of floating-point numbers in plain memory")
+            return
+        values: dict[str, Any] = {"fqn": fqn, "kind": kind, "type": tree.type_text(module), "path": path}
+        values |= {"shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
+        try:
+            with torch.inference_mode(False), torch.no_grad():  # else later calls could not add to the sums
+                new = values, self.new_figures(x.device)
+                figures = self.seen.setdefault((fqn, kind, path), new)[1]
+                figures.add(*(weight_rows if kind == "weight" else feature_rows)(module, x.detach()))
+        except (RuntimeError, NotImplementedError) as error:  # a device that lacks an operator is no reason to lose all
+            self.skip(fqn, path or kind, f"can't be rounded ({values['dtype']}, {cause(error, x)})")
+
+    def skip(self, fqn: str, path: str, reason: str) -> None:
+        """Note once that a tensor has no figures."""
+        self.left_out[Skipped(fqn, reason, path)] = None
+
+    def batch_ended(self) -> None:
+        """Do nothing: the figures of several batches add up like those of several calls."""
+
+    def unseen(self) -> list[Skipped]:
+        """The layers that did not run, or that no hook can see run."""
+        return [item for item in unmeasured(self.session) if item.fqn in self.places]
+
+
+def layers_of(modules: Mapping[str, nn.Module], held: Held) -> dict[str, str]:
+    """The names at which the rows of layers stand, by the names of the layers."""
+    places = {}
+    within = {outer for fqn in held for outer in around(fqn)}
+    for fqn, own in held.items():
+        if isinstance(modules[fqn], nn.MultiheadAttention):
+            places[fqn] = f"{fqn}.{own[0][0]}".lstrip(".")
+        elif fqn not in within:
+            layer = fqn.partition(".parametrizations.")[0]  # whose weight they compute
+            places[layer] = layer
+    return places
+
+
+def matrices(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The module's own parameters that are more than one vector."""
+    for name, parameter in module.named_parameters(recurse=False):
+        of_layer = name == "weight" and isinstance(module, (nn.Linear, Convolution))  # of one output, too
+        if is_lazy(parameter) or (
+            parameter.dim() >= _MATRIX and (of_layer or parameter.numel() > max(parameter.shape, default=0))
+        ):
+            yield name, parameter
+
+
+def weight_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
+    """A weight with output channels first, how many dimensions are rows, and how many columns an input channel has."""
+    if isinstance(module, Convolution):
+        if getattr(module, "transposed", False):  # [in, out / groups, ...]
+            x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+        return x, 1, math.prod(x.shape[2:])
+    x = x.T if type(module).__name__ == "Conv1D" else x  # Transformers' transposed Linear
+    return x, x.dim() - 1, 1
+
+
+def feature_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
+    """Another tensor with features last: the channels of images, else the last dimension."""
+    dims = len(module.kernel_size) + 1 if isinstance(module, Convolution) else 1
+    x = x.movedim(-dims, -1) if x.dim() >= dims else x
+    return x, max(x.dim() - 1, 0), 1
