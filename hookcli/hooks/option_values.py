@@ -31,3 +31,8 @@ COMPILE = ("inductor", "aot_eager", "eager", "cudagraphs", *COMPILE_MODES)
 """Modes and backends that PyTorch comes with; others, as plugins register them, are given as --compile=NAME."""
 UNFUSED = ("aot_eager", "eager", "cudagraphs")
 """Backends of these that run operators one by one."""
+NUMBER_FORMATS = (
+    *("float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fn_row", "float8_e5m2", "float8_e5m2_row", "mxfp8"),
+    *("int8", "nvfp4", "mxfp4", "int4"),
+)
+"""The formats to which `hookcli.tensors.number_formats` rounds, the finest first."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hookcli.capabilities.formats.layout import COARSE
-from hookcli.capabilities.formats.rounding import BY_NAME
 from hookcli.tensors.devices import launch
+from hookcli.tensors.number_formats import BY_NAME
 
 PIECE = 1 << 18
 """Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""

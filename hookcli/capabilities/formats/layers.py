@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.probes.base import Probe
+from hookcli.probes.shared.layer_rows import feature_rows, matrices, weight_rows
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Skipped
 from hookcli.table.names import around
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import cause
 
-_MATRIX = 2  # dimensions
 Held = Mapping[str, Sequence[tuple[str, Any]]]
 """The matrices of each module that has some: their names and the parameters."""
 
@@ -112,30 +109,3 @@ def layers_of(modules: Mapping[str, nn.Module], held: Held) -> dict[str, str]:
             layer = fqn.partition(".parametrizations.")[0]  # whose weight they compute
             places[layer] = layer
     return places
-
-
-def matrices(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The module's own parameters that are more than one vector."""
-    for name, parameter in module.named_parameters(recurse=False):
-        of_layer = name == "weight" and isinstance(module, (nn.Linear, Convolution))  # of one output, too
-        if is_lazy(parameter) or (
-            parameter.dim() >= _MATRIX and (of_layer or parameter.numel() > max(parameter.shape, default=0))
-        ):
-            yield name, parameter
-
-
-def weight_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
-    """A weight with output channels first, how many dimensions are rows, and how many columns an input channel has."""
-    if isinstance(module, Convolution):
-        if getattr(module, "transposed", False):  # [in, out / groups, ...]
-            x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
-        return x, 1, math.prod(x.shape[2:])
-    x = x.T if type(module).__name__ == "Conv1D" else x  # Transformers' transposed Linear
-    return x, x.dim() - 1, 1
-
-
-def feature_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
-    """Another tensor with features last: the channels of images, else the last dimension."""
-    dims = len(module.kernel_size) + 1 if isinstance(module, Convolution) else 1
-    x = x.movedim(-dims, -1) if x.dim() >= dims else x
-    return x, max(x.dim() - 1, 0), 1

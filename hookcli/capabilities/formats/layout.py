@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hookcli.hooks.option_values import NUMBER_FORMATS
 from hookcli.table.column import Column, Kind, Merge, Shown
 from hookcli.table.columns import columns_named
 
@@ -20,7 +21,7 @@ USUAL = {
     "int4": 18.6,
 }
 """The formats, and the signal-to-noise ratio in dB of 4,096 rows of 4,096 normally distributed values in each."""
-FORMATS = tuple(USUAL)
+FORMATS = NUMBER_FORMATS
 DEFAULT = ("float16", "bfloat16", "float8_e4m3fn", "mxfp8", "int8", "nvfp4", "mxfp4", "int4")
 OF = WEIGHTS, ACTIVATIONS, GRADIENTS = "weights", "activations", "gradients"  # another word
 COARSE = ("int8", "nvfp4", "mxfp4", "int4")

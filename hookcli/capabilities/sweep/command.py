@@ -7,13 +7,14 @@ from typing import Annotated
 
 from hookcli.capabilities.sweep.layout import COLUMNS
 from hookcli.commands.model import Selection, find_recipe
-from hookcli.commands.option_fields import choice, option
+from hookcli.commands.option_fields import option
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
+from hookcli.hooks.option_values import NUMBER_FORMATS
 from hookcli.table.grouping import parse_depth
 
 EXAMPLES = (
@@ -24,7 +25,6 @@ EXAMPLES = (
     "hookcli sweep resnet18 --quantize int4",
 )
 FIRST = "operation heads experts quantize logit loss input depth match format output"
-_QUANTIZE = ("int8", "int4", "float8_e4m3fn", "float8_e5m2")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,12 @@ class SweepOptions:
     operation: str = option("zero", "zero, mean, from(DUMP), or another OP of --edit.", "--with", metavar="OP")
     heads: int | None = option(None, "Sweep heads of attention; N if not found.", metavar="[N]", min=0)
     experts: bool = option(False, "Sweep experts, not modules.")
-    quantize: str | None = choice(None, "Round each layer's weights, instead.", _QUANTIZE)
+    quantize: str | None = option(
+        None,
+        f"Round each layer's weights, instead: {', '.join(NUMBER_FORMATS)}.",
+        words=NUMBER_FORMATS,
+        metavar="FORMAT",
+    )
     logit: str | None = option(
         None, "Rank by this number of the output: 42, '[0,-1,42]', 'logits[0,-1,42]'.", metavar="INDEX"
     )

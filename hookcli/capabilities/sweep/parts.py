@@ -2,52 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hookcli.engine.preserve import SavedValues
-from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.probes.shared.module_facts import HEAD_COUNTS
 from hookcli.tensors.tree import is_plain, type_text
-
-ChangedWeight = tuple[nn.Parameter, Any, Callable[[Tensor], Tensor]]  # the index of the part that changes, and how
-
-
-@contextmanager
-def changed(weights: Sequence[ChangedWeight]) -> Iterator[None]:
-    """Change these weights in the block; after it they are as before, bit for bit."""
-    kept = SavedValues(parameter for parameter, _, _ in weights)
-    try:
-        for parameter, index, change in weights:
-            parameter.data[index] = change(parameter.data[index])
-        yield
-    finally:
-        kept.put_back()
-
-
-def fake_quantized(w: Tensor, kind: str, dims: list[int]) -> Tensor:
-    """The weight in its own dtype, rounded in float32 or wider to multiples of s = max|w| / 127 over `dims` (`int8`).
-
-    `int4`: of s = max|w| / 7; a float8 dtype: w / s is rounded to it, with s = max|w| / the dtype's largest value.
-    """
-    x = w.to(torch.promote_types(w.dtype, torch.float32))
-    bits = int(kind[3:]) if kind.startswith("int") else 0
-    narrow: torch.dtype = getattr(torch, kind, torch.int8)
-    scale = x.abs().amax(dims, keepdim=True) / (2 ** (bits - 1) - 1 if bits else torch.finfo(narrow).max)
-    scale = torch.where(scale > 0, scale, 1.0)
-    return ((torch.round(x / scale) if bits else (x / scale).to(narrow).to(x.dtype)) * scale).to(w.dtype)
-
-
-def shared_dims(module: nn.Module, w: Tensor) -> list[int]:
-    """The dimensions of a weight that share a scale: all but that of output channels; the last of an expert's."""
-    if isinstance(module, Convolution):
-        return [d for d in range(w.dim()) if d != bool(getattr(module, "transposed", False))]
-    return [0] if type(module).__name__ == "Conv1D" else [w.dim() - 1]  # Transformers' transposed Linear
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:

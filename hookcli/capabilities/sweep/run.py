@@ -12,31 +12,26 @@ from time import perf_counter
 from torch import Tensor
 
 from hookcli.capabilities.sweep.layout import COLUMNS
-from hookcli.capabilities.sweep.outputs import Outputs, floating_leaves, short
-from hookcli.capabilities.sweep.parts import changed
 from hookcli.capabilities.sweep.trials import SeenModules, Sweep, Trial, trials
 from hookcli.capabilities.sweep.verdict import Figures, Ranked, Verdict, same
-from hookcli.engine import failure
+from hookcli.engine.changed_runs import ChangedRuns, no_module, one_by_one
 from hookcli.engine.gradients import again_with_gradients, with_gradients
-from hookcli.engine.inputs import arguments
+from hookcli.engine.output_changes import Outputs, floating_leaves, short
 from hookcli.engine.prepare import PreparedRun
-from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, of_hooks, parse_edits
 from hookcli.engine.run_info import finished
-from hookcli.errors import HookcliError, UsageError, UserCode, message_of
+from hookcli.errors import HookcliError, UsageError, message_of
 from hookcli.hooks.edits.base import check_applied
-from hookcli.hooks.parts import Select, uncompiled
+from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
-from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.sources import losses
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.formatting import counted, duration, listed, number
+from hookcli.table.formatting import listed, number
 from hookcli.table.meta import Meta, with_notes
 from hookcli.table.names import around, in_words
 from hookcli.table.tree import Tree
 from hookcli.tensors import tree
 
-_BAR = 16  # characters
 _LOOKED_FOR = {
     "heads": "no attention was seen, and no class named after it has num_heads or the like and an output projection",
     "experts": (  # another word
@@ -90,15 +85,9 @@ class SweepRun:
         self._verdict = Verdict(self.sweep, self._outputs, base, self._key, what, noise=0.0)
         self._verdict = replace(self._verdict, noise=self._verdict.effect(self._once(None)))
         each = perf_counter() - start
-        about = f"{counted(len(todo), 'run')}, about {duration(len(todo) * each)} (a forward: {duration(each)})"
-        if todo:
-            run.feedback.remark(f"sweep of {run.name}: {about}")
         run.feedback.stage("sweeping")
         try:
-            for done, trial in enumerate(todo):
-                left = duration((perf_counter() - start) / (done + 1) * (len(todo) - done))
-                bar = ("█" * (_BAR * done // len(todo))).ljust(_BAR, "░")
-                run.feedback.follow(partial(str, f"{bar} {done} of {len(todo)}, {left} left · {trial.name}"))
+            for trial in one_by_one(todo, each, f"sweep of {run.name}", run.feedback):
                 self._try(trial)
         except KeyboardInterrupt as error:
             error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
@@ -120,24 +109,19 @@ class SweepRun:
 
     def _once(self, trial: Trial | None, *, watch: bool = False) -> Figures:
         """Run the model under one change, or as it is, and put all back; `watch` sees what each module returns."""
-        model, run, figures = self.run.model, self.run, Figures()
-        edits = [*parse_edits(self.edits, model, False), *(trial.edits if trial else ())]
-        edits = [replace(edit, number=n, applied=0) for n, edit in enumerate(edits)]
-        head = trial.head if trial else None
-        select = None if watch or head else lambda fqn, module: False
-        discards = not run.step.gradients
-        session = HookSession(model, select=select, fastpath=self._fastpath, edits=edits, discard_saved=discards)
-        step = replace(run.step, backward=False, graph=False, passes=1, ran=partial(self._measure, figures))
-        kept = preserved(model, run.inputs, parameters=False)
-        parts = preserved(UnregisteredParts(model), (), parameters=False)
-        with step.mode(), uncompiled(model), kept, parts, changed(trial.weights if trial else ()), session:
+        figures, head = Figures(), trial.head if trial else None
+
+        def begin(session: HookSession) -> None:
             if watch:
                 self._seen = SeenModules(session, self.sweep)
             if head:
                 head.begin(session, self.sweep.count)
-            with UserCode(partial(failure.crashed, model, {})):
-                step.run(session, *arguments(run.inputs), {})
-        check_applied([*edits, head.edit] if head else edits, ())
+
+        runs = ChangedRuns(self.run, self.edits, self._fastpath)
+        changes = (trial.edits, trial.weights) if trial else ((), ())
+        select = None if watch or head else no_module
+        runs.once(partial(self._measure, figures), *changes, begin=begin, select=select)
+        check_applied([head.edit] if head else (), ())
         return figures
 
     def _try(self, trial: Trial) -> None:

@@ -16,11 +16,13 @@ from torch import nn
 
 from hookcli.capabilities.sweep import parts
 from hookcli.capabilities.sweep.heads import HeadChange, SeenHeads
+from hookcli.engine.changed_runs import ChangedWeight
 from hookcli.hooks.edits.base import Edit, parse_edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
+from hookcli.probes.shared.layer_rows import rounded_weight
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.sources.losses import floating
 from hookcli.table import Skipped
@@ -64,7 +66,7 @@ class Trial:
     fqn: str
     type: str
     edits: Sequence[Edit] = ()
-    weights: Sequence[parts.ChangedWeight] = ()
+    weights: Sequence[ChangedWeight] = ()
     head: HeadChange | None = None
     part: Mapping[str, int] = field(default_factory=dict)
     bottleneck: bool = False
@@ -247,12 +249,12 @@ def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], se
     return found, [*skipped.values()]
 
 
-def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) -> Iterator[parts.ChangedWeight]:
+def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) -> Iterator[ChangedWeight]:
     """The changes of a module's weights, or of one expert's part of them: zeroed, or but for biases rounded."""
     for w in weights:
-        dims, kind = parts.shared_dims(module, w.data[index]), sweep.quantize
-        if not kind or w.data[index].dim() > 1:
-            yield w, index, partial(parts.fake_quantized, kind=kind, dims=dims) if kind else torch.zeros_like
+        if not sweep.quantize or w.data[index].dim() > 1:
+            rounds = partial(rounded_weight, module=module, form=sweep.quantize) if sweep.quantize else torch.zeros_like
+            yield w, index, rounds
 
 
 def _layers(sweep: Sweep, wanted: Mapping[str, nn.Module]) -> Found:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.capabilities.sweep.outputs import Outputs, short
 from hookcli.capabilities.sweep.trials import Sweep, Trial
+from hookcli.engine.output_changes import LITTLE, Outputs, short
 from hookcli.table.formatting import counted, number
 from hookcli.table.names import is_within
 
 _DECIDES = 2.0  # times the effect of the next: a change alone decides, if it is at least half of the figure
 _ROUNDING = 1e-6
-_LITTLE = 0.05  # of the figure: what changes it by less says nothing of where it comes from
 
 Figures = dict[str, Any]
 """`logit` and `loss`, if the run has them; if the shapes are the same `output_change`, with the path of the `output`
@@ -82,7 +81,7 @@ class Verdict:
         return [row for row in effective if not row[0].bottleneck] or effective
 
     def _is_little(self, figures: Figures) -> bool:
-        return self.effect(figures) < _LITTLE * self._size()
+        return self.effect(figures) < LITTLE * self._size()
 
     @staticmethod
     def _next(first: Trial, others: Sequence[Ranked]) -> Ranked | None:

@@ -25,10 +25,10 @@ from hookcli.capabilities.formats import figures
 from hookcli.capabilities.formats.figures import TensorFigures
 from hookcli.capabilities.formats.layout import COARSE, DEFAULT, FORMATS, USUAL, columns_of
 from hookcli.capabilities.formats.probe import FormatsProbe
-from hookcli.capabilities.formats.rounding import BY_NAME, rounded
 from hookcli.diff.rows import diff
 from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
+from hookcli.tensors.number_formats import BY_NAME, rounded
 
 transformers = Later("transformers")
 Cli = Callable[..., Any]

@@ -114,7 +114,7 @@ def test_another_run_is_patched_from_its_dump(cli: Cli) -> None:
         (("--heads", "--experts"), "--heads and --experts: leave one of them out"),
         (("--heads", "--quantize", "int8"), "--heads and --quantize: leave one of them out"),
         (("--with", "mean", "--quantize", "int8"), "--quantize and --with mean: leave one of them out"),
-        (("--quantize", "int3"), "choose from: int8, int4, float8_e4m3fn, float8_e5m2"),
+        (("--quantize", "int3"), "unknown --quantize 'int3'"),
         (("--heads",), "no heads could be swept"),
         (("--experts",), "no experts could be swept"),
         (("--logit", "9"), "--logit '9': no number of the output, [2x4]; give 42, or '[0,42]'"),

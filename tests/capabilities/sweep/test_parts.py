@@ -12,10 +12,10 @@ from capabilities.sweep.swept import Planted, by_rows, gpt2, logits, relative, r
 from support import hooks_on, untouched
 from torch import Tensor, nn
 
-from hookcli.capabilities.sweep.parts import fake_quantized
 from hookcli.capabilities.sweep.run import SweepRun
 from hookcli.capabilities.sweep.trials import Sweep
 from hookcli.errors import ModelError, UsageError
+from hookcli.probes.shared.layer_rows import rounded_weight
 from hookcli.table import Report
 
 pytestmark = pytest.mark.xdist_group("timm and Transformers")
@@ -140,23 +140,22 @@ def test_rounded_weights_of_every_kind_of_layer(kind: str, top: int) -> None:
         assert torch.equal(layer.weight, before) and layer.weight._version == version, name
         base = model(x).detach()
         layer.weight.data = rounded(before)
-        assert row["output_change"] == pytest.approx(relative(base, model(x)), rel=1e-9) != 0, name
+        assert row["output_change"] == pytest.approx(relative(base, model(x)), rel=1e-5) != 0, name
 
 
 def test_float8_keeps_the_digits_that_it_has() -> None:
     """e4m3: 3 bits of mantissa, the largest 448; e5m2: 2 bits, the largest 57344. By the spacing of each binade."""
-    w = torch.randn(4, 50, dtype=torch.float64)
-    for kind, bits, top, lowest in (("float8_e4m3fn", 3, 448.0, -6), ("float8_e5m2", 2, 57344.0, -14)):
+    w, layer = torch.randn(4, 50), nn.Linear(50, 4)
+    for kind, bits, top, lowest in (("float8_e4m3fn_row", 3, 448.0, -6), ("float8_e5m2_row", 2, 57344.0, -14)):
         scale = w.abs().amax(1, keepdim=True) / top
         expected = (w / scale).tolist()
         for row in expected:
             for n, value in enumerate(row):
                 step = 2.0 ** (max(math.frexp(value)[1] - 1, lowest) - bits)
                 row[n] = round(value / step) * step
-        expected = torch.tensor(expected, dtype=torch.float64) * scale
-        torch.testing.assert_close(fake_quantized(w, kind, [1]), expected, rtol=1e-12, atol=0)
-    assert torch.equal(fake_quantized(torch.zeros(2, 3), "int8", [1]), torch.zeros(2, 3))
-    assert fake_quantized(torch.randn(3, 4).bfloat16(), "int8", [1]).dtype == torch.bfloat16
+        torch.testing.assert_close(rounded_weight(w, layer, kind), torch.tensor(expected) * scale)
+    assert torch.equal(rounded_weight(torch.zeros(2, 3), layer, "int8"), torch.zeros(2, 3))
+    assert rounded_weight(torch.randn(3, 4).bfloat16(), layer, "int8").dtype == torch.bfloat16
 
 
 def test_layers_are_ranked_by_sensitivity_and_tied_weights_swept_once() -> None:

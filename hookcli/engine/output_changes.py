@@ -1,4 +1,4 @@
-"""The outputs of a model that a sweep compares with those of the model as it is."""
+"""The outputs of a model under a change, compared with those of the model as it is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from hookcli.tensors.distance import compare, resolve
 _NOT_RESULTS = ("loss", "past_key_values", "hidden_states", "attentions")
 """Ends of names (`decoder_hidden_states`) of what models of Transformers return beside their results."""
 _KEY = re.compile(r'\["([^"\]]*)"\]')
+
+LITTLE = 0.05
+"""Of a figure, or of the output: a change by less says nothing of where it comes from, and leaves the output alike."""
 
 
 @dataclass

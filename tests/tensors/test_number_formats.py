@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays
 from support import same_bits
 from torch import Tensor
 
-from hookcli.capabilities.formats.layout import FORMATS
-from hookcli.capabilities.formats.rounding import BY_NAME, E2M1, E4M3, E5M2, Element, rounded
+from hookcli.hooks.option_values import NUMBER_FORMATS
+from hookcli.tensors.number_formats import BY_NAME, E2M1, E4M3, E5M2, Element, rounded
 
 ELEMENTS = {"float4_e2m1fn": E2M1, "float8_e4m3fn": E4M3, "float8_e5m2": E5M2}
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -194,10 +194,10 @@ def test_all_are_torchaos() -> None:
             assert torch.equal(rounded(x, name), right), name  # integers of theirs can be -0
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NUMBER_FORMATS)
 def test_formats_round_zeros_and_the_least_numbers_to_finite_values(name: str) -> None:
     for value in (0.0, 2.0**-149, -(2.0**-126), 3e38):
         x = torch.full((2, 40), value)
         q = rounded(x, name)
         assert q.shape == x.shape and (q.isfinite().all() or (name == "float16" and value == 3e38))
-    assert BY_NAME.keys() == {*FORMATS}
+    assert BY_NAME.keys() == {*NUMBER_FORMATS}

@@ -1,0 +1,81 @@
+"""The weights of layers, and what layers receive, as matrices of rows and channels; and rounded to number formats.
+
+A row of a weight is an output channel, and a row of another tensor a token or a place of an image, so that no scale of
+a number format covers two output channels or two tokens, unless it covers the whole tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.hooks.torch_private.modules import Convolution
+from hookcli.tensors.number_formats import rounded
+
+_MATRIX = 2  # dimensions
+
+
+def matrices(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The module's own parameters that are more than one vector."""
+    for name, parameter in module.named_parameters(recurse=False):
+        of_layer = name == "weight" and isinstance(module, (nn.Linear, Convolution))  # of one output, too
+        if is_lazy(parameter) or (
+            parameter.dim() >= _MATRIX and (of_layer or parameter.numel() > max(parameter.shape, default=0))
+        ):
+            yield name, parameter
+
+
+def weight_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
+    """A weight with output channels first, how many dimensions are rows, and how many columns an input channel has."""
+    if isinstance(module, Convolution):
+        if getattr(module, "transposed", False):  # [in, out / groups, ...]
+            x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+        return x, 1, math.prod(x.shape[2:])
+    x = x.T if type(module).__name__ == "Conv1D" else x  # Transformers' transposed Linear
+    return x, x.dim() - 1, 1
+
+
+def channel_dim(module: nn.Module) -> int:
+    """The dimension of channels in what a module receives, from the end: those of images, else the last."""
+    return -len(module.kernel_size) - 1 if isinstance(module, Convolution) else -1
+
+
+def feature_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
+    """Another tensor with its channels last, how many dimensions are rows, and one column for each channel."""
+    dim = channel_dim(module)
+    x = x.movedim(dim, -1) if x.dim() >= -dim else x
+    return x, max(x.dim() - 1, 0), 1
+
+
+def rounded_weight(w: Tensor, module: nn.Module, form: str) -> Tensor:
+    """A weight of a module, or one expert's part of it, as a number format holds it; in its own dtype and shape."""
+    x, leading, _ = weight_rows(module, w)
+    y = rounded_rows(x, leading, form)
+    if isinstance(module, Convolution) and getattr(module, "transposed", False):
+        y = y.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+    return y.T if type(module).__name__ == "Conv1D" else y
+
+
+def rounded_input(x: Tensor, module: nn.Module, form: str) -> Tensor:
+    """A tensor that a module receives as a number format holds it; in its own dtype and shape.
+
+    Gradients pass through it as if nothing had been rounded.
+    """
+    rows, leading, _ = feature_rows(module, x.detach())
+    y, dim = rounded_rows(rows, leading, form), channel_dim(module)
+    y = y.movedim(-1, dim) if x.dim() >= -dim else y
+    return y + (x - x.detach()) if x.requires_grad else y
+
+
+def rounded_rows(x: Tensor, leading: int, form: str) -> Tensor:
+    """The tensor with each of its rows rounded; NaN, Inf and what float32 can't hold stay as they are."""
+    matrix = x.reshape(math.prod(x.shape[:leading]), -1) if x.numel() else x.reshape(0, 1)
+    wide = matrix.float()
+    finite = wide.isfinite()
+    y = rounded(torch.where(finite, wide, 0.0), form).to(x.dtype)
+    return torch.where(finite, y, matrix).reshape(x.shape)
