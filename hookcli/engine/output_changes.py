@@ -16,6 +16,7 @@ _NOT_RESULTS = ("loss", "past_key_values", "hidden_states", "attentions")
 """Ends of names (`decoder_hidden_states`) of what models of Transformers return beside their results."""
 _KEY = re.compile(r'\["([^"\]]*)"\]')
 
+_TOKENS = 3  # dimensions of the scores of tokens; more are images
 LITTLE = 0.05
 """Of a figure, or of the output: a change by less says nothing of where it comes from, and leaves the output alike."""
 
@@ -52,6 +53,19 @@ class Outputs:
                 (apart,) = resolve([pending])
                 distances[path] = math.inf if apart.nonfinite else apart.rel_l2
         return distances
+
+    def same_top(self, output: object) -> float | None:
+        """The share of places at which the first output has its largest value in the same class; None without classes.
+
+        Classes are the channels of images, else the last of two or more dimensions.
+        """
+        found = floating_leaves(output)
+        for path, x in self.first.items():
+            dim = 1 if x.dim() > _TOKENS else -1
+            y = found.get(path)
+            if x.dim() > 1 and x.size(dim) > 1 and not x.is_complex() and y is not None and y.shape == x.shape:
+                return float((x.argmax(dim) == y.detach().argmax(dim)).float().mean()) if x.numel() else None
+        return None
 
     def with_nan(self) -> str | None:
         """The path of the first output that is NaN somewhere as it is; None if there is none."""

@@ -47,6 +47,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "experts": ("experts", "routed.py:Listed", "-i", "6x8"),
     "spectrum": ("spectrum", *NET),
     "formats": ("formats", *NET),
+    "effect of formats": ("formats", *NET, "--effect"),
     "formats of channels": ("formats", *NET, "--channels"),
     "attention": ("attention", "attending.py:Net", "-i", "2x3x4"),
     "kinds of hooks": ("plugins", "--hooks"),

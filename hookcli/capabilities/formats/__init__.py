@@ -10,5 +10,5 @@ CAPABILITY = Capability(
     command="hookcli.capabilities.formats.command",
     probe="hookcli.capabilities.formats.probe:FormatsProbe",
     layout="hookcli.capabilities.formats.layout:COLUMNS",
-    reports=("channels",),
+    reports=("channels", "effect"),
 )

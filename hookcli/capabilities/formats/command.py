@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -10,16 +11,21 @@ from hookcli.capabilities.formats.layout import (
     ACTIVATIONS,
     CHANNELS,
     DEFAULT,
+    EFFECT,
     FORMATS,
     GRADIENTS,
     OF,
     WEIGHTS,
     columns_of,
+    effect_columns,
 )
+from hookcli.commands.model import Selection, find_recipe
 from hookcli.commands.option_fields import check_choice, option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
-from hookcli.commands.probe_command import inspect_model
-from hookcli.commands.run_options import OnePassOptions
+from hookcli.commands.output import Output
+from hookcli.commands.probe_command import feedback_of, inspect_model, setting_of
+from hookcli.commands.progress import salvaging
+from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
 from hookcli.registry import load
 
@@ -28,9 +34,11 @@ EXAMPLES = (
     "hookcli formats net.py:Net --data train.py:loader --to mxfp8,nvfp4",
     "hookcli formats vit_b_16 --of weights --to mxfp4 --sort sqnr_mxfp4",
     "hookcli formats net.py:Net --of gradients --loss cross-entropy",
+    "hookcli formats resnet18 --effect --to int8,nvfp4",
+    "hookcli formats hf:gpt2 --channels",
 )
-COLUMNS = tuple({column.name: column for column in (*CHANNELS, *columns_of(FORMATS))}.values())
-FIRST = "to of channels weights input data depth match sort format output"
+COLUMNS = tuple({column.name: column for column in (*CHANNELS, *EFFECT, *columns_of(FORMATS))}.values())
+FIRST = "to of effect channels weights input data depth match sort format output"
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class FormatsOptions:
 
     to: list[str] = option(list, f"Formats, or all [{', '.join(DEFAULT)}].", metavar="A,B")
     of: list[str] = option(list, f"{', '.join(OF)} [the first two].", metavar="A,B")
+    effect: bool = option(False, "Round the layers, and show how far the output moves, instead.")
     channels: bool = option(False, "Show the channels that stand out in what layers receive, instead.")
 
 
@@ -59,18 +68,58 @@ def formats(
     saturate, the worst block, and what the channel of the largest value costs the others. Further formats:
     float8_e5m2, and float8_e4m3fn_row and float8_e5m2_row with a scale for each row.
     """
-    if own.channels:
-        for name in ("to", "of"):
-            if getattr(own, name):
-                raise UsageError(f"--channels and --{name}: leave one of them out", option="channels")
-        from hookcli.capabilities.formats.channels import ChannelsProbe
-
-        return inspect_model(model, ChannelsProbe, options, step=step)
     names, of = words_of(own.to), words_of(own.of) or [WEIGHTS, ACTIVATIONS]
     for word in names:
         check_choice("--to", word, (*FORMATS, "all"))
     for word in of:
         check_choice("--of", word, OF)
     chosen = [name for name in FORMATS if name in names or "all" in names] or DEFAULT
+    if own.channels:
+        check_channels(own)
+        from hookcli.capabilities.formats.channels import ChannelsProbe
+
+        return inspect_model(model, ChannelsProbe, options, step=step)
+    if own.effect:
+        return effect(model, of, chosen, step, options)
     probe = partial(load("probes", "formats"), of=of, formats=chosen)
     return inspect_model(model, probe, options, train=GRADIENTS in of, step=step)
+
+
+def check_channels(own: FormatsOptions) -> None:
+    """Raises UsageError for options that --channels does not go with."""
+    others = {
+        "--effect": own.effect,
+        "--to": own.to,
+        "--of": own.of,
+    }
+    for name in (name for name, given in others.items() if given):
+        raise UsageError(f"--channels and {name}: leave one of them out", option="channels")
+
+
+def effect(model: str, of: Sequence[str], formats: Sequence[str], step: StepOptions, options: Options) -> int:
+    """Write how far the output moves when layers are rounded to these formats.
+
+    Raises UsageError for options that are for gradients, or for several batches.
+    """
+    others = {
+        "--of gradients": GRADIENTS in of,
+        "--loss": step.loss,
+        "--backward-vector": step.backward_vector,
+        "--batches": options.batches != Options.batches,
+    }
+    for name in (name for name, given in others.items() if given):
+        raise UsageError(f"--effect and {name}: leave one of them out", option="effect")
+    output = Output(replace(options, sort=options.sort or "order"))
+    output.check_columns(effect_columns(formats))
+    with salvaging(output) as progress:
+        from hookcli.capabilities.formats.effect import EffectRun
+        from hookcli.engine.prepare import prepare_run
+
+        setting = setting_of(options, bool(options.train))
+        if setting.device.type == "meta":
+            raise UsageError("--device meta: no values to look at", option="device")
+        run = prepare_run(find_recipe(model, options), setting, step.make(), feedback_of(options, progress))
+        select = Selection(options).of(run.model)
+        report = EffectRun(run, formats, of, options.edit, options.fastpath, select).report()
+    output.write([report])
+    return 0

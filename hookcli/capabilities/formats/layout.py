@@ -80,3 +80,18 @@ CHANNELS = (
     *columns_named("fqn", "type", "path", "index", fqn="Largest in"),
 )
 """The columns of a report on channels: a row for each that stands out in some layer's input."""
+
+
+def effect_columns(formats: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of a report on what rounding each layer does to the output, in these formats."""
+    changes, tops = [], []
+    for name in formats:
+        words = name.replace("fn", "").replace("_", " ")
+        drop = 60 + (_STAY.index(name) if name in _STAY else -1)
+        changes.append(Column(f"change_{name}", words, kind=Kind.FIGURE, drop=drop))
+        top = f"{words} same top" if formats[1:] else "Same top"
+        tops.append(Column(f"top_{name}", top, kind=Kind.SHARE, shown=Shown.ASKED if formats[1:] else Shown.FILLED))
+    return (*columns_named("order", "fqn", "type", order="Rank"), *changes, *tops, *columns_named("index"))
+
+
+EFFECT = effect_columns(FORMATS)

@@ -1,0 +1,103 @@
+"""The figures of a model's output with layers rounded, and the first line: the formats in which the output agrees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookcli.capabilities.formats.roundings import Layer
+from hookcli.engine.output_changes import LITTLE, Outputs
+from hookcli.table.formatting import number
+from hookcli.table.names import in_words
+
+Figures = dict[str, Any]
+"""`change`: the relative l2 distance of the output that changes most; `top`: the share of places with the same top
+class, if there are classes."""
+
+
+@dataclass
+class Effects:
+    """The figures with all layers rounded, by format, and of each layer `alone`, by its name and the format.
+
+    `noise`: the change of the output in a second run of the unchanged model.
+    """
+
+    noise: float = 0.0
+    whole: dict[str, Figures] = field(default_factory=dict)
+    alone: dict[str, dict[str, Figures]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs under a change."""
+        return len(self.whole) + sum(map(len, self.alone.values()))
+
+    def differing(self) -> list[str]:
+        """The formats in which the output changes by a twentieth or more, and by more than without a change."""
+        return [form for form, figures in self.whole.items() if figures["change"] >= max(LITTLE, 2 * self.noise)]
+
+    def worst(self) -> str:
+        """The format that changes the output most."""
+        return max(self.whole, key=lambda form: self.whole[form]["change"])
+
+    def apart(self) -> list[str]:
+        """The formats in which layers are rounded one by one: those in which the output differs, else the worst."""
+        return self.differing() or ([self.worst()] if self.whole else [])
+
+    def ranked(self) -> list[str]:
+        """The layers that were rounded alone, those that change the output most in the worst format first."""
+        worst = self.worst() if self.whole else ""
+        return sorted(self.alone, key=lambda fqn: -self.alone[fqn].get(worst, {"change": -1.0})["change"])
+
+
+def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
+    """The formats in which the output agrees and those in which it does not, and the layer that changes it most."""
+    if not math.isfinite(effects.noise) or outputs.with_nan() is not None:
+        return "The comparison is meaningless: the output is not finite even in the unchanged model"
+    if not any(x.count_nonzero() for x in outputs.first.values()):
+        return "The comparison is meaningless: the output of the unchanged model is 0 everywhere"
+    if not effects.whole:
+        return "No format was tried"
+    differ, together = effects.differing(), f"all {len(layers)} layers"
+    text = agreement(effects, together if layers[1:] else in_words(layers[0].fqn))
+    tops = [top for form in differ if (top := effects.whole[form]["top"]) is not None]
+    if tops:
+        kept = f"in {min(tops):.1%}{' or more' if tops[1:] else ''} of places" if min(tops) < 1 else "everywhere"
+        text += f"; its top class stays {kept}"
+    return text + most_sensitive(effects)
+
+
+def agreement(effects: Effects, together: str) -> str:
+    """The formats in which the output agrees with these layers rounded, and those in which it does not."""
+    differ, whole = effects.differing(), effects.whole
+    apart = named([f"{form} ({number(whole[form]['change'])})" for form in differ]).replace("(inf)", "(NaN or Inf)")
+    agree = [form for form in whole if form not in differ]
+    if not agree:
+        return f"The output agrees in no format (relative l2, {together} rounded): {apart}"
+    most = number(max(whole[form]["change"] for form in agree))
+    text = (
+        f"The output agrees in {named(agree)} (relative l2 {most}{' at most' if agree[1:] else ''}, {together} rounded)"
+    )
+    return f"{text}, not in {apart}" if differ else text
+
+
+def most_sensitive(effects: Effects) -> str:
+    """The two layers that change the output most when one alone is rounded."""
+    worst = effects.worst()
+    first = [fqn for fqn in effects.ranked() if worst in effects.alone[fqn]][:2]
+    if len(effects.alone) < 2:
+        return ""
+    changes = [f"{in_words(fqn)} ({number(effects.alone[fqn][worst]['change'])})" for fqn in first]
+    return f"; {worst} costs most in {', then '.join(changes)}" if changes else ""
+
+
+def cells(figures: Mapping[str, Figures]) -> dict[str, Any]:
+    """The figures by the names of their columns."""
+    changes = {f"change_{form}": one["change"] for form, one in figures.items()}
+    return changes | {f"top_{form}": one["top"] for form, one in figures.items()}
+
+
+def named(words: Sequence[str]) -> str:
+    """These words, the last after "and"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

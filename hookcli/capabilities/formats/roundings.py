@@ -1,0 +1,110 @@
+"""The layers of a model that can be rounded, and the changes of one run: the weights and the inputs of some of them."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from hookcli.capabilities.formats.layers import layers_of
+from hookcli.capabilities.formats.layout import ACTIVATIONS, WEIGHTS
+from hookcli.engine.changed_runs import ChangedWeight
+from hookcli.hooks.edits.base import Edit
+from hookcli.probes.shared.layer_rows import matrices, rounded_input, rounded_weight
+from hookcli.table import Reason, Skipped
+from hookcli.table.formatting import counted
+from hookcli.table.names import in_words
+from hookcli.tensors import tree
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: its own weights, with the modules that hold them, and the module whose inputs are rounded, if any is."""
+
+    fqn: str
+    type: str
+    weights: Sequence[tuple[nn.Module, nn.Parameter]] = ()
+    receives: str | None = None
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """One run's change: these layers in one format."""
+
+    layers: Sequence[Layer]
+    form: str
+    model: nn.Module
+
+    @property
+    def name(self) -> str:
+        """The layer, or the number of layers, and the format."""
+        what = in_words(self.layers[0].fqn) if len(self.layers) == 1 else counted(len(self.layers), "layer")
+        return f"{what} in {self.form}"
+
+    def edits(self) -> list[Edit]:
+        """The edits that round what the layers receive."""
+        edits = []
+        for fqn in (layer.receives for layer in self.layers if layer.receives is not None):
+            rounds = partial(round_plain, module=self.model.get_submodule(fqn), form=self.form)
+            edits.append(Edit(f"{fqn}:input={self.form}", glob.escape(fqn), "input", self.form, rounds))
+        return edits
+
+    def weights(self) -> list[ChangedWeight]:
+        """The weights that change, and how."""
+        held = (weight for layer in self.layers for weight in layer.weights)
+        return [(w, ..., partial(rounded_weight, module=module, form=self.form)) for module, w in held]
+
+
+def round_plain(x: Tensor, *, module: nn.Module, form: str) -> Tensor:
+    """What a module receives, rounded if it is a matrix of real numbers in plain memory."""
+    return rounded_input(x, module, form) if x.is_floating_point() and tree.is_plain(x) and x.numel() else x
+
+
+def roundable(
+    model: nn.Module,
+    of: Collection[str],
+    chosen: Mapping[str, nn.Module],
+    received: Mapping[str, bool],
+    skipped: dict[Skipped, None],
+) -> Iterator[Layer]:
+    """The layers among the `chosen` modules, in their order; of those that share a weight, the first has it.
+
+    `received`: the modules that were called, and True for those that got floating-point tensors. `skipped` gets the
+    weights and the inputs that are left out.
+    """
+    owners, modules = dict[int, str](), dict(model.named_modules())
+    held = {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
+    places = [fqn for fqn in layers_of(modules, held) if fqn in chosen]
+    inputs = roundable_inputs(places, received, skipped) if ACTIVATIONS in of else set()
+    for fqn, module in chosen.items():
+        weights = [*roundable_weights(fqn, held.get(fqn, ()), owners, skipped)] if WEIGHTS in of else []
+        if weights or fqn in inputs:
+            receives = fqn if fqn in inputs else None
+            yield Layer(fqn, tree.type_text(module), [(module, w) for w in weights], receives)
+
+
+def roundable_inputs(places: Sequence[str], received: Mapping[str, bool], skipped: dict[Skipped, None]) -> set[str]:
+    """The layers that were called with floating-point tensors."""
+    for fqn in places:
+        if fqn not in received:
+            skipped[Skipped(fqn, "not seen to be called, so only its weights are rounded")] = None
+    return {fqn for fqn in places if received.get(fqn)}
+
+
+def roundable_weights(
+    fqn: str, held: Sequence[tuple[str, Any]], owners: dict[int, str], skipped: dict[Skipped, None]
+) -> Iterator[nn.Parameter]:
+    """The weights of a module that are not those of a module before it, and are real numbers in plain memory."""
+    for name, parameter in held:
+        full = f"{fqn}.{name}".lstrip(".")
+        owner = owners.setdefault(id(parameter), full)
+        if owner != full:
+            skipped[Skipped(full, f"tied to {owner}, and rounded there", kind=Reason.TIED)] = None
+        elif not parameter.is_floating_point() or not tree.is_plain(parameter):
+            skipped[Skipped(full, f"{tree.dtype_text(parameter)}: stays as it is")] = None
+        else:
+            yield parameter
