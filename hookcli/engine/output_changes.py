@@ -55,17 +55,19 @@ class Outputs:
         return distances
 
     def same_top(self, output: object) -> float | None:
-        """The share of places at which the first output has its largest value in the same class; None without classes.
+        """The share of places at which the output's largest value stays in the same class; None without classes.
 
-        Classes are the channels of images, else the last of two or more dimensions.
+        That is the output named logits, or a lone one. Classes are the channels of images, else the last of two or more
+        dimensions.
         """
-        found = floating_leaves(output)
-        for path, x in self.first.items():
-            dim = 1 if x.dim() > _TOKENS else -1
-            y = found.get(path)
-            if x.dim() > 1 and x.size(dim) > 1 and not x.is_complex() and y is not None and y.shape == x.shape:
-                return float((x.argmax(dim) == y.detach().argmax(dim)).float().mean()) if x.numel() else None
-        return None
+        named = [path for path in self.first if "logits" in path] or list(self.first)
+        if len(named) > 1 or not named:
+            return None
+        x, y = self.first[named[0]], floating_leaves(output).get(named[0])
+        dim = 1 if x.dim() > _TOKENS else -1
+        if y is None or y.shape != x.shape or x.is_complex() or x.dim() < 2 or x.size(dim) < 2 or not x.numel():
+            return None
+        return float((x.argmax(dim) == y.detach().argmax(dim)).float().mean())
 
     def with_nan(self) -> str | None:
         """The path of the first output that is NaN somewhere as it is; None if there is none."""

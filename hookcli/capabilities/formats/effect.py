@@ -46,6 +46,11 @@ class EffectRun:
     skipped: dict[Skipped, None] = field(default_factory=dict)
     received: dict[str, bool] = field(default_factory=dict)
 
+    @property
+    def may_fuse(self) -> bool:
+        """True if attention may take PyTorch's fused path, which calls no layer, so that no input can be rounded."""
+        return self.fastpath and ACTIVATIONS not in self.of
+
     def report(self) -> Report:
         """Run everything. An interrupt has the report of the runs until then, as its `reports`.
 
@@ -65,7 +70,8 @@ class EffectRun:
             run.feedback.stage("rounding all layers")
             for form in self.formats:
                 self.effects.whole[form] = self._figures(Rounding(self.layers, form, run.model))
-            todo = [Rounding([layer], form, run.model) for form in self.effects.apart() for layer in self.layers]
+            each = [[layer] for layer in self.layers if self.layers[1:]]
+            todo = [Rounding(layer, form, run.model) for form in self.effects.apart() for layer in each]
             run.feedback.stage("rounding layer by layer")
             for rounding in one_by_one(todo, forward, f"effect of rounding on {run.name}", run.feedback):
                 self._try(rounding)
@@ -94,7 +100,7 @@ class EffectRun:
             raise UsageError("the model returns no floating-point tensor, so nothing can be seen to change")
 
     def _run(self, ran: Any, *changes: Any, **watching: Any) -> None:
-        ChangedRuns(self.run, self.edits, self.fastpath).once(ran, *changes, **watching)
+        ChangedRuns(self.run, self.edits, self.may_fuse).once(ran, *changes, **watching)
 
     def _figures(self, rounding: Rounding | None) -> Figures:
         """The figures of a run under a change, or without one; infinite where the output has another shape."""
@@ -120,10 +126,11 @@ class EffectRun:
     def _report(self, began: float, *, complete: bool) -> Report:
         run, outputs = self.run, self.outputs
         assert outputs
-        info: Meta = {**run.info, **of_hooks(self.fastpath, parse_edits(self.edits, run.model, False), None)}
+        info: Meta = {**run.info, **of_hooks(self.may_fuse, parse_edits(self.edits, run.model, False), None)}
         info |= {"complete": complete, "seconds": perf_counter() - began}
         effects, kinds = self.effects, {layer.fqn: layer.type for layer in self.layers}
-        places = [("", tree.type_text(run.model), effects.whole)] if effects.whole else []
+        whole = ("", tree.type_text(run.model)) if self.layers[1:] else (self.layers[0].fqn, self.layers[0].type)
+        places = [(*whole, effects.whole)] if effects.whole else []
         places += [(fqn, kinds[fqn], effects.alone[fqn]) for fqn in effects.ranked()]
         rows = []
         for place, (fqn, kind, figures) in enumerate(places):
@@ -139,7 +146,7 @@ class EffectRun:
         rounded = " and ".join({WEIGHTS: WEIGHTS, ACTIVATIONS: "inputs"}[word] for word in self.of)
         yield f"relative l2 distance of {what}, with the {rounded} of a layer rounded; rank 0: of all layers"
         left = [form for form in self.effects.whole if form not in self.effects.apart()]
-        if left:
+        if left and self.layers[1:]:
             yield f"not rounded layer by layer: {listed(left, 8)}, as all layers together change the output less"
         if 0 < self.effects.noise < math.inf:
             yield f"noise: a second run of the unchanged model changes the output by {number(self.effects.noise)}"

@@ -56,7 +56,7 @@ def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
     if not math.isfinite(effects.noise) or outputs.with_nan() is not None:
         return "The comparison is meaningless: the output is not finite even in the unchanged model"
     if not any(x.count_nonzero() for x in outputs.first.values()):
-        return "The comparison is meaningless: the output of the unchanged model is 0 everywhere"
+        return "The comparison is meaningless: the output of the unchanged model is empty or 0 everywhere"
     if not effects.whole:
         return "No format was tried"
     differ, together = effects.differing(), f"all {len(layers)} layers"
@@ -64,7 +64,7 @@ def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
     tops = [top for form in differ if (top := effects.whole[form]["top"]) is not None]
     if tops:
         kept = f"in {min(tops):.1%}{' or more' if tops[1:] else ''} of places" if min(tops) < 1 else "everywhere"
-        text += f"; its top class stays {kept}"
+        text += f"; the top class stays {kept}"
     return text + most_sensitive(effects)
 
 

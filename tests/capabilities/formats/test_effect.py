@@ -168,7 +168,7 @@ def test_what_can_not_be_compared_is_said() -> None:
     x = torch.randn(4, 8)
     zero = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
     nn.init.zeros_(zero[1].weight), nn.init.zeros_(zero[1].bias)
-    assert "is 0 everywhere" in str(effect(zero, x).totals["verdict"])
+    assert "is empty or 0 everywhere" in str(effect(zero, x).totals["verdict"])
     broken = nn.Linear(8, 2)
     broken.bias.data[0] = math.nan
     assert "not finite even in the unchanged model" in str(effect(broken, x).totals["verdict"])
@@ -207,6 +207,35 @@ def test_tied_weights_are_rounded_once_and_layers_that_no_hook_sees_by_their_wei
     assert {"attention.out_proj", "aside"} <= reasons.keys() and "embed" not in reasons
 
 
+def test_layers_within_the_fused_path_are_called_so_that_their_inputs_are_rounded() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    with untouched(model):
+        rows = {row.fqn: row["change_int4"] for row in effect(model, x, formats=["int4"], of=[ACTIVATIONS]).rows}
+    assert rows.keys() == {"", "self_attn", "linear1", "linear2"} and all(rows.values())
+
+
+def test_outputs_without_classes_have_no_top_class() -> None:
+    class Forces(nn.Module):
+        """It needs gradients, which pass through the rounding."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 16), nn.Linear(16, 1)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            x = x.detach().requires_grad_()
+            energy = self.second(torch.tanh(self.first(x))).sum()
+            (force,) = torch.autograd.grad(energy, x)
+            return {"energy": energy, "force": force}
+
+    torch.manual_seed(0)
+    shown = effect(Forces(), torch.randn(5, 3), formats=["int4"])
+    assert all(row["change_int4"] > 0 and row["top_int4"] is None for row in shown.rows)
+    assert "top class" not in str(shown.totals["verdict"])
+
+
 def test_an_interrupt_has_the_rows_until_then_and_puts_all_back(monkeypatch: pytest.MonkeyPatch) -> None:
     figures, runs = EffectRun._figures, list[Any]()
 
@@ -237,7 +266,7 @@ def test_the_command_ranks_layers_and_refuses_what_has_no_effect(
     assert ran.code == 0 and ran.out.startswith("The output agrees in ") and "\x1b" not in ran.out
     assert "hookcli: effect of rounding on net.py:net: " in ran.err
     [made] = json.loads(cli(*line, "--to", "int4", "--match", "2", "-f", "json").out)["reports"]
-    assert (made["probe"], [row["fqn"] for row in made["rows"]]) == ("effect", ["", "2"])
+    assert (made["probe"], [row["fqn"] for row in made["rows"]]) == ("effect", ["2"])
     for extra in (("--of", "gradients"), ("--loss", "mean"), ("--batches", "2"), ("--channels",)):
         ran = cli(*line, *extra)
         assert ran.code == 2 and "leave one of them out" in ran.err, extra

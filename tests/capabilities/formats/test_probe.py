@@ -373,12 +373,12 @@ def test_the_command_and_its_saved_report_on_terminals(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(SOURCE)
     line = ("formats", "net.py:net", "--input", "16x64")
-    code, narrow = screen(tmp_path, 80, *line, NO_COLOR="1")
+    assert cli(*line, "-o", "saved.json").code == 0
+    code, narrow = screen(tmp_path, 80, "show", "saved.json", NO_COLOR="1")
     assert code == 0 and max(map(len, narrow)) <= 80 and "\x1b" not in "".join(narrow)
     assert narrow[0].startswith("int4 keeps only ") or narrow[0].startswith("int8 keeps only ")
     assert any("nvfp4" in text and "mxfp4" in text and "int4" in text for text in narrow)
     assert sum(text.startswith(("0.1 ", "1.1 ", "2.1 ")) for text in narrow) == 6
-    assert cli(*line, "-o", "saved.json").code == 0
     for columns in (120, 200):
         code, wide = screen(tmp_path, columns, "show", "saved.json", NO_COLOR="1")
         assert code == 0 and max(map(len, wide)) <= columns and any("bfloat16" in text for text in wide)
