@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hookcli.errors import UsageError, unknown
 from hookcli.hooks.option_values import NUMBER_FORMATS
 from hookcli.table.column import Column, Kind, Merge, Shown
 from hookcli.table.columns import columns_named
@@ -41,6 +42,15 @@ shares of nonzero values, the largest relative error of a block; and in coarse f
 outliers, the one with the largest value or those far above the median, and what they lose by sharing scales with it."""
 
 OF_COARSE = ("others", "outlier_cost")
+
+
+def formats_named(text: str) -> Sequence[str]:
+    """The formats of "mxfp8,nvfp4" or "all". Raises UsageError for an unknown one."""
+    names = [word.strip() for word in text.split(",") if word.strip()]
+    for name in names or [text]:
+        if name not in (*FORMATS, "all"):
+            raise UsageError(unknown("--formats", name, (*FORMATS, "all")), option="formats")
+    return [name for name in FORMATS if name in names or "all" in names]
 
 
 def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:

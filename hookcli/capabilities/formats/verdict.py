@@ -33,6 +33,11 @@ def verdict(rows: Sequence[Row], formats: Sequence[str]) -> str:
     return _costs(rows, losing) if any(losing.values()) else _bears(rows, formats)
 
 
+def loses(rows: Sequence[Row], formats: Sequence[str]) -> bool:
+    """True if some format keeps too little of one of these tensors."""
+    return any(margin(row, name) < 0 for row in rows for name in formats)
+
+
 def margin(row: Row, name: str) -> float:
     """The decibels that a tensor keeps above the limit of a format; where an outlier costs the other channels FURTHER
     or more, those that they keep."""

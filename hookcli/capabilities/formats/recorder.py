@@ -1,0 +1,52 @@
+"""The part of formats in a recorded run: what rounding costs the weights, inputs and gradients of recorded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hookcli.capabilities.formats.layout import OF
+from hookcli.capabilities.formats.lines import Rounding
+from hookcli.capabilities.formats.probe import FormatsProbe
+from hookcli.capabilities.formats.verdict import loses, verdict
+from hookcli.hooks.session import HookSession
+from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.observe.measurements.step_reports import merge_calls
+from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
+from hookcli.table import Report
+from hookcli.table.meta import Meta
+
+
+class Recorder(RecorderPart):
+    """Measures in each recorded step, in these formats."""
+
+    def __init__(self, formats: Sequence[str]) -> None:
+        self._formats = formats
+
+    def begin_step(self, step: BegunStep) -> StepPart:
+        return StepOfFormats(step, self._formats)
+
+
+class StepOfFormats(StepPart):
+    """The weights as the step begins, and what layers receive and get as gradients in it.
+
+    Gradients are those that arrive: a GradScaler has scaled them.
+    """
+
+    def __init__(self, begun: BegunStep, formats: Sequence[str]) -> None:
+        self._begun, self._formats = begun, formats
+        self._probe = FormatsProbe(of=OF, formats=formats)
+        self._said: tuple[str, bool] | None = None
+
+    def attach(self, session: HookSession) -> None:
+        self._probe.attach(session)
+
+    def report(self, meta: Meta, group: Sequence[int]) -> Report:
+        report = merge_calls(self._probe.report(self._begun.model, meta), self._begun.name)
+        self._said = verdict(report.rows, self._formats), loses(report.rows, self._formats)
+        return report
+
+    def lines(self, step: RecordedStep, *, scaled: bool) -> Sequence[PartLine]:
+        """The verdict on a training step."""
+        if self._said is None or step.phase != "train":
+            return ()
+        return [Rounding(step.model, step.step, *self._said)]
