@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support import Later, untouched
+from tensors.test_number_formats import torchaos
 from torch import Tensor, nn
 
 from hookcli.capabilities.formats.effect import EffectRun
@@ -128,6 +129,24 @@ def test_effects_are_those_of_pytorchs_casts(of: tuple[str, ...]) -> None:
             assert row[column] == pytest.approx(moved(model, inputs, [row.fqn], cast, of), rel=1e-3), (form, row.fqn)
         assert [row["order"] for row in alone] == [*range(1, len(layers) + 1)]
         assert [row[column] for row in alone] == sorted((row[column] for row in alone), reverse=True)
+
+
+@pytest.mark.sweep
+def test_effects_are_those_of_torchaos_casts() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(256, 384), nn.GELU(), nn.Linear(384, 128)), torch.randn(16, 256)
+    casts = torchaos()
+    with torch.no_grad():
+        before = model(x).double()
+    for row in effect(model, x, formats=[*casts]).rows:
+        for name in (name for name in casts if row.get(f"change_{name}") is not None):
+            twin, cast = copy.deepcopy(model), casts[name]
+            for layer in [twin.get_submodule(row.fqn)] if row.fqn else [twin[0], twin[2]]:
+                layer.weight.data = cast(layer.weight.data)
+                layer.register_forward_pre_hook(lambda _, args, cast=cast: (cast(args[0]),))
+            with torch.no_grad():
+                distance = float((twin(x).double() - before).norm() / before.norm())
+            assert row[f"change_{name}"] == pytest.approx(distance, rel=1e-5), (row.fqn, name)
 
 
 def classifier() -> nn.Module:
