@@ -69,12 +69,12 @@ class EffectRun:
         try:
             run.feedback.stage("rounding all layers")
             for form in self.formats:
-                self.effects.whole[form] = self._figures(Rounding(self.layers, form, run.model))
+                self._try(Rounding(self.layers, form, run.model), self.effects.whole)
             each = [[layer] for layer in self.layers if self.layers[1:]]
             todo = [Rounding(layer, form, run.model) for form in self.effects.apart() for layer in each]
             run.feedback.stage("rounding layer by layer")
             for rounding in one_by_one(todo, forward, f"effect of rounding on {run.name}", run.feedback):
-                self._try(rounding)
+                self._try(rounding, self.effects.alone.setdefault(rounding.layers[0].fqn, {}))
         except KeyboardInterrupt as error:
             error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
             raise
@@ -115,13 +115,14 @@ class EffectRun:
         self._run(measure, *((rounding.edits(), rounding.weights()) if rounding else ()))
         return figures
 
-    def _try(self, rounding: Rounding) -> None:
-        """Add the figures of a layer alone, or the reason why there are none."""
-        fqn = rounding.layers[0].fqn
+    def _try(self, rounding: Rounding, figures: dict[str, Figures]) -> None:
+        """Add the figures of a change by its format; infinite ones where the model fails, with the reason."""
         try:
-            self.effects.alone.setdefault(fqn, {})[rounding.form] = self._figures(rounding)
+            figures[rounding.form] = self._figures(rounding)
         except HookcliError as error:
-            self.skipped[Skipped(fqn, message_of(error).partition("\n")[0])] = None
+            figures[rounding.form] = {"change": math.inf, "top": None, "fails": True}
+            reason = f"{rounding.name}: {message_of(error)}".partition("\n")[0]
+            self.skipped[Skipped("" if rounding.layers[1:] else rounding.layers[0].fqn, reason)] = None
 
     def _report(self, began: float, *, complete: bool) -> Report:
         run, outputs = self.run, self.outputs

@@ -14,7 +14,7 @@ from hookcli.table.names import in_words
 
 Figures = dict[str, Any]
 """`change`: the relative l2 distance of the output that changes most; `top`: the share of places with the same top
-class, if there are classes."""
+class, if there are classes; `fails`, if the model does."""
 
 
 @dataclass
@@ -48,7 +48,8 @@ class Effects:
     def ranked(self) -> list[str]:
         """The layers that were rounded alone, those that change the output most in the worst format first."""
         worst = self.worst() if self.whole else ""
-        return sorted(self.alone, key=lambda fqn: -self.alone[fqn].get(worst, {"change": -1.0})["change"])
+        done = [fqn for fqn, figures in self.alone.items() if figures]
+        return sorted(done, key=lambda fqn: -self.alone[fqn].get(worst, {"change": -1.0})["change"])
 
 
 def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
@@ -71,7 +72,7 @@ def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
 def agreement(effects: Effects, together: str) -> str:
     """The formats in which the output agrees with these layers rounded, and those in which it does not."""
     differ, whole = effects.differing(), effects.whole
-    apart = named([f"{form} ({number(whole[form]['change'])})" for form in differ]).replace("(inf)", "(NaN or Inf)")
+    apart = named([f"{form} ({how_far(whole[form])})" for form in differ])
     agree = [form for form in whole if form not in differ]
     if not agree:
         return f"The output agrees in no format (relative l2, {together} rounded): {apart}"
@@ -82,13 +83,20 @@ def agreement(effects: Effects, together: str) -> str:
     return f"{text}, not in {apart}" if differ else text
 
 
+def how_far(figures: Figures) -> str:
+    """The change of the output in words."""
+    if math.isinf(figures["change"]):
+        return "the model fails" if figures.get("fails") else "NaN or Inf"
+    return number(figures["change"])
+
+
 def most_sensitive(effects: Effects) -> str:
     """The two layers that change the output most when one alone is rounded."""
     worst = effects.worst()
     first = [fqn for fqn in effects.ranked() if worst in effects.alone[fqn]][:2]
     if len(effects.alone) < 2:
         return ""
-    changes = [f"{in_words(fqn)} ({number(effects.alone[fqn][worst]['change'])})" for fqn in first]
+    changes = [f"{in_words(fqn)} ({how_far(effects.alone[fqn][worst])})" for fqn in first]
     return f"; {worst} costs most in {', then '.join(changes)}" if changes else ""
 
 

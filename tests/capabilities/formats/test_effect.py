@@ -201,6 +201,29 @@ def test_what_can_not_be_compared_is_said() -> None:
         effect(nn.Linear(7, 2), x)
 
 
+def test_a_model_that_fails_in_a_format_is_said_and_the_others_are_run() -> None:
+    class Strict(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.second(self.first(x) * 1e5)
+            if not y.isfinite().all():
+                raise ValueError("not finite")
+            return y
+
+    torch.manual_seed(0)
+    model, x = Strict(), torch.randn(4, 8)
+    with untouched(model):
+        shown = effect(model, x, formats=["float16", "bfloat16"])
+    verdict = str(shown.totals["verdict"])
+    assert verdict.startswith("The output agrees in bfloat16") and "not in float16 (the model fails)" in verdict
+    assert "float16 costs most in second (the model fails), then first (" in verdict
+    reasons = {item.fqn: item.reason for item in shown.skipped}
+    assert reasons.keys() == {"", "second"} and all("not finite" in reason for reason in reasons.values())
+
+
 def test_tied_weights_are_rounded_once_and_layers_that_no_hook_sees_by_their_weights() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
