@@ -74,9 +74,9 @@ class Inputs:
                 {
                     "channel": channel,
                     "channels": self.peaks.shape[1],
-                    "layers": here,
-                    "layers_seen": len(self.places),
-                    "layers_share": here / len(self.places),
+                    "outlier_inputs": here,
+                    "inputs_seen": len(self.places),
+                    "outlier_share": here / len(self.places),
                     "times_median": float(times[channel]),
                     "peak": float(self.peaks[:, channel].max()),
                     **{key: place[key] for key in ("fqn", "type", "path")},
@@ -116,7 +116,7 @@ class ChannelsProbe(LayerProbe):
                 by_width[len(place["peaks"])].append(place)
             groups = (Inputs(places, torch.stack([place["peaks"] for place in places])) for places in by_width.values())
             rows = [row for group in groups for row in group.rows()]
-            rows.sort(key=lambda row: (-row["layers"], -row["times_median"]))
+            rows.sort(key=lambda row: (-row["outlier_inputs"], -row["times_median"]))
             self._made = [Row({**row, "index": place}) for place, row in enumerate(rows)]
         return self._made
 
@@ -140,22 +140,22 @@ class ChannelsProbe(LayerProbe):
 def verdict(rows: Sequence[Row], inputs: int) -> str:
     """The sentence on the channels of the width whose outliers are in the most layers."""
     first = rows[0]
-    if not first["layers"]:
+    if not first["outlier_inputs"]:
         furthest = max(rows, key=lambda row: row["times_median"])
         largest = f"the largest, {furthest['channel']} of {in_words(furthest.fqn)}"
         times = f"has {number(furthest['times_median'])} times the median channel's peak"
         return f"No outlier channel in {counted(inputs, 'input')} of layers: {largest}, {times}"
-    alike = [row for row in rows if row["channels"] == first["channels"] and row["layers"]]
-    named = [f"{row['channel']} in {row['layers']}" for row in alike[1:_NAMED]]
+    alike = [row for row in rows if row["channels"] == first["channels"] and row["outlier_inputs"]]
+    named = [f"{row['channel']} in {row['outlier_inputs']}" for row in alike[1:_NAMED]]
     more = f"{', ' if named else ''}{', '.join(named)}" + (f" and {len(alike) - _NAMED} more" if alike[_NAMED:] else "")
-    width, seen = f"with {first['channels']} channels", first["layers_seen"]
-    share = f"{first['layers']} of the {seen} inputs {width} ({first['layers_share']:.0%})"
+    width, seen = f"with {first['channels']} channels", first["inputs_seen"]
+    share = f"{first['outlier_inputs']} of the {seen} inputs {width} ({first['outlier_share']:.0%})"
     share = share if seen > 1 else f"the only input {width}"
     furthest = max(alike, key=lambda row: row["times_median"])
     which = f" ({furthest['channel']})" if alike[1:] else ""
-    up_to = "up to " if alike[1:] or first["layers"] > 1 else ""
+    up_to = "up to " if alike[1:] or first["outlier_inputs"] > 1 else ""
     most = f"{up_to}{number(furthest['times_median'])} times the median channel's peak"
-    others = sum(row["channels"] != first["channels"] and row["layers"] > 0 for row in rows)
+    others = sum(row["channels"] != first["channels"] and row["outlier_inputs"] > 0 for row in rows)
     also = f"; also {counted(others, 'channel')} of other widths" if others else ""
     is_outlier = f"Channel {first['channel']} is an outlier in {share}{more}"
     return f"{is_outlier}: {most}, in {in_words(furthest.fqn)}{which}{also}"

@@ -82,9 +82,9 @@ _COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False}
 CHANNELS = (
     Column("channel", "Channel", **_COUNT),
     Column("channels", "Of", **_COUNT),
-    Column("layers", "Outlier in", **_COUNT),
-    Column("layers_seen", "Of layers", **_COUNT),
-    Column("layers_share", "Share", kind=Kind.SHARE),
+    Column("outlier_inputs", "Outlier in", **_COUNT),
+    Column("inputs_seen", "Of inputs", **_COUNT),
+    Column("outlier_share", "Share", kind=Kind.SHARE),
     Column("times_median", "Times median", kind=Kind.FIGURE),
     Column("peak", "Peak", kind=Kind.FIGURE),
     *columns_named("fqn", "type", "path", "index", fqn="Largest in"),

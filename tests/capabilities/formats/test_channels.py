@@ -73,14 +73,14 @@ def test_channels_are_counted_over_the_layers_in_which_they_stand_out() -> None:
     peaks = by_hand(net(), x)
     ups = {fqn: one / np.sort(one)[(len(one) - 1) // 2] for fqn, one in peaks.items() if fqn.endswith("up")}
     rows = {row["channel"]: row for row in shown.rows if row["channels"] == 64}
-    assert {channel: row["layers"] for channel, row in rows.items()} == {7: 3, 9: 1}
+    assert {channel: row["outlier_inputs"] for channel, row in rows.items()} == {7: 3, 9: 1}
     for channel, row in rows.items():
-        assert row["layers"] == sum(times[channel] > 8 for times in ups.values()) and row["layers_seen"] == 4
+        assert row["outlier_inputs"] == sum(times[channel] > 8 for times in ups.values()) and row["inputs_seen"] == 4
         where = max(ups, key=lambda fqn: float(ups[fqn][channel]))
         assert row.fqn == where and row["times_median"] == pytest.approx(float(ups[where][channel]))
         assert row["peak"] == pytest.approx(max(float(peaks[fqn][channel]) for fqn in ups))
     [other] = [row for row in shown.rows if row["channels"] == 96]
-    assert other["layers"] == 0 and other["layers_seen"] == 4
+    assert other["outlier_inputs"] == 0 and other["inputs_seen"] == 4
     assert shown.totals["verdict"] == (
         f"Channel 7 is an outlier in 3 of the 4 inputs with 64 channels (75%), 9 in 1: up to "
         f"{rows[7]['times_median']:.1f} times the median channel's peak, in 0.up (7)"
@@ -102,14 +102,14 @@ def test_peaks_are_those_of_all_calls_and_of_channels_of_images() -> None:
     model.register_buffer("scales", torch.ones(16, 1, 1))
     model.scales[5] = -40.0
     [row] = channels(model, x).rows
-    assert (row["channel"], row["layers"], row["layers_seen"]) == (5, 1, 1)
+    assert (row["channel"], row["outlier_inputs"], row["inputs_seen"]) == (5, 1, 1)
     assert row["peak"] == float(x[:, 5].abs().max() * 40)
 
 
 def test_without_an_outlier_the_channel_furthest_above_the_median_is_named() -> None:
     torch.manual_seed(0)
     shown = channels(nn.Sequential(nn.Linear(32, 48), nn.Linear(48, 4)), torch.randn(64, 32))
-    assert [row["layers"] for row in shown.rows] == [0, 0]
+    assert [row["outlier_inputs"] for row in shown.rows] == [0, 0]
     most = max(shown.rows, key=lambda row: float(row["times_median"]))
     assert str(shown.totals["verdict"]).startswith(
         f"No outlier channel in 2 inputs of layers: the largest, {most['channel']} of layer {most.fqn}, has "
@@ -122,11 +122,11 @@ def test_channels_that_more_than_an_eighth_share_and_values_that_are_not_finite_
     torch.manual_seed(0)
     x = torch.randn(64, 32)
     x[:, :5] *= 100
-    assert [row["layers"] for row in channels(nn.Linear(32, 4), x).rows] == [0]
+    assert [row["outlier_inputs"] for row in channels(nn.Linear(32, 4), x).rows] == [0]
     x[:, 1:5] /= 100
     x[3, 9], x[4, 10] = math.inf, math.nan
     shown = channels(nn.Sequential(nn.Linear(32, 4)), x)
-    assert [(row["channel"], row["layers"]) for row in shown.rows] == [(0, 1)]
+    assert [(row["channel"], row["outlier_inputs"]) for row in shown.rows] == [(0, 1)]
     assert str(shown.totals["verdict"]).startswith(
         "layer 0 (input) has values that are not finite, left out: Channel 0"
     )
