@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from _bench_measure import HOOKCLI, Sample, apart, compare, console, installed, program, scratch, timed
-from _bench_table import BATCH, CACHED, GRADS_OF, KERNELS, OPERATORS_OF, WEIGHTS, insight_title
+from _bench_table import BATCH, CACHED, GRADS_OF, KERNELS, OPERATORS_OF, ROUNDING, WEIGHTS, insight_title
 
 _BUILD = "import torch, torchvision; size = (1, 3, 224, 224); build = torchvision.models.{}\n"
 _BARE = _BUILD + "with torch.device('meta'): m, x = build().eval(), torch.empty(size)\nwith torch.no_grad(): m(x)"
@@ -124,6 +124,7 @@ def insight(rounds: int) -> None:
     """Probes that look into transformers."""
     for kernel in KERNELS:
         apart(partial(_insight, kernel, rounds))
+    apart(partial(_rounding, rounds))
 
 
 def _insight(kernel: str, rounds: int) -> None:
@@ -131,6 +132,12 @@ def _insight(kernel: str, rounds: int) -> None:
 
     runs = {way: partial(timed, action) for way, action in work.insight(kernel).items()}
     compare(insight_title(kernel), rounds, runs, {"hookcli attention": 1.5})
+
+
+def _rounding(rounds: int) -> None:
+    import _bench_work as work
+
+    compare(ROUNDING, rounds, {way: partial(timed, action) for way, action in work.rounding().items()}, {})
 
 
 def check(rounds: int) -> None:

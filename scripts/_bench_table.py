@@ -36,6 +36,7 @@ COMPILED_OF = (("resnet50", False), ("vit_b_16", False), (LLAMA, False), (LLAMA,
 """The models under torch.compile, without and with backward."""
 INSIGHT, TOKENS = "gpt2 of 4 layers", 2048
 KERNELS = ("sdpa", "eager")
+ROUNDING = f"{INSIGHT}, in eight number formats, {TOKENS} tokens, eval"
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
 _ACTIVATIONS = (
     *("plain forward", "hookcli activations", "hookcli activations --hist"),
@@ -99,6 +100,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         for hook in ("allreduce", "fp16")
     },
     **{insight_title(kernel): ("plain forward", "hookcli attention") for kernel in KERNELS},
+    ROUNDING: ("plain forward", "hookcli formats --of weights", "hookcli formats --of activations"),
     **{compiled_title(*of): ("compiled plain", "looks off", "looks on") for of in COMPILED_OF},
     "Check of resnet50, as a process": (
         *("bare script, forward and backward", "hookcli check", "hookcli check --meta"),
@@ -115,7 +117,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
     ),
 }
-UNMEASURED: Sequence[str] = (RULED, TINY, WHOLE_TINY, *(insight_title(kernel) for kernel in KERNELS))
+UNMEASURED: Sequence[str] = (RULED, TINY, WHOLE_TINY, ROUNDING, *(insight_title(kernel) for kernel in KERNELS))
 """Tables that the page may lack, since the bench has not measured them on a quiet machine yet."""
 GPU_MODELS, GPU_DTYPES, GPU_BATCH = ("resnet50", "vit_b_16"), ("bfloat16", "float32"), 256
 GPU: Mapping[str, Sequence[str]] = {

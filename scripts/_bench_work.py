@@ -56,17 +56,29 @@ def probed(
 
 
 def insight(kernel: str) -> Actions:
-    """A gpt2 without its vocabulary, whose attention runs by PyTorch's kernel or by hand."""
+    model, x = small_gpt2(kernel)
+    return {
+        "plain forward": partial(forward, model, x),
+        "hookcli attention": partial(probed, "attention", forward, model, x),
+    }
+
+
+def rounding() -> Actions:
+    """The weights, and what layers receive, in the formats that are measured unless others are asked for."""
+    model, x = small_gpt2("sdpa")
+    of = ("weights", "activations")
+    rounded = {f"hookcli formats --of {one}": partial(probed, "formats", forward, model, x, of=(one,)) for one in of}
+    return {"plain forward": partial(forward, model, x), **rounded}
+
+
+def small_gpt2(kernel: str) -> tuple[nn.Module, Tensor]:
+    """A gpt2 without its vocabulary, whose attention runs by PyTorch's kernel or by hand, and its tokens."""
     from transformers import GPT2Config, GPT2Model
 
     torch.manual_seed(0)
     config = GPT2Config(n_layer=4, n_positions=TOKENS, vocab_size=1000, bos_token_id=0, eos_token_id=0, use_cache=False)
     config._attn_implementation = kernel
-    model, x = GPT2Model(config).eval(), torch.randint(1000, (1, TOKENS))
-    return {
-        "plain forward": partial(forward, model, x),
-        "hookcli attention": partial(probed, "attention", forward, model, x),
-    }
+    return GPT2Model(config).eval(), torch.randint(1000, (1, TOKENS))
 
 
 def by_operators(model: nn.Module, x: Tensor) -> int:
