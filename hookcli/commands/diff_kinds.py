@@ -92,6 +92,10 @@ class Side(ABC):
     def fits(self, text: str) -> bool:
         """True for an argument that names one."""
 
+    def is_kind_of(self, texts: Sequence[str]) -> bool:
+        """True if it compares these arguments."""
+        return any(map(self.fits, texts))
+
     def why_no_model(self, text: str) -> str:
         """Why it can't stand where a model is to be, and what would be right; "" to let the model's source say that."""
         return ""
@@ -110,7 +114,7 @@ def sides() -> Sequence[Side]:
 
 def kinds_of(*texts: str) -> list[Side]:
     """The kinds of these arguments; none for models."""
-    return [side for side in sides() if any(map(side.fits, texts))]
+    return [side for side in sides() if side.is_kind_of(texts)]
 
 
 def require_model(label: str, text: str) -> None:

@@ -18,7 +18,16 @@ from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.setting import META, Feedback, Setting, compile_settings
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, in_brief, message_of
+from hookcli.errors import (
+    HookcliError,
+    ModelError,
+    NoGradientsError,
+    UsageError,
+    UserCode,
+    class_name,
+    in_brief,
+    message_of,
+)
 from hookcli.hooks.outside_runs import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.hooks.torch_private.programs import as_written
@@ -53,6 +62,8 @@ def prepare_run(
     recipe: Recipe, setting: Setting = Setting(), step: Step = Step(), feedback: Feedback = Feedback()
 ) -> PreparedRun:
     """Build a model and input; a step with backward gets the recipe's loss if it has none. Raises ModelError."""
+    if step.backward and recipe.no_gradients:
+        raise NoGradientsError(f"no gradients: {recipe.no_gradients}")
     feedback.stage(f"building {recipe.name} on {setting.device}")
     model, remark, weights = build(recipe, setting)
     if remark:

@@ -79,6 +79,8 @@ class Capability:
     """Its probe, a class."""
     source: str = ""
     """Its source of models, a class; a specification that names it begins with the capability's name."""
+    suffix: str = ""
+    """The suffix of the files that its source serves by their name alone: ".gguf"."""
     reporter: str = ""
     """Its format, a class of a reporter or exporter: --format NAME."""
     extra: str = ""
@@ -190,6 +192,11 @@ def search_words() -> list[str]:
 def hint(subject: str) -> str:
     """What a capability tells besides on this subject of the core's notes; "" for nothing."""
     return next((one.hints[subject] for one in capabilities() if subject in one.hints), "")
+
+
+def file_source(spec: str) -> str:
+    """The source of models that serves a file of this suffix; "" if none does."""
+    return next((one.name for one in capabilities() if one.suffix and spec.endswith(one.suffix)), "")
 
 
 def load_text(target: str) -> Any:

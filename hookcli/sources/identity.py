@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hookcli import registry
+from hookcli.registry.capability import file_source
 from hookcli.sources.catalog import entries, package_folder
 from hookcli.system.files import content, exists
 
@@ -27,7 +28,7 @@ def source_of(spec: str) -> tuple[str, str]:
         return prefix[1], prefix[2]
     if spec.endswith(".pt2"):
         return "pt2", spec
-    return "importpath" if ":" in spec else "torchvision", spec
+    return file_source(spec) or ("importpath" if ":" in spec else "torchvision"), spec
 
 
 # The packages whose code the models of a source are made of, beside torch's.

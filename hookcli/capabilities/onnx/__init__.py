@@ -5,6 +5,8 @@ from hookcli.registry.capability import Capability
 CAPABILITY = Capability(
     name="onnx",
     page="dumps.md",
+    source="hookcli.capabilities.onnx.source:OnnxSource",
+    suffix=".onnx",
     side="hookcli.capabilities.onnx.side:OnnxFiles",
     extra="onnx",
 )

@@ -78,12 +78,12 @@ def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> lis
     found: list[Operator] = []
     scopes: dict[str, str | None] = {}
     for node in graph.node:
-        inputs = [*filter(None, [*node.input, *_captured(node)])]
+        inputs = [*filter(None, [*node.input, *captured(node)])]
         if weights.issuperset(inputs):  # a constant, such as a weight that is dequantized
             weights.update(node.output)
             continue
         value = node.output[0] if node.output else ""
-        scope = merged.get(value) or _named(node, value, modules)
+        scope = merged.get(value) or scope_of(node, value, modules)
         if scope is None:
             owners = (name.rpartition(".")[0] for name in inputs if name in weights)
             scope = next((owner for owner in owners if owner and owner in modules), None)
@@ -129,7 +129,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 yield from _nodes(inner)
 
 
-def _named(node: Any, value: str, modules: Collection[str]) -> str | None:
+def scope_of(node: Any, value: str, modules: Collection[str]) -> str | None:
     """The module that a node names; None if none."""
     if node.op_type == "DynamicQuantizeLinear":  # it bears the name of what it quantizes
         return None
@@ -147,8 +147,8 @@ def _named(node: Any, value: str, modules: Collection[str]) -> str | None:
     return ".".join(parts)
 
 
-def _captured(node: Any) -> Iterator[str]:
+def captured(node: Any) -> Iterator[str]:
     """The values that graphs within a node (of If, Loop, Scan) take from outside, among others of their own."""
     for attribute in node.attribute:
         for inner in (inner for graph in (attribute.g, *attribute.graphs) for inner in graph.node):
-            yield from (*inner.input, *_captured(inner))
+            yield from (*inner.input, *captured(inner))

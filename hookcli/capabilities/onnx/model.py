@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,19 @@ from torch.utils.dlpack import from_dlpack
 
 from hookcli.capabilities.onnx.graph import acting_in_training, operators, read_onnx
 from hookcli.capabilities.onnx.pairs import Pairing
+from hookcli.capabilities.onnx.sessions import dtypes, run_session, session_options, why_failed
 from hookcli.diff.align import Alignment, NamedPart
 from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted, key_of
 from hookcli.engine.lockstep.lockstep import A
 from hookcli.engine.lockstep.module_tensors import OUTPUT
-from hookcli.errors import UsageError, in_brief
+from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
-from hookcli.system.interrupts import interruptible
-from hookcli.system.memory import available_memory
 from hookcli.table import Row, Skipped
 from hookcli.table.dump import Dump
 from hookcli.table.formatting import listed, shape
 from hookcli.tensors import tree
 from hookcli.tensors.files.dump_reader import DumpReader
 
-_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _LISTED = 4
 Arguments = tuple[tuple[object, ...], Mapping[str, object]]
 
@@ -46,7 +42,7 @@ class OnnxModel(DumpReader):
         self._model = read_onnx(file)
         weights = {tensor.name for tensor in self._model.graph.initializer}
         inputs = {one.name: one.type.tensor_type for one in self._model.graph.input if one.name not in weights}
-        self._dtypes = {name: _dtypes().get(one.elem_type) for name, one in inputs.items()}
+        self._dtypes = {name: dtypes().get(one.elem_type) for name, one in inputs.items()}
         dims = {name: one.shape.dim for name, one in inputs.items() if one.HasField("shape")}
         self._sizes = {name: [max(dim.dim_value, 0) for dim in own] for name, own in dims.items()}  # 0: any
         self._parameters: Sequence[str] = ()
@@ -100,20 +96,17 @@ class OnnxModel(DumpReader):
         return self._values[row["file"]]
 
     def _run(self, names: Sequence[str], call: Arguments) -> None:
-        from onnxruntime import OrtValue, RunOptions
+        from onnxruntime import OrtValue
 
         given = self._given(*call)
         try:
             given = {name: x.detach().to("cpu", self._dtypes[name]).contiguous() for name, x in given.items()}
             self._session = self._session or _session(self._model, Path(self.folder).parent)
             feed = {name: OrtValue.ortvalue_from_numpy(x.numpy()) for name, x in given.items()}
-            options = RunOptions()
-            run = partial(self._session.run_with_ort_values, [*names], feed, options)
-            values = zip(names, interruptible(run, partial(setattr, options, "terminate", True)), strict=True)
+            values = zip(names, run_session(self._session, names, feed), strict=True)
             self._values = {name: from_dlpack(value) for name, value in values if value.is_tensor()}
-        except Exception as error:  # ONNX Runtime's own classes, which have no base in common
-            why = _PREFIX.sub("", in_brief(error).partition(": ")[2]).rstrip(". ")
-            why = "it needs more memory than this machine has available" if "AllocateRaw" in why else why
+        except Exception as error:
+            why = why_failed(error)
             raise UsageError(f"{self.folder}: ONNX Runtime can't run it on this input: {why}") from error
 
     def _given(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
@@ -135,35 +128,12 @@ class OnnxModel(DumpReader):
 
 
 def _session(model: Any, folder: Path) -> Any:
-    """A session of ONNX Runtime on the CPU, with no library of operators but its own."""
+    """A session for a whole model, whose weights may be in files of its folder."""
     import onnxruntime
 
-    _bound_memory()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry("session.use_env_allocators", "1")
+    options = session_options(torch.get_num_threads())
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.resolve()))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-@cache
-def _bound_memory() -> None:
-    """Let ONNX Runtime fail, and not the machine, where a graph asks for more memory than there is."""
-    import onnxruntime as ort
-
-    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    arena = ort.OrtArenaCfg({"max_mem": available_memory() or 0, "arena_extend_strategy": 1})
-    with suppress(RuntimeError):  # the program has an allocator of its own already
-        ort.create_and_register_allocator(info, arena)
-
-
-@cache
-def _dtypes() -> dict[int, torch.dtype | None]:
-    """PyTorch's dtypes of ONNX's types, whose names are the same: FLOAT, INT64; None for others, such as STRING."""
-    from onnx import TensorProto
-
-    return {number: getattr(torch, name.lower(), None) for name, number in TensorProto.DataType.items()}
 
 
 class OnnxComparison(DumpComparison):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hookcli.capabilities.onnx.names import names_onnx
@@ -22,6 +23,10 @@ class OnnxFiles(Side):
     def fits(self, text: str) -> bool:
         """True for an argument that names an .onnx file rather than a model with options."""
         return names_onnx(text)
+
+    def is_kind_of(self, texts: Sequence[str]) -> bool:
+        """True unless all are such files: these are compared as models."""
+        return any(map(self.fits, texts)) and not all(map(self.fits, texts))
 
     def compare(self, asked: Asked) -> int:
         return compare_tensors(asked, onnx_runs)

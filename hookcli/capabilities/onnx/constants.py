@@ -1,0 +1,76 @@
+"""The constants of a graph: its initializers, and what its nodes Constant return."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.capabilities.onnx.sessions import dtypes
+from hookcli.errors import UsageError, in_brief
+
+_OF_NUMBERS = {"value_float": "FLOAT", "value_floats": "FLOAT", "value_int": "INT64", "value_ints": "INT64"}
+# Operators whose constants of several elements are sizes and limits, and the inputs of others that are figures of data.
+_NO_WEIGHTS = {"Clip", "Pad", "Range", "Resize", "Upsample"}
+_MEASURED = {
+    "BatchNormalization": (3, 4),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), (1, 2)),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul"), (1, 2, 4, 5, 6, 7)),
+    **dict.fromkeys(("ConvInteger", "MatMulInteger"), (2, 3)),
+}
+
+
+def constants_of(graph: Any) -> dict[str, Any]:
+    """ONNX's tensors that a graph holds, by name: its initializers, and what its nodes Constant return."""
+    made = {node.output[0]: constant(node) for node in graph.node}
+    return {tensor.name: tensor for tensor in graph.initializer} | {n: x for n, x in made.items() if x is not None}
+
+
+def constant(node: Any) -> Any:
+    """The tensor that a node Constant returns; None for another node, or a constant that is sparse or a text."""
+    from onnx import TensorProto, helper
+
+    if node.op_type != "Constant" or node.domain or len(node.attribute) != 1:
+        return None
+    [one] = node.attribute
+    if one.name not in _OF_NUMBERS:
+        return None
+    kind, value = _OF_NUMBERS[one.name], helper.get_attribute_value(one)
+    if kind is None:
+        return value
+    several = one.name.endswith("s")
+    sizes = [len(value)] if several else []
+    return helper.make_tensor("", TensorProto.DataType.Value(kind), sizes, value if several else [value])
+
+
+def tensor_of(proto: Any, folder: Path, file: str) -> Tensor | None:
+    """A constant as a tensor, on the meta device where that is the default one; None for a type that PyTorch lacks.
+
+    Raises UsageError where its elements are damaged.
+    """
+    from onnx import numpy_helper
+
+    dtype = dtypes().get(proto.data_type)
+    if dtype is None:
+        return None
+    if torch.get_default_device().type == "meta":
+        return torch.empty(tuple(proto.dims), dtype=dtype)
+    try:
+        array = numpy_helper.to_array(proto, str(folder))
+        if array.dtype.kind != "b" and not dtype.is_complex:  # NumPy has neither bfloat16 nor float8
+            array = array.view(f"u{array.itemsize}")
+        return torch.from_numpy(array.copy()).view(dtype)
+    except Exception as error:  # NumPy and Protocol Buffers fail in many ways
+        raise UsageError(f"{file}: the initializer {proto.name!r} is damaged ({in_brief(error)})") from error
+
+
+def is_parameter(node: Any, name: str, x: Tensor) -> bool:
+    """True for a constant that is a weight where this node takes it: of floating-point or eight bits, no scalar."""
+    if not x.dim() or not x.numel() or node.op_type in _NO_WEIGHTS:
+        return False
+    places = [number for number, taken in enumerate(node.input) if taken == name]
+    if places and set(places) <= {*_MEASURED.get(node.op_type, ())}:
+        return False
+    return x.is_floating_point() or x.dtype in (torch.int8, torch.uint8)

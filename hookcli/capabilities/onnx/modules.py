@@ -1,0 +1,165 @@
+"""An operator of an .onnx file as a module, which ONNX Runtime runs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
+
+from hookcli.capabilities.onnx.costs import macs
+from hookcli.capabilities.onnx.sessions import of_value, run_session, session_options, to_value, value_type, why_failed
+from hookcli.errors import UsageError
+
+_EMBEDDED = 4096  # bytes of a constant that a session copies; others it shares with the module
+_EXTERNAL = 1  # TensorProto.EXTERNAL
+
+
+class Frame:
+    """What an operator's session takes from its file: operator sets, functions, and the name for messages."""
+
+    def __init__(self, model: Any, file: str) -> None:
+        self.file = file
+        self.header = type(model)(ir_version=model.ir_version)
+        self.header.opset_import.extend(model.opset_import)
+        self.functions = {(one.domain, one.name): one for one in model.functions}
+
+    def around(self, graph: Any, node: Any) -> Any:
+        """A model of this graph, which has this node alone."""
+        made = type(self.header)()
+        made.CopyFrom(self.header)
+        if (node.domain, node.op_type) in self.functions or any(node.attribute):
+            made.functions.extend(self.functions.values())
+        made.graph.CopyFrom(graph)
+        return made
+
+
+class Operator(nn.Module):
+    """An operator of a graph. It takes the values that the graph computes, in order, and holds the constants.
+
+    `values` are the names of what it takes, and `opaque` the constants that PyTorch has no dtype for.
+    """
+
+    def __init__(self, node: Any, frame: Frame, values: Sequence[str], opaque: Sequence[Any]) -> None:
+        super().__init__()
+        self._node, self._frame, self._values, self._opaque = node, frame, tuple(values), tuple(opaque)
+        self._held: dict[str, str] = {}
+        self._session: Any = None
+        self._made_for: object = None
+        self._outputs: dict[object, tuple[int, ...]] = {}
+        self._function = _Function(self)
+
+    def hold(self, name: str, x: Tensor, local: str, *, weight: bool) -> Tensor:
+        """Register a constant of the graph under a name of this module's. Returns it as it is registered."""
+        self._held[name] = local
+        if not weight:
+            self.register_buffer(local, x)
+            return x
+        parameter = x if isinstance(x, nn.Parameter) else nn.Parameter(x, requires_grad=False)
+        self.register_parameter(local, parameter)
+        return parameter
+
+    def extra_repr(self) -> str:
+        """The names of what it takes."""
+        return ", ".join(self._values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the session, which can't be copied."""
+        return {**self.__dict__, "_session": None, "_made_for": None}
+
+    def forward(self, *values: Any) -> Any:
+        """What the operator returns: a tensor, or a tuple of all of its outputs."""
+        tensors = tuple(x for x in values if isinstance(x, Tensor))
+        if any(x.is_meta for x in (*tensors, *self.parameters(), *self.buffers())):
+            raise NotImplementedError("ONNX Runtime has no meta device")
+        if has_torch_function(tensors):  # a mode wants to see it as it sees PyTorch's functions
+            return handle_torch_function(self._function, tensors, *values)
+        return self._function(*values)
+
+    def run(self, *values: Any) -> Any:
+        """What ONNX Runtime returns for these values."""
+        names = [name for name in self._node.output if name]
+        feed = dict(zip(self._values, map(to_value, values), strict=True))
+        kinds = {name: value.data_type() for name, value in feed.items()}
+        constants = {name: getattr(self, local) for name, local in self._held.items()}
+        state = (tuple(kinds.items()), tuple((x.data_ptr(), x._version) for x in constants.values()))
+        if self._session is None or state != self._made_for:
+            self._session, self._made_for = self._made(kinds, constants, names), state
+        try:
+            outputs = [of_value(value) for value in run_session(self._session, names, feed)]
+        except Exception as error:
+            raise RuntimeError(f"ONNX Runtime can't run {self._node.op_type}: {why_failed(error)}") from None
+        if isinstance(outputs[0], Tensor):
+            self._outputs[_sizes(values)] = tuple(outputs[0].shape)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def macs(self, values: Sequence[Any]) -> int | None:
+        """The multiply-accumulates of a call with values of these shapes, which was made before; None if unknown."""
+        output = self._outputs.get(_sizes(values))
+        if output is None:
+            return None
+        shapes = {name: tuple(x.shape) for name, x in zip(self._values, values, strict=True) if isinstance(x, Tensor)}
+        shapes |= {name: tuple(getattr(self, local).shape) for name, local in self._held.items()}
+        return macs(self._node, [shapes.get(name) for name in self._node.input], output)
+
+    def _made(self, kinds: Mapping[str, str], constants: Mapping[str, Tensor], outputs: Sequence[str]) -> Any:
+        import onnxruntime
+        from onnx import GraphProto, ValueInfoProto
+
+        graph = GraphProto(name="operator", node=[self._node], output=[ValueInfoProto(name=n) for n in outputs])
+        graph.input.extend(ValueInfoProto(name=name, type=value_type(kind)) for name, kind in kinds.items())
+        graph.initializer.extend(one for one in self._opaque if hasattr(one, "raw_data"))
+        graph.sparse_initializer.extend(one for one in self._opaque if not hasattr(one, "raw_data"))
+        options = session_options(0)
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        shared = {}
+        for name, x in constants.items():
+            value = to_value(x)
+            one = graph.initializer.add(name=name, data_type=value.element_type(), dims=x.shape)
+            if x.nbytes <= _EMBEDDED:
+                one.raw_data = x.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            else:
+                one.data_location = _EXTERNAL
+                one.external_data.add(key="location", value="in memory")
+                shared[name] = value
+        if shared:
+            options.add_external_initializers([*shared], [*shared.values()])
+        made = self._frame.around(graph, self._node).SerializeToString()
+        try:
+            return onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            kind = ".".join(filter(None, (self._node.domain, self._node.op_type)))
+            raise UsageError(f"{self._frame.file}: ONNX Runtime can't run {kind}: {why_failed(error)}") from error
+
+
+def _sizes(values: Sequence[Any]) -> object:
+    return tuple(tuple(x.shape) if isinstance(x, Tensor) else None for x in values)
+
+
+class _Function:
+    """An operator as a function, which modes of `torch.overrides` see under its name.
+
+    On the meta device it computes nothing, but makes a product of as many multiply-accumulates, for what counts them.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self.__name__ = self.__qualname__ = operator._node.op_type
+        self.__module__ = "onnx"
+
+    def __call__(self, *values: Any) -> Any:
+        if not any(isinstance(x, Tensor) and x.is_meta for x in values):
+            return self._operator.run(*values)
+        number = self._operator.macs(values)
+        if number is None:
+            raise NotImplementedError(f"no known cost of {self.__name__}")
+        return torch.mm(torch.empty(1, number, device="meta"), torch.empty(number, 1, device="meta"))
+
+
+@cache
+def operator_class(kind: str) -> type[Operator]:
+    """The class of operators of a type, whose name it bears."""
+    return type(kind, (Operator,), {})

@@ -1,0 +1,158 @@
+"""The graph of an .onnx file as a model, whose modules are its operators."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.capabilities.onnx.constants import constant, constants_of, is_parameter, tensor_of
+from hookcli.capabilities.onnx.graph import captured
+from hookcli.capabilities.onnx.modules import Frame, Operator, operator_class
+from hookcli.capabilities.onnx.places import local_name, places
+from hookcli.errors import UsageError
+from hookcli.tensors import tree
+
+
+class Scope(nn.Module):
+    """A part of a graph that its operators name, such as a layer of the model that was exported. It is never called."""
+
+
+class Step(NamedTuple):
+    """A call of an operator: its place, the names of what it takes and makes, and of what no later one takes."""
+
+    place: str
+    takes: Sequence[str]
+    makes: Sequence[str]
+    done: Sequence[str] = ()
+
+
+class Graph(nn.Module):
+    """The graph of an .onnx file. It takes the graph's inputs, in their order or by name.
+
+    Returns the graph's output, or a dict of several. `sizes`: those of each input, 0 for any; None for any rank.
+    """
+
+    def __init__(self, file: str, sizes: dict[str, Sequence[int] | None], outputs: Sequence[str]) -> None:
+        super().__init__()
+        self._file, self._sizes, self._outputs = file, sizes, tuple(outputs)
+        self._steps: list[Step] = []
+        self._fixed: dict[str, str] = {}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operators in order, and let go what none after them takes."""
+        values = dict(zip(self._sizes, args, strict=False))
+        values |= {name: kwargs[word] for name in self._sizes for word in (name, identifier(name)) if word in kwargs}
+        if len(args) + len(kwargs) != len(self._sizes) or values.keys() != self._sizes.keys():
+            takes, gets = ", ".join(self._sizes) or "nothing", len(args) + len(kwargs)
+            raise UsageError(f"{self._file}: takes {takes}, and gets {gets} inputs")
+        for name, sizes in self._sizes.items():
+            require_sizes(self._file, name, sizes, values[name])
+        for step in self._steps:
+            output = self.get_submodule(step.place)(*(values[name] for name in step.takes))
+            values.update(zip(step.makes, output if len(step.makes) > 1 else (output,), strict=True))
+            for name in step.done:
+                del values[name]
+        values |= {name: self.get_buffer(local) for name, local in self._fixed.items()}
+        outputs = {name: values[name] for name in self._outputs}
+        return outputs if len(outputs) > 1 else next(iter(outputs.values()), None)
+
+    def add(self, place: str, operator: Operator) -> None:
+        """Put an operator at its place, with the scopes around it."""
+        owner: nn.Module = self
+        *around, last = place.split(".")
+        for name in around:
+            if name not in owner._modules:
+                owner.add_module(name, Scope())
+            owner = owner.get_submodule(name)
+        owner.add_module(last, operator)
+
+    def order(self, steps: Sequence[Step]) -> None:
+        """Set the calls, and with each the values that are let go after it."""
+        last = {name: number for number, step in enumerate(steps) for name in (*step.takes, *step.makes)}
+        done: dict[int, list[str]] = {}
+        for name, number in last.items():
+            if name not in self._outputs:
+                done.setdefault(number, []).append(name)
+        self._steps = [step._replace(done=done.get(number, ())) for number, step in enumerate(steps)]
+
+    def fix(self, name: str, x: Tensor) -> None:
+        """Return this constant as the output of that name."""
+        self._fixed[name] = f"output_{len(self._fixed)}"
+        self.register_buffer(self._fixed[name], x)
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        """Move nothing but to the meta device, and keep dtypes: the graph has its own."""
+        for dtype in dict.fromkeys(x.dtype for x in (*self.parameters(), *self.buffers())):
+            made = fn(torch.empty(0, dtype=dtype, device="cpu"))
+            if made.dtype != dtype:
+                raise UsageError(f"--dtype: the operators of {self._file} have dtypes of their own; leave it out")
+            if made.device.type not in ("cpu", "meta"):
+                raise UsageError(f"--device: ONNX Runtime runs {self._file} on the CPU; leave it out")
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+def identifier(name: str) -> str:
+    """The name of an input as one of Python's."""
+    plain = re.sub(r"\W", "_", name)
+    return plain if plain.isidentifier() else f"_{plain}"
+
+
+def require_sizes(file: str, name: str, sizes: Sequence[int] | None, x: Tensor) -> None:
+    """Raise UsageError for a tensor that is not of the sizes (0: any) that a file declares for an input."""
+    own = tree.shape_of(x)
+    if sizes is not None and (len(sizes) != len(own) or any(a not in (0, b) for a, b in zip(sizes, own, strict=True))):
+        takes = "x".join(str(size or "N") for size in sizes) or "a scalar"
+        raise UsageError(f"{file}: takes {takes} as {name}, and gets {'x'.join(map(str, own)) or 'a scalar'}")
+
+
+def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Graph:
+    """The graph of a model that was read from `file`, on the meta device where that is the default one."""
+    graph, frame, folder = model.graph, Frame(model, Path(file).name), Path(file).parent
+    protos = {one.values.name: one for one in graph.sparse_initializer} | constants_of(graph)
+    nodes = [node for node in graph.node if constant(node) is None]
+    values = {*sizes, *(name for node in nodes for name in node.output if name)}
+    made = _class_of(sizes)(frame.file, sizes, [one.name for one in graph.output])
+    tensors: dict[str, Tensor | None] = {}
+
+    def tensor(name: str) -> Tensor | None:
+        if name not in tensors:
+            tensors[name] = tensor_of(protos[name], folder, file) if hasattr(protos[name], "data_type") else None
+        return tensors[name]
+
+    steps = []
+    for node, place in zip(nodes, places(nodes, protos), strict=True):
+        names = [*dict.fromkeys(name for name in (*node.input, *captured(node)) if name)]
+        takes = [name for name in names if name in values and name not in protos]
+        own = {name: tensor(name) for name in names if name in protos}
+        operator = operator_class(node.op_type)(node, frame, takes, [protos[n] for n, x in own.items() if x is None])
+        for name, x in own.items():
+            if x is not None:
+                local = local_name(name, place, partial(hasattr, operator))
+                tensors[name] = operator.hold(name, x, local, weight=is_parameter(node, name, x))
+        made.add(place, operator)
+        steps.append(Step(place, takes, [name for name in node.output if name]))
+    made.order(steps)
+    for name in made._outputs:
+        if name in protos and (x := tensor(name)) is not None:
+            made.fix(name, x)
+    return made
+
+
+def _class_of(inputs: Sequence[str] | dict[str, Any]) -> type[Graph]:
+    """A class whose forward has the graph's inputs as its parameters."""
+
+    def forward(self: Graph, *args: Any, **kwargs: Any) -> Any:
+        return Graph.forward(self, *args, **kwargs)
+
+    names = dict.fromkeys(map(identifier, inputs))
+    kinds = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", *names)]
+    if len(names) == len(inputs) and "self" not in names:
+        forward.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
+    return type("Graph", (Graph,), {"forward": forward})

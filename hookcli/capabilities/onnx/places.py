@@ -1,0 +1,75 @@
+"""The place of each operator of a graph among modules, by the names that exporters write."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from torch import nn
+
+from hookcli.capabilities.onnx.graph import scope_of
+from hookcli.table.names import around
+
+_DEEPEST = 100  # modules within each other
+_LONGEST = 200  # letters of a name
+_BARRED = re.compile(r"[^\w\-]+")
+
+
+def places(nodes: Sequence[Any], constants: Collection[str]) -> list[str]:
+    """A name for the module of each node, distinct, after the scope that its name, metadata or weights tell.
+
+    A node that is alone in its scope has the scope's name: `layer1.0.conv1`; of several each is a part of it:
+    `layer1.0.conv1.Conv`.
+    """
+    scopes = [_scope(node, constants) for node in nodes]
+    alone = Counter(scopes)
+    around_others = {owner for scope in alone for owner in around(scope)}
+    taken: dict[str, int] = dict.fromkeys([*around_others, *alone], 1)
+    named = []
+    for node, scope in zip(nodes, scopes, strict=True):
+        if scope and alone[scope] == 1 and scope not in around_others:
+            named.append(scope)
+            continue
+        label = _plain(node.name.rpartition("/")[2]) or node.op_type
+        label = node.op_type if len(label) > _LONGEST else label
+        name = f"{scope}.{label}" if scope else label
+        number = taken.get(name, 0)
+        while number and f"{name}_{number}" in taken:
+            number += 1
+        taken[name] = number + 1
+        name = f"{name}_{number}" if number else name
+        taken.setdefault(name, 1)
+        named.append(name)
+    return named
+
+
+def _scope(node: Any, constants: Collection[str]) -> str:
+    """The module that a node belongs to; "" if nothing tells."""
+    scope = scope_of(node, node.output[0] if node.output else "", ())
+    if scope is None:
+        path = [part for part in node.name.split("/")[:-1] if part]
+        weights = (name.rpartition(".")[0] for name in node.input if name in constants)
+        scope = ".".join(map(_plain, path)) if path else next(filter(None, weights), "")
+    parts = [_plain(part) for part in scope.split(".")]
+    fits = len(parts) <= _DEEPEST and len(scope) <= _DEEPEST * _LONGEST
+    return ".".join(filter(None, parts)) if fits else ""
+
+
+def _plain(name: str) -> str:
+    """A name as a part of a module may have it: no dots, no colons, which operators have, and no method's name."""
+    plain = _BARRED.sub("_", name)
+    return f"{plain}_" if hasattr(nn.Module, plain) or plain == "training" else plain
+
+
+def local_name(constant_name: str, place: str, taken: Callable[[str], bool]) -> str:
+    """The name of a constant in the module at a place: the rest of its own name, if that begins as the place's."""
+    owner = next((owner for owner in (place, *around(place)) if constant_name.startswith(f"{owner}.")), None)
+    rest = constant_name.rpartition("/")[2] if owner is None else constant_name[len(owner) + 1 :]
+    plain = _plain(rest)[-_LONGEST:] or "constant"
+    number, distinct = 1, plain
+    while taken(distinct):
+        number += 1
+        distinct = f"{plain}_{number}"
+    return distinct

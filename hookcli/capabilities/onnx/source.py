@@ -1,0 +1,115 @@
+"""Models in .onnx files: `FILE.onnx`, or `onnx:FILE`. ONNX Runtime runs each operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.capabilities.onnx.graph import read_onnx
+from hookcli.capabilities.onnx.network import network
+from hookcli.capabilities.onnx.sessions import dtypes
+from hookcli.errors import UsageError
+from hookcli.sources.base import InputSpec, Recipe, Request
+from hookcli.table.formatting import counted, listed
+from hookcli.table.meta import AS_BUILT, WEIGHTS
+
+_LISTED = 3
+_NO_GRADIENTS = "ONNX Runtime computes no gradients; give the PyTorch model that {} came from"
+
+
+class OnnxSource:
+    """The graph of a file, with inputs of the shapes and dtypes that it declares."""
+
+    def recipe(self, request: Request) -> Recipe:
+        file = request.spec
+        for option, value in (("arg", request.args), ("weights", request.weights)):
+            if value:
+                raise UsageError(
+                    f"--{option}: {file} has weights and arguments of its own; leave it out", option=option
+                )
+        model = read_onnx(file)
+        sizes = {one.name: _sizes(file, one) for one in _inputs(model.graph)}
+        notes = [note for note in (_control_flow(model.graph), _any_size(sizes)) if note]
+        return Recipe(
+            Path(file).name,
+            partial(_build, file, sizes),
+            inputs=_specs(model.graph, sizes),
+            fixed_batch=any(own and own[0] for own in sizes.values()),
+            no_gradients=_NO_GRADIENTS.format(Path(file).name),
+            meta={WEIGHTS: AS_BUILT, "exported_by": _producer(model), "notes": notes},
+        )
+
+
+def _build(file: str, sizes: dict[str, Sequence[int] | None]) -> nn.Module:
+    return network(read_onnx(file), file, sizes).eval()
+
+
+def _inputs(graph: Any) -> Iterator[Any]:
+    """The inputs of a graph that have no value of their own."""
+    constants = {one.name for one in graph.initializer}
+    return (one for one in graph.input if one.name not in constants)
+
+
+def _sizes(file: str, one: Any) -> Sequence[int] | None:
+    """The sizes of an input, 0 for any; None for any rank. Raises UsageError for an input that is no tensor."""
+    tensor = one.type.tensor_type
+    if dtypes().get(tensor.elem_type) is None:
+        kind = (
+            (one.type.WhichOneof("value") or "value of no type")
+            .removesuffix("_type")
+            .replace("tensor", "tensor of texts")
+        )
+        raise UsageError(f"{file}: its input {one.name} is a {kind}, which hookcli can't make")
+    return [max(dim.dim_value, 0) for dim in tensor.shape.dim] if tensor.HasField("shape") else None
+
+
+def _specs(graph: Any, sizes: dict[str, Sequence[int] | None]) -> tuple[InputSpec, ...] | None:
+    """The inputs, where each size that may be any is 1; None if the rank of one is not known."""
+    held = {one.name: one for one in graph.initializer}
+    weights = (dtypes().get(one.data_type) for one in held.values())
+    own = next((dtype for dtype in weights if dtype and dtype.is_floating_point and dtype.itemsize > 1), torch.float32)
+    rows = {
+        node.input[1]: held[node.input[0]].dims[0]
+        for node in graph.node
+        if node.op_type == "Gather" and node.input[0] in held and held[node.input[0]].dims and not _axis(node)
+    }
+    specs = []
+    for one in _inputs(graph):
+        if (shape := sizes[one.name]) is None:
+            return None
+        dtype = dtypes()[one.type.tensor_type.elem_type]
+        shape = tuple(size or 1 for size in shape)
+        specs.append(InputSpec(shape, None if dtype == own else dtype, max(rows.get(one.name, 2), 1)))
+    return tuple(specs)
+
+
+def _axis(node: Any) -> int:
+    return next((one.i for one in node.attribute if one.name == "axis"), 0)
+
+
+def _any_size(sizes: dict[str, Sequence[int] | None]) -> str:
+    """The note on sizes that the file leaves open beside the batch; "" if there are none."""
+    names = [name for name, own in sizes.items() if own and 0 in own]
+    return f"sizes that the file leaves open are 1 unless --input says more ({listed(names, _LISTED)})" if names else ""
+
+
+def _control_flow(graph: Any) -> str:
+    """The note on operators that have graphs within; "" if there are none."""
+    kinds = Counter(node.op_type for node in graph.node if any(one.g.node or one.graphs for one in node.attribute))
+    number = sum(kinds.values())
+    what = listed([f"{n} {kind}" for kind, n in kinds.items()], _LISTED)
+    return (
+        f"{counted(number, 'operator')} with graphs within: each is one module, whose parts are not seen ({what})"
+        if number
+        else ""
+    )
+
+
+def _producer(model: Any) -> str:
+    return " ".join(filter(None, (model.producer_name, model.producer_version))) or "an unnamed program"
