@@ -62,8 +62,8 @@ def prepare_run(
     recipe: Recipe, setting: Setting = Setting(), step: Step = Step(), feedback: Feedback = Feedback()
 ) -> PreparedRun:
     """Build a model and input; a step with backward gets the recipe's loss if it has none. Raises ModelError."""
-    if step.backward and recipe.no_gradients:
-        raise NoGradientsError(f"no gradients: {recipe.no_gradients}")
+    if step.backward and recipe.frozen:
+        raise NoGradientsError(f"no gradients: {recipe.frozen}")
     feedback.stage(f"building {recipe.name} on {setting.device}")
     model, remark, weights = build(recipe, setting)
     if remark:
@@ -148,6 +148,8 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> Built:
     `original`: with the very parameters that its code made, and the module itself where it exists already, since hooks
     on parameters are lost in copies.
     """
+    if setting.weights and recipe.frozen:
+        raise UsageError(f"--weights {setting.weights}: {recipe.frozen}", option=WEIGHTS)
     torch.manual_seed(setting.seed)
     file = setting.weights if setting.weights and is_file(setting.weights) else None
     published = bool(setting.weights) and not file

@@ -89,8 +89,10 @@ class ShapesProbe(Probe):
         session.stack.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
-        if self.records_graph and torch.is_grad_enabled():
-            self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
+        parameters = [*session.model.parameters()]
+        trains = not parameters or any(p.requires_grad for p in parameters)
+        if self.records_graph and torch.is_grad_enabled() and trains:
+            self._memory = SavedMemory([*parameters, *session.model.buffers()])
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def instead(self, error: Exception) -> Probe | None:
@@ -186,7 +188,8 @@ class ShapesProbe(Probe):
         kept: dict[str, object] = {"kept_bytes": kept_in_root} if self._memory is not None else {}
         if kept and not model.training and any(map(acts_in_training, model.modules())):
             kept["kept_mode"] = "eval"
-        return {"params": params, "trainable": trainable, "param_bytes": size, **training_bytes(model), **kept, **macs}
+        training = training_bytes(model) if trainable or not params else {}
+        return {"params": params, "trainable": trainable, "param_bytes": size, **training, **kept, **macs}
 
     def _spent(self) -> list[int]:
         """The multiply-accumulates before each of the calls that were remembered, and in the end."""

@@ -53,7 +53,8 @@ class Recipe:
     that a model from `build` comes with, if any. `arrange` turns tensors, in the order of `inputs`, into arguments (a
     detector takes one list of images, Hugging Face's models take keywords); `arrange_training` adds targets for a
     training step. `batched`: dimension 0 of each input is the batch; otherwise each input is one item of the batch.
-    `fixed_batch`: inputs of another batch than theirs fail. `no_gradients` says why the model has none; "" if it has.
+    `fixed_batch`: inputs of another batch than theirs fail. `frozen` says why the model gets
+    neither other weights nor gradients; "" if it may.
     `loss` and `loss_name` suit the model's output (None: its sum). `build_filled(strict)` builds the model with the
     published weights that the request names, from disk only, and returns a remark on those that do not fit unless
     `strict`. `ready` is the model itself if the spec names an existing one; `build` then makes copies, which lack its
@@ -70,7 +71,7 @@ class Recipe:
     arrange_training: Callable[[Sequence[Tensor]], Arguments] | None = None
     batched: bool = True
     fixed_batch: bool = False
-    no_gradients: str = ""
+    frozen: str = ""
     loss: Loss | None = None
     loss_name: str = "sum"
     build_filled: Callable[[bool], tuple[nn.Module, str | None]] | None = None

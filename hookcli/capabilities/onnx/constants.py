@@ -35,11 +35,11 @@ def constant(node: Any) -> Any:
     if node.op_type != "Constant" or node.domain or len(node.attribute) != 1:
         return None
     [one] = node.attribute
+    if one.name == "value":
+        return one.t
     if one.name not in _OF_NUMBERS:
         return None
     kind, value = _OF_NUMBERS[one.name], helper.get_attribute_value(one)
-    if kind is None:
-        return value
     several = one.name.endswith("s")
     sizes = [len(value)] if several else []
     return helper.make_tensor("", TensorProto.DataType.Value(kind), sizes, value if several else [value])

@@ -16,6 +16,11 @@ _UNKNOWN |= {"PackedAttention", "SparseAttention", "LinearAttention", "MoE", "QM
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 
 
+def multiplies(node: Any) -> bool:
+    """True for an operator that has much to compute: it may count more than 0."""
+    return node.op_type in {*_FILTERS, *_PRODUCTS, *_RECURRENT, *_UNKNOWN, "Einsum"}
+
+
 def macs(node: Any, inputs: Sequence[Shape | None], output: Shape) -> int | None:
     """The multiply-accumulates of a node, given the shapes of its inputs and of its first output; None if unknown.
 
@@ -46,9 +51,7 @@ def _of_einsum(node: Any, inputs: Sequence[Shape | None]) -> int | None:
         return 0
     if len(terms) > 2 or "." in equation:
         return None
-    sizes = {
-        letter: size
-        for term, shape in zip(terms, inputs, strict=False)
-        for letter, size in zip(term, shape or (), strict=False)
-    }
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, inputs, strict=False):
+        sizes |= dict(zip(term, shape or (), strict=False))
     return math.prod(sizes.values())

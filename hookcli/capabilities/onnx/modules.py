@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
-from hookcli.capabilities.onnx.costs import macs
+from hookcli.capabilities.onnx.costs import macs, multiplies
 from hookcli.capabilities.onnx.sessions import of_value, run_session, session_options, to_value, value_type, why_failed
 from hookcli.errors import UsageError
+from hookcli.hooks.tensor_origins import version_of
 
 _EMBEDDED = 4096  # bytes of a constant that a session copies; others it shares with the module
+_MOST_THREADS = 512
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 
 
@@ -25,6 +27,9 @@ class Frame:
         self.file = file
         self.header = type(model)(ir_version=model.ir_version)
         self.header.opset_import.extend(model.opset_import)
+        # Each session has threads of its own, and a graph may have thousands of sessions.
+        number = sum(map(multiplies, model.graph.node))
+        self.threads = max(1, min(torch.get_num_threads(), _MOST_THREADS // max(1, number)))
         self.functions = {(one.domain, one.name): one for one in model.functions}
 
     def around(self, graph: Any, node: Any) -> Any:
@@ -50,7 +55,7 @@ class Operator(nn.Module):
         self._session: Any = None
         self._made_for: object = None
         self._outputs: dict[object, tuple[int, ...]] = {}
-        self._function = _Function(self)
+        self._function = _Function(self, node.op_type)
 
     def hold(self, name: str, x: Tensor, local: str, *, weight: bool) -> Tensor:
         """Register a constant of the graph under a name of this module's. Returns it as it is registered."""
@@ -85,7 +90,7 @@ class Operator(nn.Module):
         feed = dict(zip(self._values, map(to_value, values), strict=True))
         kinds = {name: value.data_type() for name, value in feed.items()}
         constants = {name: getattr(self, local) for name, local in self._held.items()}
-        state = (tuple(kinds.items()), tuple((x.data_ptr(), x._version) for x in constants.values()))
+        state = (tuple(kinds.items()), tuple((x.data_ptr(), version_of(x)) for x in constants.values()))
         if self._session is None or state != self._made_for:
             self._session, self._made_for = self._made(kinds, constants, names), state
         try:
@@ -113,7 +118,7 @@ class Operator(nn.Module):
         graph.input.extend(ValueInfoProto(name=name, type=value_type(kind)) for name, kind in kinds.items())
         graph.initializer.extend(one for one in self._opaque if hasattr(one, "raw_data"))
         graph.sparse_initializer.extend(one for one in self._opaque if not hasattr(one, "raw_data"))
-        options = session_options(0)
+        options = session_options(self._frame.threads if multiplies(self._node) else 1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         shared = {}
         for name, x in constants.items():
@@ -145,9 +150,9 @@ class _Function:
     On the meta device it computes nothing, but makes a product of as many multiply-accumulates, for what counts them.
     """
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, name: str) -> None:
         self._operator = operator
-        self.__name__ = self.__qualname__ = operator._node.op_type
+        self.__name__ = self.__qualname__ = name
         self.__module__ = "onnx"
 
     def __call__(self, *values: Any) -> Any:

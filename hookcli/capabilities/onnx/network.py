@@ -68,7 +68,7 @@ class Graph(nn.Module):
         owner: nn.Module = self
         *around, last = place.split(".")
         for name in around:
-            if name not in owner._modules:
+            if not hasattr(owner, name):
                 owner.add_module(name, Scope())
             owner = owner.get_submodule(name)
         owner.add_module(last, operator)
@@ -118,7 +118,8 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
     protos = {one.values.name: one for one in graph.sparse_initializer} | constants_of(graph)
     nodes = [node for node in graph.node if constant(node) is None]
     values = {*sizes, *(name for node in nodes for name in node.output if name)}
-    made = _class_of(sizes)(frame.file, sizes, [one.name for one in graph.output])
+    outputs = [one.name for one in graph.output]
+    made = _class_of(sizes)(frame.file, sizes, outputs)
     tensors: dict[str, Tensor | None] = {}
 
     def tensor(name: str) -> Tensor | None:
@@ -139,7 +140,7 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
         made.add(place, operator)
         steps.append(Step(place, takes, [name for name in node.output if name]))
     made.order(steps)
-    for name in made._outputs:
+    for name in outputs:
         if name in protos and (x := tensor(name)) is not None:
             made.fix(name, x)
     return made

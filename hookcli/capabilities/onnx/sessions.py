@@ -70,19 +70,14 @@ def value_type(text: str) -> Any:
 
 
 def session_options(threads: int) -> Any:
-    """The options of a session. `threads`: of its own; 0 for those that all sessions of this process share."""
+    """The options of a session with so many threads."""
     import onnxruntime
 
     _bound_memory()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
     options.add_session_config_entry("session.use_env_allocators", "1")
-    if threads:
-        options.intra_op_num_threads = threads
-    elif _shares_threads():
-        options.use_per_session_threads = False
-    else:
-        options.intra_op_num_threads = 1  # thousands of sessions would have thousands of threads
     return options
 
 
@@ -103,23 +98,10 @@ def why_failed(error: Exception) -> str:
 
 
 @cache
-def _shares_threads() -> bool:
-    """Have ONNX Runtime make threads for all sessions; False where it has some already, or can't."""
-    import onnxruntime
-
-    try:
-        onnxruntime.set_global_thread_pool_sizes(torch.get_num_threads(), 1)
-    except (AttributeError, RuntimeError):
-        return False
-    return True
-
-
-@cache
 def _bound_memory() -> None:
     """Let ONNX Runtime fail, and not the machine, where a graph asks for more memory than there is."""
     import onnxruntime as ort
 
-    _shares_threads()  # before anything else makes the environment
     info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     arena = ort.OrtArenaCfg({"max_mem": available_memory() or 0, "arena_extend_strategy": 1})
     with suppress(RuntimeError):  # the program has an allocator of its own already

@@ -20,7 +20,7 @@ from hookcli.table.formatting import counted, listed
 from hookcli.table.meta import AS_BUILT, WEIGHTS
 
 _LISTED = 3
-_NO_GRADIENTS = "ONNX Runtime computes no gradients; give the PyTorch model that {} came from"
+_FROZEN = "{} is a frozen graph, with its own weights and no gradients; give the PyTorch model that it came from"
 
 
 class OnnxSource:
@@ -28,11 +28,8 @@ class OnnxSource:
 
     def recipe(self, request: Request) -> Recipe:
         file = request.spec
-        for option, value in (("arg", request.args), ("weights", request.weights)):
-            if value:
-                raise UsageError(
-                    f"--{option}: {file} has weights and arguments of its own; leave it out", option=option
-                )
+        if request.args:
+            raise UsageError(f"--arg: {file} takes no arguments; leave it out", option="arg")
         model = read_onnx(file)
         sizes = {one.name: _sizes(file, one) for one in _inputs(model.graph)}
         notes = [note for note in (_control_flow(model.graph), _any_size(sizes)) if note]
@@ -41,7 +38,7 @@ class OnnxSource:
             partial(_build, file, sizes),
             inputs=_specs(model.graph, sizes),
             fixed_batch=any(own and own[0] for own in sizes.values()),
-            no_gradients=_NO_GRADIENTS.format(Path(file).name),
+            frozen=_FROZEN.format(Path(file).name),
             meta={WEIGHTS: AS_BUILT, "exported_by": _producer(model), "notes": notes},
         )
 
@@ -60,11 +57,8 @@ def _sizes(file: str, one: Any) -> Sequence[int] | None:
     """The sizes of an input, 0 for any; None for any rank. Raises UsageError for an input that is no tensor."""
     tensor = one.type.tensor_type
     if dtypes().get(tensor.elem_type) is None:
-        kind = (
-            (one.type.WhichOneof("value") or "value of no type")
-            .removesuffix("_type")
-            .replace("tensor", "tensor of texts")
-        )
+        kinds = {"tensor_type": "tensor of texts", "sequence_type": "sequence", "map_type": "map"}
+        kind = kinds.get(one.type.WhichOneof("value") or "", "value of another kind than a tensor")
         raise UsageError(f"{file}: its input {one.name} is a {kind}, which hookcli can't make")
     return [max(dim.dim_value, 0) for dim in tensor.shape.dim] if tensor.HasField("shape") else None
 
@@ -102,13 +96,11 @@ def _any_size(sizes: dict[str, Sequence[int] | None]) -> str:
 def _control_flow(graph: Any) -> str:
     """The note on operators that have graphs within; "" if there are none."""
     kinds = Counter(node.op_type for node in graph.node if any(one.g.node or one.graphs for one in node.attribute))
-    number = sum(kinds.values())
+    if not kinds:
+        return ""
     what = listed([f"{n} {kind}" for kind, n in kinds.items()], _LISTED)
-    return (
-        f"{counted(number, 'operator')} with graphs within: each is one module, whose parts are not seen ({what})"
-        if number
-        else ""
-    )
+    number = counted(sum(kinds.values()), "operator")
+    return f"{number} with graphs within: each is one module, whose parts are not seen ({what})"
 
 
 def _producer(model: Any) -> str:
