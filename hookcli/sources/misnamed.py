@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TypeGuard
 
+from hookcli.registry.capability import file_source
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import content, is_file, is_folder
 from hookcli.tensors.files.file_kinds import kind_of
@@ -24,7 +25,7 @@ def meant_by(spec: str) -> str:
         if is_file(path / "config.json"):
             return f"{spec!r} is a folder of Transformers; did you mean hf:{spec}?"
         return f"{spec!r} is {kind}" if (kind := kind_of(path)) else ""
-    if not is_file(path):
+    if not is_file(path) or file_source(spec):
         return ""
     if path.name == "config.json":
         return f"{spec!r} is the configuration of a folder of Transformers; did you mean hf:{path.parent}?"

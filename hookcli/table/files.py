@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError
+from hookcli.registry.capability import file_source
 from hookcli.system.files import content, is_file, is_pipe, replacing
 from hookcli.table import SCHEMA, STATS_KEYS, Report
 from hookcli.table.column import Kind
@@ -33,7 +34,8 @@ from hookcli.table.validation import (
 
 def looks_saved(text: str) -> bool:
     """True for an argument that names a saved report rather than a model."""
-    return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not text.endswith((".py", ".pt2")))
+    is_model = text.endswith((".py", ".pt2")) or file_source(text)
+    return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not is_model)
 
 
 def read_reports(file: str, source: Path | None = None) -> list[Report]:

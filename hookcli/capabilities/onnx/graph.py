@@ -12,7 +12,8 @@ from hookcli.errors import UsageError, in_brief, shortened
 from hookcli.system.files import content, regular
 
 _MOST = 2**31  # bytes: the most that a message of Protocol Buffers can have
-_SCOPES = "pkg.torch.onnx.name_scopes"  # of torch.onnx.export(dynamo=True): "['', 'layer1', 'layer1.conv', 'conv2d']"
+SCOPES = "pkg.torch.onnx.name_scopes"  # of torch.onnx.export(dynamo=True): "['', 'layer1', 'layer1.conv', 'conv2d']"
+CLASSES = "pkg.torch.onnx.class_hierarchy"  # the class of each, and the operator
 _QUOTED = re.compile(r"'([^'\\]*)'")
 _PATH = re.compile(r"/(?:(.+)/)?[^/]+")  # of TorchScript's exporter: /layer1/layer1.0/conv1/Conv
 _CALL = re.compile(r"_\d+$")
@@ -129,11 +130,16 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 yield from _nodes(inner)
 
 
+def quoted(text: str) -> list[str]:
+    """The texts of a list as exporters write it: "['', 'layer1']"."""
+    return _QUOTED.findall(text)
+
+
 def scope_of(node: Any, value: str, modules: Collection[str]) -> str | None:
     """The module that a node names; None if none."""
     if node.op_type == "DynamicQuantizeLinear":  # it bears the name of what it quantizes
         return None
-    scopes = next((_QUOTED.findall(prop.value) for prop in node.metadata_props if prop.key == _SCOPES), [])
+    scopes = next((quoted(prop.value) for prop in node.metadata_props if prop.key == SCOPES), [])
     if len(scopes) > 1:
         return str(scopes[-2]) if scopes[-2].count(".") < _DEEPEST else None
     path = next(filter(None, map(_PATH.fullmatch, (value, node.name))), None)

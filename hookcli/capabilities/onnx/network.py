@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,25 +16,53 @@ from torch import Tensor, nn
 from hookcli.capabilities.onnx.constants import constant, constants_of, is_parameter, tensor_of
 from hookcli.capabilities.onnx.graph import captured
 from hookcli.capabilities.onnx.modules import Frame, Operator, operator_class
-from hookcli.capabilities.onnx.places import local_name, places
+from hookcli.capabilities.onnx.places import classes_of, local_name, places
 from hookcli.errors import UsageError
 from hookcli.tensors import tree
 
 
-class Scope(nn.Module):
-    """A part of a graph that its operators name, such as a layer of the model that was exported. It is never called."""
-
-
 class Step(NamedTuple):
-    """A call of an operator: its place, the names of what it takes and makes, and of what no later one takes."""
+    """A call of a part by its name: the values that it takes and makes, and those that no later step takes.
 
-    place: str
+    Of a scope, which may be called several times, `inner` are the steps of this call.
+    """
+
+    part: str
     takes: Sequence[str]
     makes: Sequence[str]
     done: Sequence[str] = ()
+    inner: Sequence[Step] = ()
 
 
-class Graph(nn.Module):
+class Scope(nn.Module):
+    """A part of a graph that its operators name, such as a layer of the model that was exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = Step("", (), ())
+        """The call that runs, or is next."""
+
+    def forward(self, *values: Any) -> Any:
+        """Run the operators of one call. Returns what others take of their values: one, or a tuple."""
+        call = self.current
+        made = self._ran(call.inner, dict(zip(call.takes, values, strict=True)))
+        outputs = tuple(made[name] for name in call.makes)
+        return outputs if len(outputs) > 1 else next(iter(outputs), None)
+
+    def _ran(self, steps: Sequence[Step], values: dict[str, Any]) -> dict[str, Any]:
+        """Run steps in order, and let go what none after them takes. Returns the values that are left."""
+        for step in steps:
+            part = self.get_submodule(step.part)
+            if isinstance(part, Scope):
+                part.current = step
+            output = part(*(values[name] for name in step.takes))
+            values.update(zip(step.makes, output if len(step.makes) > 1 else (output,), strict=True))
+            for name in step.done:
+                del values[name]
+        return values
+
+
+class Graph(Scope):
     """The graph of an .onnx file. It takes the graph's inputs, in their order or by name.
 
     Returns the graph's output, or a dict of several. `sizes`: those of each input, 0 for any; None for any rank.
@@ -42,11 +71,10 @@ class Graph(nn.Module):
     def __init__(self, file: str, sizes: dict[str, Sequence[int] | None], outputs: Sequence[str]) -> None:
         super().__init__()
         self._file, self._sizes, self._outputs = file, sizes, tuple(outputs)
-        self._steps: list[Step] = []
         self._fixed: dict[str, str] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the operators in order, and let go what none after them takes."""
+        """Run all operators, of which each has its place among the modules."""
         values = dict(zip(self._sizes, args, strict=False))
         values |= {name: kwargs[word] for name in self._sizes for word in (name, identifier(name)) if word in kwargs}
         if len(args) + len(kwargs) != len(self._sizes) or values.keys() != self._sizes.keys():
@@ -54,33 +82,24 @@ class Graph(nn.Module):
             raise UsageError(f"{self._file}: takes {takes}, and gets {gets} inputs")
         for name, sizes in self._sizes.items():
             require_sizes(self._file, name, sizes, values[name])
-        for step in self._steps:
-            output = self.get_submodule(step.place)(*(values[name] for name in step.takes))
-            values.update(zip(step.makes, output if len(step.makes) > 1 else (output,), strict=True))
-            for name in step.done:
-                del values[name]
+        values = self._ran(self.current.inner, values)
         values |= {name: self.get_buffer(local) for name, local in self._fixed.items()}
         outputs = {name: values[name] for name in self._outputs}
         return outputs if len(outputs) > 1 else next(iter(outputs.values()), None)
 
-    def add(self, place: str, operator: Operator) -> None:
-        """Put an operator at its place, with the scopes around it."""
+    def add(self, place: str, operator: Operator, classes: Mapping[str, str]) -> None:
+        """Put an operator at its place, with the scopes around it, which are of these classes."""
         owner: nn.Module = self
-        *around, last = place.split(".")
-        for name in around:
+        parts = place.split(".")
+        for number, name in enumerate(parts[:-1], 1):
             if not hasattr(owner, name):
-                owner.add_module(name, Scope())
+                owner.add_module(name, scope_class(classes.get(".".join(parts[:number]), "Scope"))())
             owner = owner.get_submodule(name)
-        owner.add_module(last, operator)
+        owner.add_module(parts[-1], operator)
 
     def order(self, steps: Sequence[Step]) -> None:
-        """Set the calls, and with each the values that are let go after it."""
-        last = {name: number for number, step in enumerate(steps) for name in (*step.takes, *step.makes)}
-        done: dict[int, list[str]] = {}
-        for name, number in last.items():
-            if name not in self._outputs:
-                done.setdefault(number, []).append(name)
-        self._steps = [step._replace(done=done.get(number, ())) for number, step in enumerate(steps)]
+        """Set the steps, each the call of an operator by its full name, in order."""
+        self.current = Step("", (), (), inner=nested(steps, {*self._outputs}))
 
     def fix(self, name: str, x: Tensor) -> None:
         """Return this constant as the output of that name."""
@@ -96,6 +115,34 @@ class Graph(nn.Module):
             if made.device.type not in ("cpu", "meta"):
                 raise UsageError(f"--device: ONNX Runtime runs {self._file} on the CPU; leave it out")
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+def nested(steps: Sequence[Step], needed: Set[str]) -> list[Step]:
+    """Put steps of one part that follow each other into one call of it. `needed` are values that must be left."""
+    blocks = [[*block] for _, block in groupby(steps, lambda step: step.part.partition(".")[0])]
+    last = {name: number for number, block in enumerate(blocks) for step in block for name in step.takes}
+    first = {name: number for number, block in enumerate(blocks) for step in block for name in step.makes}
+    done: dict[int, list[str]] = {}
+    calls = []
+    for number, block in enumerate(blocks):
+        made = dict.fromkeys(name for step in block for name in step.makes)
+        takes = dict.fromkeys(name for step in block for name in step.takes if name not in made)
+        part, _, within = block[0].part.partition(".")
+        leaving = [name for name in made if name in needed or last.get(name, number) > number]
+        inner = [step._replace(part=step.part.partition(".")[2]) for step in block] if within else []
+        makes = leaving if within else block[0].makes
+        calls.append(Step(part, [*takes], makes, inner=nested(inner, {*leaving}) if inner else ()))
+    for number, call in enumerate(calls):
+        for name in dict.fromkeys((*call.takes, *call.makes)):
+            if name not in needed and last.get(name, first.get(name, number)) <= number:
+                done.setdefault(number, []).append(name)
+    return [call._replace(done=done.get(number, ())) for number, call in enumerate(calls)]
+
+
+@cache
+def scope_class(name: str) -> type[Scope]:
+    """The class of scopes of this name."""
+    return type(name, (Scope,), {})
 
 
 def identifier(name: str) -> str:
@@ -127,7 +174,7 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
             tensors[name] = tensor_of(protos[name], folder, file) if hasattr(protos[name], "data_type") else None
         return tensors[name]
 
-    steps = []
+    steps, classes = [], classes_of(nodes)
     for node, place in zip(nodes, places(nodes, protos), strict=True):
         names = [*dict.fromkeys(name for name in (*node.input, *captured(node)) if name)]
         takes = [name for name in names if name in values and name not in protos]
@@ -137,7 +184,7 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
             if x is not None:
                 local = local_name(name, place, partial(hasattr, operator))
                 tensors[name] = operator.hold(name, x, local, weight=is_parameter(node, name, x))
-        made.add(place, operator)
+        made.add(place, operator, classes)
         steps.append(Step(place, takes, [name for name in node.output if name]))
     made.order(steps)
     for name in outputs:

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.capabilities.onnx.graph import scope_of
+from hookcli.capabilities.onnx.graph import CLASSES, SCOPES, quoted, scope_of
 from hookcli.table.names import around
 
-_DEEPEST = 100  # modules within each other
+_DEEPEST = 30  # modules within each other, each of which calls the next
 _LONGEST = 200  # letters of a name
 _BARRED = re.compile(r"[^\w\-]+")
 
@@ -55,6 +55,16 @@ def _scope(node: Any, constants: Collection[str]) -> str:
     parts = [_plain(part) for part in scope.split(".")]
     fits = len(parts) <= _DEEPEST and len(scope) <= _DEEPEST * _LONGEST
     return ".".join(filter(None, parts)) if fits else ""
+
+
+def classes_of(nodes: Sequence[Any]) -> dict[str, str]:
+    """The classes of the modules that were exported, by scope, where the file has them."""
+    classes: dict[str, str] = {}
+    for node in nodes:
+        props = {prop.key: quoted(prop.value) for prop in node.metadata_props if prop.key in (SCOPES, CLASSES)}
+        for scope, kind in zip(props.get(SCOPES, ()), props.get(CLASSES, ()), strict=False):
+            classes.setdefault(scope, _plain(kind.rpartition(".")[2]))
+    return classes
 
 
 def _plain(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hookcli.capabilities.onnx.names import names_onnx
+from hookcli.capabilities.onnx.names import SUFFIX, names_onnx
 from hookcli.commands.diff_kinds import Asked, Side
 from hookcli.commands.diff_verdict import compare_tensors
 
@@ -25,8 +25,8 @@ class OnnxFiles(Side):
         return names_onnx(text)
 
     def is_kind_of(self, texts: Sequence[str]) -> bool:
-        """True unless all are such files: these are compared as models."""
-        return any(map(self.fits, texts)) and not all(map(self.fits, texts))
+        """True unless all are such files, with or without options: these are compared as models."""
+        return any(map(self.fits, texts)) and not all(text.partition(" ")[0].endswith(SUFFIX) for text in texts)
 
     def compare(self, asked: Asked) -> int:
         return compare_tensors(asked, onnx_runs)

@@ -88,9 +88,12 @@ def _axis(node: Any) -> int:
 
 
 def _any_size(sizes: dict[str, Sequence[int] | None]) -> str:
-    """The note on sizes that the file leaves open beside the batch; "" if there are none."""
-    names = [name for name, own in sizes.items() if own and 0 in own]
-    return f"sizes that the file leaves open are 1 unless --input says more ({listed(names, _LISTED)})" if names else ""
+    """The note on sizes that the file leaves open, besides the batch; "" if there are none."""
+    open_sizes = {
+        name: "x".join(str(size or "N") for size in own) for name, own in sizes.items() if own and 0 in own[1:]
+    }
+    names = listed([f"{name}: {text}" for name, text in open_sizes.items()], _LISTED)
+    return f"sizes that the file leaves open are 1 unless --input gives others ({names})" if names else ""
 
 
 def _control_flow(graph: Any) -> str:

@@ -15,6 +15,7 @@ from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.progress import Position, Progress, working
 from hookcli.errors import HookcliError, UsageError
+from hookcli.registry.capability import file_source
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists
 from hookcli.table import Report
@@ -98,7 +99,7 @@ def _asks_for_values(own: WeightsOptions, options: Options) -> bool:
 def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress: Progress) -> WeightsReport:
     """The report of a file, folder or model before its tensors are measured."""
     if not holds_tensors(text):
-        if exists(text):
+        if exists(text) and not file_source(text):
             if kind := kind_of(text):
                 raise UsageError(f"{text} is {kind}")
             suffixes = ", ".join(SUFFIXES)

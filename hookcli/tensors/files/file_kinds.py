@@ -49,7 +49,9 @@ def kind_of(path: str | Path) -> str:
     if begin[:2] == b"PK":
         return _of_archive(path)
     if path.suffix == ".onnx" or _is_onnx(begin):
-        return f"an ONNX model: `hookcli diff MODEL {shell_path(path)}` compares a PyTorch model with it"
+        more = f"`hookcli diff MODEL {shell_path(path)}` compares a PyTorch model with it"
+        rename = "" if path.suffix == ".onnx" else "rename it to end in .onnx: "
+        return f"an ONNX model: {rename}{more}"
     if begin[8:10] == b'{"' and int.from_bytes(begin[:8], "little") < path.stat().st_size:
         return "" if path.suffix in _OWN else "a safetensors file: rename it to end in .safetensors"
     kind = next((kind for at, word, kind in _STARTS if begin[at:].lower().startswith(word)), "")
