@@ -21,7 +21,6 @@ from hookcli.engine.step import Step
 from hookcli.errors import (
     HookcliError,
     ModelError,
-    NoGradientsError,
     UsageError,
     UserCode,
     class_name,
@@ -62,8 +61,6 @@ def prepare_run(
     recipe: Recipe, setting: Setting = Setting(), step: Step = Step(), feedback: Feedback = Feedback()
 ) -> PreparedRun:
     """Build a model and input; a step with backward gets the recipe's loss if it has none. Raises ModelError."""
-    if step.backward and recipe.frozen:
-        raise NoGradientsError(f"no gradients: {recipe.frozen}")
     feedback.stage(f"building {recipe.name} on {setting.device}")
     model, remark, weights = build(recipe, setting)
     if remark:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hookcli.capabilities.onnx.constants import constant, constants_of, is_parameter, tensor_of
 from hookcli.capabilities.onnx.graph import captured
 from hookcli.capabilities.onnx.modules import Frame, Operator, operator_class
-from hookcli.capabilities.onnx.places import classes_of, local_name, places
+from hookcli.capabilities.onnx.places import classes_of, in_order, local_name, places
 from hookcli.errors import UsageError
 from hookcli.tensors import tree
 
@@ -163,8 +163,8 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
     """The graph of a model that was read from `file`, on the meta device where that is the default one."""
     graph, frame, folder = model.graph, Frame(model, Path(file).name), Path(file).parent
     protos = {one.values.name: one for one in graph.sparse_initializer} | constants_of(graph)
-    nodes = [node for node in graph.node if constant(node) is None]
-    values = {*sizes, *(name for node in nodes for name in node.output if name)}
+    nodes = in_order((node for node in graph.node if constant(node) is None), protos)
+    values = {*sizes, *(name for node, _ in nodes for name in node.output if name)}
     outputs = [one.name for one in graph.output]
     made = _class_of(sizes)(frame.file, sizes, outputs)
     tensors: dict[str, Tensor | None] = {}
@@ -174,8 +174,8 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
             tensors[name] = tensor_of(protos[name], folder, file) if hasattr(protos[name], "data_type") else None
         return tensors[name]
 
-    steps, classes = [], classes_of(nodes)
-    for node, place in zip(nodes, places(nodes, protos), strict=True):
+    steps, classes = [], classes_of(graph.node)
+    for (node, _), place in zip(nodes, places(nodes, protos), strict=True):
         names = [*dict.fromkeys(name for name in (*node.input, *captured(node)) if name)]
         takes = [name for name in names if name in values and name not in protos]
         own = {name: tensor(name) for name in names if name in protos}

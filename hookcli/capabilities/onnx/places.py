@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
-from hookcli.capabilities.onnx.graph import CLASSES, SCOPES, quoted, scope_of
+from hookcli.capabilities.onnx.graph import CLASSES, SCOPES, captured, quoted, scope_of
 from hookcli.table.names import around
 
 _DEEPEST = 30  # modules within each other, each of which calls the next
@@ -17,18 +17,48 @@ _LONGEST = 200  # letters of a name
 _BARRED = re.compile(r"[^\w\-]+")
 
 
-def places(nodes: Sequence[Any], constants: Collection[str]) -> list[str]:
+def in_order(nodes: Iterable[Any], constants: Collection[str]) -> list[tuple[Any, Any]]:
+    """The nodes in the order in which they run, each with the node that tells its scope if it does not itself.
+
+    One that computes from constants alone, such as a weight that is dequantized, runs before the first that takes it.
+    """
+    waiting: dict[str, Any] = {}
+    fixed = {*constants}
+    ordered: list[tuple[Any, Any]] = []
+
+    def release(names: Iterable[str], owner: Any) -> None:
+        for name in names:
+            if (node := waiting.pop(name, None)) is not None:
+                release([*node.input], owner)
+                ordered.append((node, owner))
+
+    for node in nodes:
+        names = [name for name in (*node.input, *captured(node)) if name]
+        if names and fixed.issuperset(names) and len(node.output) == 1:
+            fixed.add(node.output[0])
+            waiting[node.output[0]] = node
+            continue
+        release(names, node)
+        ordered.append((node, node))
+    for name, node in [*waiting.items()]:
+        release([name], node)
+    return ordered
+
+
+def places(nodes: Sequence[tuple[Any, Any]], constants: Collection[str]) -> list[str]:
     """A name for the module of each node, distinct, after the scope that its name, metadata or weights tell.
+
+    The nodes are those of `in_order`.
 
     A node that is alone in its scope has the scope's name: `layer1.0.conv1`; of several each is a part of it:
     `layer1.0.conv1.Conv`.
     """
-    scopes = [_scope(node, constants) for node in nodes]
+    scopes = [_scope(node, constants) or _scope(owner, constants) for node, owner in nodes]
     alone = Counter(scopes)
     around_others = {owner for scope in alone for owner in around(scope)}
     taken: dict[str, int] = dict.fromkeys([*around_others, *alone], 1)
     named = []
-    for node, scope in zip(nodes, scopes, strict=True):
+    for (node, _), scope in zip(nodes, scopes, strict=True):
         if scope and alone[scope] == 1 and scope not in around_others:
             named.append(scope)
             continue
@@ -49,9 +79,14 @@ def _scope(node: Any, constants: Collection[str]) -> str:
     """The module that a node belongs to; "" if nothing tells."""
     scope = scope_of(node, node.output[0] if node.output else "", ())
     if scope is None:
-        path = [part for part in node.name.split("/")[:-1] if part]
+        path: list[str] = []
+        for part in filter(None, node.name.split("/")[:-1]):
+            within = path and part.startswith(f"{path[-1]}.")  # layer1/layer1.0
+            path = [*path[:-1], part] if within else [*path, part]
+            if len(path) > _DEEPEST:
+                return ""
         weights = (name.rpartition(".")[0] for name in node.input if name in constants)
-        scope = ".".join(map(_plain, path)) if path else next(filter(None, weights), "")
+        scope = ".".join(path) if path else next(filter(None, weights), "")
     parts = [_plain(part) for part in scope.split(".")]
     fits = len(parts) <= _DEEPEST and len(scope) <= _DEEPEST * _LONGEST
     return ".".join(filter(None, parts)) if fits else ""
