@@ -12,20 +12,28 @@ from hookcli.capabilities.onnx.sessions import dtypes
 from hookcli.errors import UsageError, in_brief
 
 _OF_NUMBERS = {"value_float": "FLOAT", "value_floats": "FLOAT", "value_int": "INT64", "value_ints": "INT64"}
-# Operators whose constants of several elements are sizes and limits, and the inputs of others that are figures of data.
 _NO_WEIGHTS = {"Clip", "Pad", "Range", "Resize", "Upsample"}
+"""Operators whose constants of several elements are sizes and limits."""
+_WHOLE = {"DequantizeLinear": (0,), "QLinearConv": (8,), "QGemm": (6,)}
+"""The inputs of operators that are weights in whatever integers."""
 _MEASURED = {
     "BatchNormalization": (3, 4),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), (1, 2)),
     **dict.fromkeys(("QLinearConv", "QLinearMatMul"), (1, 2, 4, 5, 6, 7)),
+    "QGemm": (1, 2, 4, 5, 7, 8),
     **dict.fromkeys(("ConvInteger", "MatMulInteger"), (2, 3)),
 }
+"""The inputs of operators that are figures of data: means, variances, scales and zero points."""
 
 
 def constants_of(graph: Any) -> dict[str, Any]:
     """ONNX's tensors that a graph holds, by name: its initializers, and what its nodes Constant return."""
-    made = {node.output[0]: constant(node) for node in graph.node}
-    return {tensor.name: tensor for tensor in graph.initializer} | {n: x for n, x in made.items() if x is not None}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if (tensor := constant(node)) is not None:
+            tensor.name = node.output[0]
+            tensors[tensor.name] = tensor
+    return tensors
 
 
 def constant(node: Any) -> Any:
@@ -66,11 +74,26 @@ def tensor_of(proto: Any, folder: Path, file: str) -> Tensor | None:
         raise UsageError(f"{file}: the initializer {proto.name!r} is damaged ({in_brief(error)})") from error
 
 
-def is_parameter(node: Any, name: str, x: Tensor) -> bool:
-    """True for a constant that is a weight where this node takes it: of floating-point or eight bits, no scalar."""
-    if not x.dim() or not x.numel() or node.op_type in _NO_WEIGHTS:
-        return False
-    places = [number for number, taken in enumerate(node.input) if taken == name]
-    if places and set(places) <= {*_MEASURED.get(node.op_type, ())}:
-        return False
-    return x.is_floating_point() or x.dtype in (torch.int8, torch.uint8)
+def embedded(proto: Any, folder: Path) -> Any:
+    """A constant whose elements are in the graph, not in another file."""
+    from onnx import external_data_helper
+
+    if hasattr(proto, "external_data") and proto.external_data:
+        external_data_helper.load_external_data_for_tensor(proto, str(folder))
+        proto.ClearField("external_data")
+        proto.ClearField("data_location")
+    return proto
+
+
+def role(node: Any, name: str, x: Tensor) -> str:
+    """The role of a constant where a node takes it: "parameter" or "buffer"; "" for a setting, such as a shape.
+
+    Parameters are of floating-point or eight bits, and not scalars; buffers are figures of data.
+    """
+    places = {number for number, taken in enumerate(node.input) if taken == name}
+    if places and places <= {*_MEASURED.get(node.op_type, ())}:
+        return "buffer"
+    if places & {*_WHOLE.get(node.op_type, ())}:
+        return "parameter"
+    numbers = x.is_floating_point() or x.dtype in (torch.int8, torch.uint8)
+    return "parameter" if numbers and x.dim() and x.numel() and node.op_type not in _NO_WEIGHTS else ""

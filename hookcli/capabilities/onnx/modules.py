@@ -45,12 +45,12 @@ class Frame:
 class Operator(nn.Module):
     """An operator of a graph. It takes the values that the graph computes, in order, and holds the constants.
 
-    `values` are the names of what it takes, and `opaque` the constants that PyTorch has no dtype for.
+    `values` are the names of what it takes, and `settings` the constants that are no weights, as ONNX has them.
     """
 
-    def __init__(self, node: Any, frame: Frame, values: Sequence[str], opaque: Sequence[Any]) -> None:
+    def __init__(self, node: Any, frame: Frame, values: Sequence[str], settings: Sequence[Any]) -> None:
         super().__init__()
-        self._node, self._frame, self._values, self._opaque = node, frame, tuple(values), tuple(opaque)
+        self._node, self._frame, self._values, self._settings = node, frame, tuple(values), tuple(settings)
         self._held: dict[str, str] = {}
         self._session: Any = None
         self._made_for: object = None
@@ -77,19 +77,14 @@ class Operator(nn.Module):
 
     def forward(self, *values: Any) -> Any:
         """What the operator returns: a tensor, or a tuple of all of its outputs."""
-        tensors = tuple(x for x in values if isinstance(x, Tensor))
-        if any(x.is_meta for x in (*tensors, *self.parameters(), *self.buffers())):
-            raise NotImplementedError("ONNX Runtime has no meta device")
-        if has_torch_function(tensors):  # a mode wants to see it as it sees PyTorch's functions
-            return handle_torch_function(self._function, tensors, *values)
-        return self._function(*values)
+        return self._function(*values, *(getattr(self, local) for local in self._held.values()))
 
-    def run(self, *values: Any) -> Any:
-        """What ONNX Runtime returns for these values."""
+    def run(self, *given: Any) -> Any:
+        """What ONNX Runtime returns for these values and constants."""
         names = [name for name in self._node.output if name]
-        feed = dict(zip(self._values, map(to_value, values), strict=True))
+        feed = dict(zip(self._values, map(to_value, given), strict=False))
         kinds = {name: value.data_type() for name, value in feed.items()}
-        constants = {name: getattr(self, local) for name, local in self._held.items()}
+        constants = dict(zip(self._held, given[len(feed) :], strict=True))
         state = (tuple(kinds.items()), tuple((x.data_ptr(), version_of(x)) for x in constants.values()))
         if self._session is None or state != self._made_for:
             self._session, self._made_for = self._made(kinds, constants, names), state
@@ -98,17 +93,17 @@ class Operator(nn.Module):
         except Exception as error:
             raise RuntimeError(f"ONNX Runtime can't run {self._node.op_type}: {why_failed(error)}") from None
         if isinstance(outputs[0], Tensor):
-            self._outputs[_sizes(values)] = tuple(outputs[0].shape)
+            self._outputs[_sizes(given)] = tuple(outputs[0].shape)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def macs(self, values: Sequence[Any]) -> int | None:
-        """The multiply-accumulates of a call with values of these shapes, which was made before; None if unknown."""
-        output = self._outputs.get(_sizes(values))
-        if output is None:
+    def macs(self, given: Sequence[Any]) -> int | None:
+        """The multiply-accumulates of a call with tensors of these shapes; None if unknown, or never made."""
+        output = self._outputs.get(_sizes(given))
+        if output is None and multiplies(self._node):
             return None
-        shapes = {name: tuple(x.shape) for name, x in zip(self._values, values, strict=True) if isinstance(x, Tensor)}
-        shapes |= {name: tuple(getattr(self, local).shape) for name, local in self._held.items()}
-        return macs(self._node, [shapes.get(name) for name in self._node.input], output)
+        named = zip((*self._values, *self._held), given, strict=True)
+        shapes = {name: tuple(x.shape) for name, x in named if isinstance(x, Tensor)}
+        return macs(self._node, [shapes.get(name) for name in self._node.input], output or ())
 
     def _made(self, kinds: Mapping[str, str], constants: Mapping[str, Tensor], outputs: Sequence[str]) -> Any:
         import onnxruntime
@@ -116,8 +111,8 @@ class Operator(nn.Module):
 
         graph = GraphProto(name="operator", node=[self._node], output=[ValueInfoProto(name=n) for n in outputs])
         graph.input.extend(ValueInfoProto(name=name, type=value_type(kind)) for name, kind in kinds.items())
-        graph.initializer.extend(one for one in self._opaque if hasattr(one, "raw_data"))
-        graph.sparse_initializer.extend(one for one in self._opaque if not hasattr(one, "raw_data"))
+        graph.initializer.extend(one for one in self._settings if hasattr(one, "raw_data"))
+        graph.sparse_initializer.extend(one for one in self._settings if not hasattr(one, "raw_data"))
         options = session_options(self._frame.threads if multiplies(self._node) else 1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         shared = {}
@@ -145,9 +140,10 @@ def _sizes(values: Sequence[Any]) -> object:
 
 
 class _Function:
-    """An operator as a function, which modes of `torch.overrides` see under its name.
+    """An operator as a function of its values and constants, which modes of `torch.overrides` see under its name.
 
-    On the meta device it computes nothing, but makes a product of as many multiply-accumulates, for what counts them.
+    Tensors on the meta device are those of a call that was made: of it a product of as many multiply-accumulates is
+    left, for what counts them.
     """
 
     def __init__(self, operator: Operator, name: str) -> None:
@@ -155,12 +151,15 @@ class _Function:
         self.__name__ = self.__qualname__ = name
         self.__module__ = "onnx"
 
-    def __call__(self, *values: Any) -> Any:
-        if not any(isinstance(x, Tensor) and x.is_meta for x in values):
-            return self._operator.run(*values)
-        number = self._operator.macs(values)
+    def __call__(self, *given: Any) -> Any:
+        tensors = tuple(x for x in given if isinstance(x, Tensor))
+        if has_torch_function(tensors):
+            return handle_torch_function(self, tensors, *given)
+        if not any(x.is_meta for x in tensors):
+            return self._operator.run(*given)
+        number = self._operator.macs(given)
         if number is None:
-            raise NotImplementedError(f"no known cost of {self.__name__}")
+            raise NotImplementedError(f"ONNX Runtime can't run {self.__name__} on the meta device")
         return torch.mm(torch.empty(1, number, device="meta"), torch.empty(number, 1, device="meta"))
 
 

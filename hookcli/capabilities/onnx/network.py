@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hookcli.capabilities.onnx.constants import constant, constants_of, is_parameter, tensor_of
+from hookcli.capabilities.onnx.constants import constant, constants_of, embedded, role, tensor_of
 from hookcli.capabilities.onnx.graph import captured
 from hookcli.capabilities.onnx.modules import Frame, Operator, operator_class
 from hookcli.capabilities.onnx.places import classes_of, in_order, local_name, places
@@ -179,11 +179,13 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
         names = [*dict.fromkeys(name for name in (*node.input, *captured(node)) if name)]
         takes = [name for name in names if name in values and name not in protos]
         own = {name: tensor(name) for name in names if name in protos}
-        operator = operator_class(node.op_type)(node, frame, takes, [protos[n] for n, x in own.items() if x is None])
+        roles = {name: role(node, name, x) if x is not None else "" for name, x in own.items()}
+        settings = [embedded(protos[name], folder) for name, what in roles.items() if not what]
+        operator = operator_class(node.op_type)(node, frame, takes, settings)
         for name, x in own.items():
-            if x is not None:
+            if x is not None and roles[name]:
                 local = local_name(name, place, partial(hasattr, operator))
-                tensors[name] = operator.hold(name, x, local, weight=is_parameter(node, name, x))
+                tensors[name] = operator.hold(name, x, local, weight=roles[name] == "parameter")
         made.add(place, operator, classes)
         steps.append(Step(place, takes, [name for name in node.output if name]))
     made.order(steps)

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from hookcli.errors import in_brief
+from hookcli.errors import message_of, shortened
 from hookcli.system.interrupts import interruptible
 from hookcli.system.memory import available_memory
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_WHERE = re.compile(r"^Non-zero status code .*? Status Message: |/\S+:\d+ .*?\) (?=\S)", re.DOTALL)
+_SHOWN = 300  # letters of a message
 _VIEWED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # NumPy has neither bfloat16 nor float8
 _WITHIN = re.compile(r"(seq|optional|tensor)\((.+)\)")
 
@@ -93,7 +95,8 @@ def run_session(session: Any, names: Sequence[str], feed: Mapping[str, Any]) -> 
 
 def why_failed(error: Exception) -> str:
     """An error of ONNX Runtime in brief; its classes have no base in common."""
-    why = _PREFIX.sub("", in_brief(error).partition(": ")[2]).rstrip(". ")
+    text = _PREFIX.sub("", message_of(error).strip())
+    why = shortened(_WHERE.sub("", text).partition("\n")[0], _SHOWN).rstrip(". ")
     return "it needs more memory than this machine has available" if "AllocateRaw" in why else why
 
 
