@@ -13,10 +13,8 @@ from hookcli.commands.options import DATA
 from hookcli.diff.align import NamedPart
 from hookcli.engine.inputs import arguments
 from hookcli.engine.preserve import copied
-from hookcli.errors import UsageError
 from hookcli.registry import load
 from hookcli.table import Report
-from hookcli.table.dump import is_dump
 from hookcli.tensors.tree import type_text
 
 
@@ -27,14 +25,10 @@ class OnnxRuns(DumpRuns):
         """The report of two sides, of which one is an .onnx file."""
         side = 0 if names_onnx(a) else 1
         file, other = (a, b)[side], (a, b)[1 - side]
-        if names_onnx(other) or is_dump(other):
-            raise UsageError(f"{other} can't be compared with {file}; give the PyTorch model that {file} came from")
         reader = OnnxModel(file)
         own = {"input", *DATA} & {*self.typed}
         options = self.options if own else replace(self.options, input=reader.input_shapes)
         spec = parse_side("AB"[1 - side], other, options)
-        if spec.file:
-            raise UsageError(f"{spec.label} {other!r}: a saved report can't be compared with {file}; give a model")
         live = ModelRuns(options, self.progress, self.step.make())
         built = live.built(spec, False)
         given = common_input(built, built, options, False)

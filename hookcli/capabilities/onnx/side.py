@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from hookcli.capabilities.onnx.names import SUFFIX, names_onnx
 from hookcli.commands.diff_kinds import Asked, Side
 from hookcli.commands.diff_verdict import compare_tensors
+from hookcli.table.dump import is_dump
+from hookcli.table.files import looks_saved
 
 if TYPE_CHECKING:
     from hookcli.capabilities.onnx.runs import OnnxRuns
@@ -25,8 +27,15 @@ class OnnxFiles(Side):
         return names_onnx(text)
 
     def is_kind_of(self, texts: Sequence[str]) -> bool:
-        """True unless all are such files, with or without options: these are compared as models."""
-        return any(map(self.fits, texts)) and not all(text.partition(" ")[0].endswith(SUFFIX) for text in texts)
+        """True for one with a PyTorch model. Two, with or without options, are compared as models; so is one with a
+        saved report or a dump."""
+        others = [text for text in texts if not self.fits(text)]
+        with_model = [
+            text
+            for text in others
+            if not (text.partition(" ")[0].endswith(SUFFIX) or looks_saved(text) or is_dump(text))
+        ]
+        return 0 < len(with_model) < len(texts)
 
     def compare(self, asked: Asked) -> int:
         return compare_tensors(asked, onnx_runs)
