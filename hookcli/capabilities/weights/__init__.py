@@ -13,4 +13,5 @@ CAPABILITY = Capability(
     on_one_rank=True,
     shortens=True,
     pictures=("hist",),
+    hints={"tensors at rest": "`hookcli weights {}` shows its parameters; to run it, "},
 )

@@ -117,5 +117,6 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
     file = open_tensors(text)
     meta: Meta = {**with_notes({"format": file.format}, *file.notes), "metadata": file.metadata}
     several = len({tensor.file for tensor in file.tensors}) > 1
-    filled = [column for column in columns[False] if several or column.name != "file"]
+    tells_kinds = any(tensor.kind for tensor in file.tensors)
+    filled = [c for c in (wanted.columns(model=True) if tells_kinds else columns[False]) if several or c.name != "file"]
     return WeightsReport(text, matching(file.tensors, options.match), meta, filled)

@@ -9,6 +9,7 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+from hookcli.registry.capability import hint
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import is_file, is_folder, opened
 
@@ -72,8 +73,9 @@ def _of_archive(path: Path) -> str:
         return ""
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner:
-        advice = f"write a function that returns torch.jit.load({str(path)!r}), and give file.py:function as the model"
-        return f"a TorchScript archive (torch.jit.save wrote it): {advice}"
+        run = f"write a function that returns torch.jit.load({str(path)!r}), and give file.py:function as the model"
+        shown = hint("tensors at rest").format(shell_path(path))
+        return f"a TorchScript archive (torch.jit.save wrote it): {shown}{run}"
     if ".data/extern_modules" in inner:
         spec = f"package:{shell_path(path)} --arg trust=true"
         return f"a torch.package: if you trust its origin, give {spec} as the model"

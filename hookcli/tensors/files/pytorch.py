@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.system.files import opened, regular
+from hookcli.table.formatting import counted
 from hookcli.tensors.chunks import dequantized, unnested
 from hookcli.tensors.files.checkpoints import content, entries
 from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.plain_objects import StandIn, with_stand_ins
 from hookcli.tensors.files.stored import CODINGS, Array, StoredTensor, TensorFile
+from hookcli.tensors.files.torchscript import Held, is_torchscript, read_torchscript
 from hookcli.tensors.tree import dtype_text
 
 _VIEWED = {1: torch.uint8, 2: torch.uint16}
@@ -61,32 +64,48 @@ def _blocks(tensor: Tensor, coding: str, size: int) -> Iterator[Array]:
 
 
 def read(file: Path) -> TensorFile:
-    """The tensors of the model in a checkpoint (see `checkpoints.content`).
+    """The tensors of the model in a checkpoint (see `checkpoints.content`), or of a TorchScript archive.
 
-    Raises UsageError for a file that torch.save did not write, or that holds no tensor.
+    Raises UsageError for a file that neither torch.save nor torch.jit.save wrote, or that holds no tensor.
     """
+    if is_torchscript(file):
+        held = read_torchscript(file)
+        kinds = Counter(one.kind for one in held)
+        note = ", ".join(counted(number, kind) for kind, number in kinds.items()) or "no tensors"
+        return TensorFile(str(file), "TorchScript", _stored(file, held), notes=[f"{file.name}: {note}"])
     whole = load(file)
     found = content(whole)
     if not found.tensors:
         arrays = any(isinstance(one.value, StandIn) and one.value.is_array for one in entries(whole))
-        held = "NumPy arrays, which are not read" if arrays else f"an object of type {class_name(whole)}"
-        raise UsageError(f"{file}: holds no tensors, but {held}")
+        held_object = "NumPy arrays, which are not read" if arrays else f"an object of type {class_name(whole)}"
+        raise UsageError(f"{file}: holds no tensors, but {held_object}")
     notes = [f"{file.name}: {found.remark}"] if found.remark else []
+    held = [Held(name, tensor, "", "") for name, tensor in found.tensors.items()]
+    return TensorFile(str(file), "torch.save", _stored(file, held), notes=notes)
+
+
+def _stored(file: Path, held: Sequence[Held]) -> list[StoredTensor]:
+    """The tensors of a file; one in the same memory as another before is marked as tied to it."""
     first: dict[object, str] = {}
     stored_tensors = []
-    for name, tensor in found.tensors.items():  # one in the same memory as another before is marked as tied to it
+    for name, tensor, kind, owner in held:
         plain = tensor.layout is torch.strided and tensor.numel() and tensor.device.type == "cpu"
-        owner = first.setdefault((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if plain else name, name)
-        stored_tensors.append(stored(name, tensor, file=file.name, tied=owner if owner != name else ""))
-    return TensorFile(str(file), "torch.save", stored_tensors, notes=notes)
+        before = first.setdefault((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if plain else name, name)
+        tied = before if before != name else ""
+        stored_tensors.append(stored(name, tensor, file=file.name, tied=tied, kind=kind, type=owner))
+    return stored_tensors
 
 
 def load(file: Path) -> object:
-    """The object in a file of torch.save, on the CPU. Raises UsageError for another file, or one that could run code.
+    """The object in a file of torch.save, or the tensors of a TorchScript archive by name, on the CPU.
+
+    Raises UsageError for another file, or one that could run code.
 
     Files of PyTorch before 1.6 can't be memory-mapped, and are read whole.
     """
-    if kind := kind_of(file):  # PyTorch would take a TorchScript archive for a reason to warn
+    if is_torchscript(file):
+        return {one.name: one.tensor for one in read_torchscript(file)}
+    if kind := kind_of(file):
         raise UsageError(f"{file} is {kind}")
     try:
         return _load(file)
