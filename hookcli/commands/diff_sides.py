@@ -19,7 +19,7 @@ from hookcli.commands.option_fields import OnlyFields, as_typed, choice, names, 
 from hookcli.commands.options import BUILDING, LookOptions, Model, Options
 from hookcli.commands.probe_command import setting_of
 from hookcli.commands.typer_classes import typed_names, with_values
-from hookcli.errors import NoGradientsError, UsageError, shortened
+from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import AMP, ATTENTION
 from hookcli.sources.identity import source_of
 from hookcli.system.files import is_folder
@@ -155,8 +155,7 @@ def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
-        if backward and recipe.frozen:
-            raise NoGradientsError(f"no gradients: {recipe.frozen}")
+        recipe.require_gradients(backward)
         run = prepare_run(recipe, setting, feedback=feedback)
         return BuiltSide(spec, recipe, setting, run, tree, unwrapped(run.model))
 

@@ -31,7 +31,7 @@ from hookcli.engine.probing import (
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
-from hookcli.errors import HookcliError, ModelError, NoGradientsError, UsageError, message_of, unknown
+from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import Select, has_compiled, uncompiled
@@ -174,8 +174,7 @@ def capture_recipe(
     def attempt(setting: Setting, not_on_meta: str = "") -> list[Report]:
         made = make_probes(probes)
         asked = replace(step, backward=any(p.needs_backward for p in made))
-        if asked.backward and recipe.frozen:
-            raise NoGradientsError(f"no gradients: {recipe.frozen}")
+        recipe.require_gradients(asked.backward)
         with ExitStack() as building:
             for probe in made:
                 building.enter_context(probe.building())

@@ -26,7 +26,8 @@ def inputs_for(
     recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None
 ) -> tuple[Arguments, str]:
     """The model's arguments, of `dtype`, the setting's or its own, and their shapes in words. Raises UsageError."""
-    specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch * setting.parts)
+    natural = 1 if recipe.fixed_batch else setting.natural_batch * setting.parts
+    specs = input_specs(recipe, setting.inputs, setting.batch, natural)
     if specs is None:
         return _example(recipe, model, setting)
     dtype = dtype or setting.dtype or model_dtype(model)

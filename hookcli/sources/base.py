@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from hookcli.errors import NoGradientsError
 from hookcli.table.meta import Meta
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ class Recipe:
     transforms: Callable[[], Transforms] | None = None
     tokenizer: Callable[[], Callable[..., Mapping[str, object]]] | None = None
     meta: Meta = field(default_factory=Meta)
+
+    def require_gradients(self, wanted: bool) -> None:
+        """Raise NoGradientsError if gradients are wanted of a frozen model."""
+        if wanted and self.frozen:
+            raise NoGradientsError(f"no gradients: {self.frozen}")
 
 
 def copy_model(model: nn.Module) -> nn.Module:

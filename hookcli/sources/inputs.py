@@ -51,7 +51,7 @@ def input_specs(
     if given and recipe.inputs and recipe.batched:
         specs = _completed(given, recipe.inputs)
     if batch is None:
-        batch = natural_batch if not (given or recipe.fixed_batch) and natural_batch > 1 else None
+        batch = natural_batch if not given and natural_batch > 1 else None
     if batch is None:
         return specs
     if not recipe.batched:

@@ -29,21 +29,19 @@ def macs(node: Any, inputs: Sequence[Shape | None], output: Shape) -> int | None
     kind = node.op_type
     if kind in _UNKNOWN or node.domain not in _DOMAINS:
         return None
+    sizes = [shape or (0, 0) for shape in inputs]
     if kind in _FILTERS:
         # Each element of the output (of the input, where a convolution is transposed) meets one filter.
-        filters = inputs[_FILTERS[kind]] or ()
-        return math.prod(inputs[0] or () if kind == "ConvTranspose" else output) * math.prod(filters[1:])
+        return math.prod(sizes[0] if kind == "ConvTranspose" else output) * math.prod(sizes[_FILTERS[kind]][1:])
     if kind in _PRODUCTS:
         transposed = any(one.name == "transA" and one.i for one in node.attribute)
-        sizes = inputs[0] or (0,)
-        return math.prod(output) * sizes[-2 if transposed else -1]
+        return math.prod(output) * sizes[0][-2 if transposed else -1]
     if kind in _RECURRENT:
-        x, weights, again = (inputs[number] or (0, 0) for number in range(3))
-        return x[0] * x[1] * (math.prod(weights) + math.prod(again))  # each step of each sequence
-    return _of_einsum(node, inputs) if kind == "Einsum" else 0
+        return math.prod(sizes[0][:2]) * (math.prod(sizes[1]) + math.prod(sizes[2]))  # each step of each sequence
+    return einsum_macs(node, inputs) if kind == "Einsum" else 0
 
 
-def _of_einsum(node: Any, inputs: Sequence[Shape | None]) -> int | None:
+def einsum_macs(node: Any, inputs: Sequence[Shape | None]) -> int | None:
     """Of two factors the product of all sizes that the equation names; None of more, and with an ellipsis."""
     equation = next((one.s.decode() for one in node.attribute if one.name == "equation"), "").replace(" ", "")
     terms = equation.partition("->")[0].split(",")

@@ -121,22 +121,27 @@ def nested(steps: Sequence[Step], needed: Set[str]) -> list[Step]:
     """Put steps of one part that follow each other into one call of it. `needed` are values that must be left."""
     blocks = [[*block] for _, block in groupby(steps, lambda step: step.part.partition(".")[0])]
     last = {name: number for number, block in enumerate(blocks) for step in block for name in step.takes}
-    first = {name: number for number, block in enumerate(blocks) for step in block for name in step.makes}
-    done: dict[int, list[str]] = {}
     calls = []
     for number, block in enumerate(blocks):
-        made = dict.fromkeys(name for step in block for name in step.makes)
-        takes = dict.fromkeys(name for step in block for name in step.takes if name not in made)
-        part, _, within = block[0].part.partition(".")
-        leaving = [name for name in made if name in needed or last.get(name, number) > number]
-        inner = [step._replace(part=step.part.partition(".")[2]) for step in block] if within else []
-        makes = leaving if within else block[0].makes
-        calls.append(Step(part, [*takes], makes, inner=nested(inner, {*leaving}) if inner else ()))
+        later = {name for step in block for name in step.makes if last.get(name, number) > number}
+        calls.append(call_of(block, later | needed))
     for number, call in enumerate(calls):
-        for name in dict.fromkeys((*call.takes, *call.makes)):
-            if name not in needed and last.get(name, first.get(name, number)) <= number:
-                done.setdefault(number, []).append(name)
-    return [call._replace(done=done.get(number, ())) for number, call in enumerate(calls)]
+        own = dict.fromkeys((*call.takes, *call.makes))
+        done = [name for name in own if name not in needed and last.get(name, number) <= number]
+        calls[number] = call._replace(done=done)
+    return calls
+
+
+def call_of(block: Sequence[Step], needed: Set[str]) -> Step:
+    """One call of a part for these steps of it. `needed` are the values that others take."""
+    part, _, within = block[0].part.partition(".")
+    if not within:
+        return block[0]
+    made = dict.fromkeys(name for step in block for name in step.makes)
+    takes = dict.fromkeys(name for step in block for name in step.takes if name not in made)
+    leaving = [name for name in made if name in needed]
+    inner = [step._replace(part=step.part.partition(".")[2]) for step in block]
+    return Step(part, [*takes], leaving, inner=nested(inner, {*leaving}))
 
 
 @cache
@@ -159,43 +164,57 @@ def require_sizes(file: str, name: str, sizes: Sequence[int] | None, x: Tensor) 
         raise UsageError(f"{file}: takes {takes} as {name}, and gets {'x'.join(map(str, own)) or 'a scalar'}")
 
 
+class Constants:
+    """The constants of a graph as tensors, each made once. `file` may have them in others of its folder."""
+
+    def __init__(self, graph: Any, file: str) -> None:
+        self.protos = {one.values.name: one for one in graph.sparse_initializer} | constants_of(graph)
+        self._file, self._folder = file, Path(file).parent
+        self._tensors: dict[str, Tensor | None] = {}
+
+    def tensor(self, name: str) -> Tensor | None:
+        """A constant as a tensor; None for a sparse one, and for a type that PyTorch lacks."""
+        if name not in self._tensors:
+            proto = self.protos[name]
+            dense = hasattr(proto, "data_type")
+            self._tensors[name] = tensor_of(proto, self._folder, self._file) if dense else None
+        return self._tensors[name]
+
+    def operator(self, node: Any, place: str, frame: Frame, takes: Sequence[str]) -> Operator:
+        """The operator of a node, with the weights and settings that it has."""
+        names = [name for name in dict.fromkeys((*node.input, *captured(node))) if name in self.protos]
+        tensors = {name: self.tensor(name) for name in names}
+        roles = {name: role(node, name, x) for name, x in tensors.items() if x is not None}
+        settings = [embedded(self.protos[name], self._folder) for name in names if not roles.get(name)]
+        operator = operator_class(node.op_type)(node, frame, takes, settings)
+        for name, what in roles.items():
+            x = tensors[name]
+            if what and x is not None:
+                local = local_name(name, place, partial(hasattr, operator))
+                self._tensors[name] = operator.hold(name, x, local, weight=what == "parameter")
+        return operator
+
+
 def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Graph:
     """The graph of a model that was read from `file`, on the meta device where that is the default one."""
-    graph, frame, folder = model.graph, Frame(model, Path(file).name), Path(file).parent
-    protos = {one.values.name: one for one in graph.sparse_initializer} | constants_of(graph)
-    nodes = in_order((node for node in graph.node if constant(node) is None), protos)
-    values = {*sizes, *(name for node, _ in nodes for name in node.output if name)}
+    graph, frame, constants = model.graph, Frame(model, Path(file).name), Constants(model.graph, file)
+    nodes = in_order((node for node in graph.node if constant(node) is None), constants.protos)
+    values = {*sizes, *(name for node, _ in nodes for name in node.output)} - {"", *constants.protos}
     outputs = [one.name for one in graph.output]
-    made = _class_of(sizes)(frame.file, sizes, outputs)
-    tensors: dict[str, Tensor | None] = {}
-
-    def tensor(name: str) -> Tensor | None:
-        if name not in tensors:
-            tensors[name] = tensor_of(protos[name], folder, file) if hasattr(protos[name], "data_type") else None
-        return tensors[name]
-
-    steps, classes = [], classes_of(graph.node)
-    for (node, _), place in zip(nodes, places(nodes, protos), strict=True):
-        names = [*dict.fromkeys(name for name in (*node.input, *captured(node)) if name)]
-        takes = [name for name in names if name in values and name not in protos]
-        own = {name: tensor(name) for name in names if name in protos}
-        roles = {name: role(node, name, x) if x is not None else "" for name, x in own.items()}
-        settings = [embedded(protos[name], folder) for name, what in roles.items() if not what]
-        operator = operator_class(node.op_type)(node, frame, takes, settings)
-        for name, x in own.items():
-            if x is not None and roles[name]:
-                local = local_name(name, place, partial(hasattr, operator))
-                tensors[name] = operator.hold(name, x, local, weight=roles[name] == "parameter")
-        made.add(place, operator, classes)
+    made, classes = graph_class(sizes)(frame.file, sizes, outputs), classes_of(graph.node)
+    steps = []
+    for (node, _), place in zip(nodes, places(nodes, constants.protos), strict=True):
+        takes = [name for name in dict.fromkeys((*node.input, *captured(node))) if name in values]
+        made.add(place, constants.operator(node, place, frame, takes), classes)
         steps.append(Step(place, takes, [name for name in node.output if name]))
     made.order(steps)
     for name in outputs:
-        if name in protos and (x := tensor(name)) is not None:
+        if name in constants.protos and (x := constants.tensor(name)) is not None:
             made.fix(name, x)
     return made
 
 
-def _class_of(inputs: Sequence[str] | dict[str, Any]) -> type[Graph]:
+def graph_class(inputs: Sequence[str] | dict[str, Any]) -> type[Graph]:
     """A class whose forward has the graph's inputs as its parameters."""
 
     def forward(self: Graph, *args: Any, **kwargs: Any) -> Any:

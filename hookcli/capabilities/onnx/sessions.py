@@ -75,7 +75,7 @@ def session_options(threads: int) -> Any:
     """The options of a session with so many threads."""
     import onnxruntime
 
-    _bound_memory()
+    bound_memory()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
@@ -97,11 +97,11 @@ def why_failed(error: Exception) -> str:
     """An error of ONNX Runtime in brief; its classes have no base in common."""
     text = _PREFIX.sub("", message_of(error).strip())
     why = shortened(_WHERE.sub("", text).partition("\n")[0], _SHOWN).rstrip(". ")
-    return "it needs more memory than this machine has available" if "AllocateRaw" in why else why
+    return "it needs more memory than this machine has available" if "AllocateRaw" in text else why
 
 
 @cache
-def _bound_memory() -> None:
+def bound_memory() -> None:
     """Let ONNX Runtime fail, and not the machine, where a graph asks for more memory than there is."""
     import onnxruntime as ort
 

@@ -31,29 +31,31 @@ class OnnxSource:
         if request.args:
             raise UsageError(f"--arg: {file} takes no arguments; leave it out", option="arg")
         model = read_onnx(file)
-        sizes = {one.name: _sizes(file, one) for one in _inputs(model.graph)}
-        notes = [note for note in (_control_flow(model.graph), _any_size(sizes)) if note]
+        producer = " ".join(filter(None, (model.producer_name, model.producer_version))) or "an unnamed program"
+        sizes = {one.name: declared_sizes(file, one) for one in inputs_of(model.graph)}
+        notes = [note for note in (note_on_graphs(model.graph), note_on_sizes(sizes)) if note]
         return Recipe(
             Path(file).name,
-            partial(_build, file, sizes),
-            inputs=_specs(model.graph, sizes),
+            partial(build, file, sizes),
+            inputs=natural_inputs(model.graph, sizes),
             fixed_batch=any(own and own[0] for own in sizes.values()),
             frozen=_FROZEN.format(Path(file).name),
-            meta={WEIGHTS: AS_BUILT, "exported_by": _producer(model), "notes": notes},
+            meta={WEIGHTS: AS_BUILT, "exported_by": producer, "notes": notes},
         )
 
 
-def _build(file: str, sizes: dict[str, Sequence[int] | None]) -> nn.Module:
+def build(file: str, sizes: dict[str, Sequence[int] | None]) -> nn.Module:
+    """The graph of a file, in eval mode."""
     return network(read_onnx(file), file, sizes).eval()
 
 
-def _inputs(graph: Any) -> Iterator[Any]:
+def inputs_of(graph: Any) -> Iterator[Any]:
     """The inputs of a graph that have no value of their own."""
     constants = {one.name for one in graph.initializer}
     return (one for one in graph.input if one.name not in constants)
 
 
-def _sizes(file: str, one: Any) -> Sequence[int] | None:
+def declared_sizes(file: str, one: Any) -> Sequence[int] | None:
     """The sizes of an input, 0 for any; None for any rank. Raises UsageError for an input that is no tensor."""
     tensor = one.type.tensor_type
     if dtypes().get(tensor.elem_type) is None:
@@ -63,31 +65,31 @@ def _sizes(file: str, one: Any) -> Sequence[int] | None:
     return [max(dim.dim_value, 0) for dim in tensor.shape.dim] if tensor.HasField("shape") else None
 
 
-def _specs(graph: Any, sizes: dict[str, Sequence[int] | None]) -> tuple[InputSpec, ...] | None:
+def natural_inputs(graph: Any, sizes: dict[str, Sequence[int] | None]) -> tuple[InputSpec, ...] | None:
     """The inputs, where each size that may be any is 1; None if the rank of one is not known."""
-    held = {one.name: one for one in graph.initializer}
-    weights = (dtypes().get(one.data_type) for one in held.values())
+    weights = [dtypes().get(one.data_type) for one in graph.initializer]
     own = next((dtype for dtype in weights if dtype and dtype.is_floating_point and dtype.itemsize > 1), torch.float32)
-    rows = {
-        node.input[1]: held[node.input[0]].dims[0]
-        for node in graph.node
-        if node.op_type == "Gather" and node.input[0] in held and held[node.input[0]].dims and not _axis(node)
-    }
+    rows = rows_looked_up(graph)
     specs = []
-    for one in _inputs(graph):
+    for one in inputs_of(graph):
         if (shape := sizes[one.name]) is None:
             return None
         dtype = dtypes()[one.type.tensor_type.elem_type]
-        shape = tuple(size or 1 for size in shape)
-        specs.append(InputSpec(shape, None if dtype == own else dtype, max(rows.get(one.name, 2), 1)))
+        specs.append(
+            InputSpec(tuple(size or 1 for size in shape), dtype if dtype != own else None, rows.get(one.name, 2))
+        )
     return tuple(specs)
 
 
-def _axis(node: Any) -> int:
-    return next((one.i for one in node.attribute if one.name == "axis"), 0)
+def rows_looked_up(graph: Any) -> dict[str, int]:
+    """The rows of the tables of which values are indices, such as a vocabulary's, by the names of the values."""
+    sizes = {one.name: one.dims[0] for one in graph.initializer if one.dims and one.dims[0]}
+    looked_up = (node for node in graph.node if node.op_type == "Gather" and node.input[0] in sizes)
+    along_rows = (node for node in looked_up if not any(one.name == "axis" and one.i for one in node.attribute))
+    return {node.input[1]: sizes[node.input[0]] for node in along_rows}
 
 
-def _any_size(sizes: dict[str, Sequence[int] | None]) -> str:
+def note_on_sizes(sizes: dict[str, Sequence[int] | None]) -> str:
     """The note on sizes that the file leaves open, besides the batch; "" if there are none."""
     open_sizes = {
         name: "x".join(str(size or "N") for size in own) for name, own in sizes.items() if own and 0 in own[1:]
@@ -96,7 +98,7 @@ def _any_size(sizes: dict[str, Sequence[int] | None]) -> str:
     return f"sizes that the file leaves open are 1 unless --input gives others ({names})" if names else ""
 
 
-def _control_flow(graph: Any) -> str:
+def note_on_graphs(graph: Any) -> str:
     """The note on operators that have graphs within; "" if there are none."""
     kinds = Counter(node.op_type for node in graph.node if any(one.g.node or one.graphs for one in node.attribute))
     if not kinds:
@@ -104,7 +106,3 @@ def _control_flow(graph: Any) -> str:
     what = listed([f"{n} {kind}" for kind, n in kinds.items()], _LISTED)
     number = counted(sum(kinds.values()), "operator")
     return f"{number} with graphs within: each is one module, whose parts are not seen ({what})"
-
-
-def _producer(model: Any) -> str:
-    return " ".join(filter(None, (model.producer_name, model.producer_version))) or "an unnamed program"

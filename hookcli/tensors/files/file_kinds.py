@@ -49,19 +49,24 @@ def kind_of(path: str | Path) -> str:
         begin = file.read(_BEGIN)
     if begin[:2] == b"PK":
         return _of_archive(path)
-    if path.suffix == ".onnx" or _is_onnx(begin):
-        more = f"`hookcli diff MODEL {shell_path(path)}` compares a PyTorch model with it"
-        rename = "" if path.suffix == ".onnx" else "rename it to end in .onnx: "
-        return f"an ONNX model: {rename}{more}"
+    if onnx := _of_onnx(path, begin):
+        return onnx
     if begin[8:10] == b'{"' and int.from_bytes(begin[:8], "little") < path.stat().st_size:
         return "" if path.suffix in _OWN else "a safetensors file: rename it to end in .safetensors"
     kind = next((kind for at, word, kind in _STARTS if begin[at:].lower().startswith(word)), "")
     return "" if path.suffix in _OWN and kind.endswith(path.suffix) else kind
 
 
-def _is_onnx(begin: bytes) -> bool:
-    """True for the beginning of ONNX's ModelProto: the version of its format, then another of its fields."""
-    return len(begin) > 2 and begin[0] == 1 << 3 and begin[1] in _IR_VERSIONS and begin[2] in _ONNX_FIELDS
+def _of_onnx(path: Path, begin: bytes) -> str:
+    """The kind of an ONNX model; "" for a file of another kind.
+
+    The beginning of ONNX's ModelProto is the version of its format, then another of its fields.
+    """
+    fields = len(begin) > 2 and begin[0] == 1 << 3 and begin[1] in _IR_VERSIONS and begin[2] in _ONNX_FIELDS
+    if not fields and path.suffix != ".onnx":
+        return ""
+    rename = "" if path.suffix == ".onnx" else "rename it to end in .onnx: "
+    return f"an ONNX model: {rename}`hookcli diff MODEL {shell_path(path)}` compares a PyTorch model with it"
 
 
 def _of_archive(path: Path) -> str:

@@ -51,7 +51,7 @@ def read_torchscript(file: Path) -> list[Held]:
     try:
         with opened(file) as stream, zipfile.ZipFile(stream) as archive:
             root = next(name[: -len(_CONSTANTS)] for name in archive.namelist() if name.endswith(f"/{_CONSTANTS}"))
-            kinds = _declared(archive, f"{root}code/")
+            kinds = declared_kinds(archive, f"{root}code/")
             bytes_ = torch.from_file(str(regular(file)), False, file.stat().st_size, dtype=torch.uint8)
             whole = _Reader(archive, f"{root}data/", bytes_, member(archive, f"{root}data.pkl")).load()
             constants = _Reader(archive, f"{root}constants/", bytes_, member(archive, root + _CONSTANTS)).load()
@@ -59,7 +59,7 @@ def read_torchscript(file: Path) -> list[Held]:
         raise UsageError(
             f"{file}: a TorchScript archive that is damaged, or can't be read ({in_brief(error)})"
         ) from error
-    held = [*_held(whole, kinds)]
+    held = [*held_tensors(whole, kinds)]
     numbered = enumerate(constants if isinstance(constants, tuple) else ())
     return held + [Held(f"CONSTANTS.c{n}", x, "constant", "") for n, x in numbered if isinstance(x, Tensor)]
 
@@ -91,7 +91,7 @@ class _Reader(pickle.Unpickler):
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _rebuilt
+            return rebuilt
         dtype = getattr(getattr(torch, name, None), "dtype", None) if name.endswith("Storage") else None
         if module == "torch" and isinstance(dtype, torch.dtype):
             return dtype
@@ -111,7 +111,8 @@ class _Reader(pickle.Unpickler):
         return (block.clone() if begin % dtype.itemsize else block).view(dtype)
 
 
-def _rebuilt(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object) -> Tensor:
+def rebuilt(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object) -> Tensor:
+    """A tensor in a storage. Raises UnpicklingError for one that is not within it."""
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     inside = min(offset, *size, *stride, 0) == 0 and (0 in size or last < storage.numel())
     if not inside:
@@ -119,7 +120,7 @@ def _rebuilt(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence
     return storage.as_strided(tuple(size), tuple(stride), storage.storage_offset() + offset)
 
 
-def _declared(archive: zipfile.ZipFile, folder: str) -> dict[str, tuple[set[str], set[str]]]:
+def declared_kinds(archive: zipfile.ZipFile, folder: str) -> dict[str, tuple[set[str], set[str]]]:
     """The names of the parameters and of the buffers of each class, as the archive's code declares them."""
     found = {}
     for path in archive.namelist():
@@ -130,7 +131,7 @@ def _declared(archive: zipfile.ZipFile, folder: str) -> dict[str, tuple[set[str]
     return found
 
 
-def _held(whole: object, kinds: Mapping[str, tuple[set[str], set[str]]]) -> Iterator[Held]:
+def held_tensors(whole: object, kinds: Mapping[str, tuple[set[str], set[str]]]) -> Iterator[Held]:
     """The tensors within an object of an archive: those of a module before those of its parts."""
     waiting: list[tuple[str, object, str]] = [("", whole, "")]
     seen: set[int] = set()
