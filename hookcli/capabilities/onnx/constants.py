@@ -63,9 +63,9 @@ def tensor_of(proto: Any, folder: Path, file: str) -> Tensor | None:
     dtype = dtypes().get(proto.data_type)
     if dtype is None:
         return None
-    if torch.get_default_device().type == "meta":
-        return torch.empty(tuple(proto.dims), dtype=dtype)
     try:
+        if torch.get_default_device().type == "meta":
+            return torch.empty(tuple(proto.dims), dtype=dtype)
         array = numpy_helper.to_array(proto, str(folder))
         if array.dtype.kind != "b" and not dtype.is_complex:  # NumPy has neither bfloat16 nor float8
             array = array.view(f"u{array.itemsize}")

@@ -98,7 +98,16 @@ class Graph(Scope):
         owner.add_module(parts[-1], operator)
 
     def order(self, steps: Sequence[Step]) -> None:
-        """Set the steps, each the call of an operator by its full name, in order."""
+        """Set the steps, each the call of an operator by its full name, in order.
+
+        Raises UsageError for one that takes what none before it makes.
+        """
+        there = {*self._sizes}
+        for step in steps:
+            if early := [name for name in step.takes if name not in there]:
+                why = f"{step.part} takes {early[0]!r}, which no operator before it makes"
+                raise UsageError(f"{self._file}: damaged: {why}")
+            there.update(step.makes)
         self.current = Step("", (), (), inner=nested(steps, {*self._outputs}))
 
     def fix(self, name: str, x: Tensor) -> None:
@@ -203,7 +212,7 @@ def network(model: Any, file: str, sizes: dict[str, Sequence[int] | None]) -> Gr
     outputs = [one.name for one in graph.output]
     made, classes = graph_class(sizes)(frame.file, sizes, outputs), classes_of(graph.node)
     steps = []
-    for (node, _), place in zip(nodes, places(nodes, constants.protos), strict=True):
+    for (node, _), place in zip(nodes, places(nodes, constants.protos, {*dir(Graph("", {}, ()))}), strict=True):
         takes = [name for name in dict.fromkeys((*node.input, *captured(node))) if name in values]
         made.add(place, constants.operator(node, place, frame, takes), classes)
         steps.append(Step(place, takes, [name for name in node.output if name]))

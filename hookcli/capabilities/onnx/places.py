@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
-
-from torch import nn
 
 from hookcli.capabilities.onnx.graph import CLASSES, SCOPES, captured, quoted, scope_of
 from hookcli.table.names import around
@@ -45,15 +43,15 @@ def in_order(nodes: Iterable[Any], constants: Collection[str]) -> list[tuple[Any
     return ordered
 
 
-def places(nodes: Sequence[tuple[Any, Any]], constants: Collection[str]) -> list[str]:
+def places(nodes: Sequence[tuple[Any, Any]], constants: Collection[str], reserved: Container[str]) -> list[str]:
     """A name for the module of each node, distinct, after the scope that its name, metadata or weights tell.
 
-    The nodes are those of `in_order`.
+    The nodes are those of `in_order`. `reserved`: the attributes of modules, which no name may have.
 
     A node that is alone in its scope has the scope's name: `layer1.0.conv1`; of several each is a part of it:
     `layer1.0.conv1.Conv`.
     """
-    scopes = [_scope(node, constants) or _scope(owner, constants) for node, owner in nodes]
+    scopes = [_scope(node, constants, reserved) or _scope(owner, constants, reserved) for node, owner in nodes]
     alone = Counter(scopes)
     around_others = {owner for scope in alone for owner in around(scope)}
     taken: dict[str, int] = dict.fromkeys([*around_others, *alone], 1)
@@ -62,7 +60,7 @@ def places(nodes: Sequence[tuple[Any, Any]], constants: Collection[str]) -> list
         if scope and alone[scope] == 1 and scope not in around_others:
             named.append(scope)
             continue
-        label = _plain(node.name.rpartition("/")[2]) or node.op_type
+        label = _plain(node.name.rpartition("/")[2], reserved) or node.op_type
         label = node.op_type if len(label) > _LONGEST else label
         name = f"{scope}.{label}" if scope else label
         number = taken.get(name, 0)
@@ -75,7 +73,7 @@ def places(nodes: Sequence[tuple[Any, Any]], constants: Collection[str]) -> list
     return named
 
 
-def _scope(node: Any, constants: Collection[str]) -> str:
+def _scope(node: Any, constants: Collection[str], reserved: Container[str]) -> str:
     """The module that a node belongs to; "" if nothing tells."""
     scope = scope_of(node, node.output[0] if node.output else "", ())
     if scope is None:
@@ -87,7 +85,7 @@ def _scope(node: Any, constants: Collection[str]) -> str:
                 return ""
         weights = (name.rpartition(".")[0] for name in node.input if name in constants)
         scope = ".".join(path) if path else next(filter(None, weights), "")
-    parts = [_plain(part) for part in scope.split(".")]
+    parts = [_plain(part, reserved) for part in scope.split(".")]
     fits = len(parts) <= _DEEPEST and len(scope) <= _DEEPEST * _LONGEST
     return ".".join(filter(None, parts)) if fits else ""
 
@@ -102,10 +100,10 @@ def classes_of(nodes: Sequence[Any]) -> dict[str, str]:
     return classes
 
 
-def _plain(name: str) -> str:
-    """A name as a part of a module may have it: no dots, no colons, which operators have, and no method's name."""
+def _plain(name: str, reserved: Container[str] = ()) -> str:
+    """A name as a part of a module may have it: without dots, and colons, which are those of operators."""
     plain = _BARRED.sub("_", name)
-    return f"{plain}_" if hasattr(nn.Module, plain) or plain == "training" else plain
+    return f"{plain}_" if plain in reserved else plain
 
 
 def local_name(constant_name: str, place: str, taken: Callable[[str], bool]) -> str:

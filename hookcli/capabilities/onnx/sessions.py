@@ -18,6 +18,7 @@ from hookcli.system.memory import available_memory
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _WHERE = re.compile(r"^Non-zero status code .*? Status Message: |/\S+:\d+ .*?\) (?=\S)", re.DOTALL)
+_NARROW = re.compile(r"U?INT[1-7]")  # PyTorch has their names, and nothing more
 _SHOWN = 300  # letters of a message
 _VIEWED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # NumPy has neither bfloat16 nor float8
 _WITHIN = re.compile(r"(seq|optional|tensor)\((.+)\)")
@@ -28,11 +29,12 @@ def dtypes() -> dict[int, torch.dtype | None]:
     """PyTorch's dtypes of ONNX's types, whose names are the same: FLOAT, INT64; None for others, such as STRING."""
     from onnx import TensorProto
 
-    known = {name: getattr(torch, name.lower(), None) for name in TensorProto.DataType.keys()}  # noqa: SIM118
+    numbers = dict(TensorProto.DataType.items())
+    known = {name: None if _NARROW.fullmatch(name) else getattr(torch, name.lower(), None) for name in numbers}
     for name, dtype in vars(torch).items():
         if name.startswith("float8"):  # FLOAT8E4M3FN
             known[name.upper().replace("_", "")] = dtype
-    return {number: known.get(name) for name, number in TensorProto.DataType.items() if number}
+    return {number: known.get(name) for name, number in numbers.items() if number}
 
 
 @cache

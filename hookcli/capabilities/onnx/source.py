@@ -33,14 +33,14 @@ class OnnxSource:
         model = read_onnx(file)
         producer = " ".join(filter(None, (model.producer_name, model.producer_version))) or "an unnamed program"
         sizes = {one.name: declared_sizes(file, one) for one in inputs_of(model.graph)}
-        notes = [note for note in (note_on_graphs(model.graph), note_on_sizes(sizes)) if note]
+        notes = [note_on_graphs(model.graph), note_on_sizes(sizes), note_on_types(model.graph)]
         return Recipe(
             Path(file).name,
             partial(build, file, sizes),
             inputs=natural_inputs(model.graph, sizes),
             fixed_batch=any(own and own[0] for own in sizes.values()),
             frozen=_FROZEN.format(Path(file).name),
-            meta={WEIGHTS: AS_BUILT, "exported_by": producer, "notes": notes},
+            meta={WEIGHTS: AS_BUILT, "exported_by": producer, "notes": [*filter(None, notes)]},
         )
 
 
@@ -96,6 +96,15 @@ def note_on_sizes(sizes: dict[str, Sequence[int] | None]) -> str:
     }
     names = listed([f"{name}: {text}" for name, text in open_sizes.items()], _LISTED)
     return f"sizes that the file leaves open are 1 unless --input gives others ({names})" if names else ""
+
+
+def note_on_types(graph: Any) -> str:
+    """The note on initializers of types that PyTorch lacks, such as INT4; "" if there are none."""
+    from onnx import TensorProto
+
+    kinds = Counter(TensorProto.DataType.Name(x.data_type) for x in graph.initializer if not dtypes().get(x.data_type))
+    names = listed([*kinds], _LISTED)
+    return f"{counted(kinds.total(), 'initializer')} of {names} not shown: PyTorch has no such type" if kinds else ""
 
 
 def note_on_graphs(graph: Any) -> str:
