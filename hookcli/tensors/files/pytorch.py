@@ -104,7 +104,8 @@ def load(file: Path) -> object:
     Files of PyTorch before 1.6 can't be memory-mapped, and are read whole.
     """
     if is_torchscript(file):
-        return {one.name: one.tensor for one in read_torchscript(file)}
+        held = read_torchscript(file)
+        return {one.name: one.tensor for one in [x for x in held if x.kind != "constant"] or held}
     if kind := kind_of(file):
         raise UsageError(f"{file} is {kind}")
     try:
