@@ -17,7 +17,7 @@ from hookcli.commands.output import Output
 from hookcli.commands.run_options import FurtherProbes, loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.capability import capabilities, file_sources, load_text
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
@@ -37,7 +37,8 @@ EXAMPLES = (
 COLUMNS = FINDINGS
 FIRST = "select ignore fail_on max_params save against meta list_checks weights input data format ops"
 _SHARED = (*RUNNING, *DATA, "ops", *SHOWING)
-_MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT_FILE}]."
+_FILES = ", ".join((".pt2", *file_sources()))
+_MODELS = f"Models: torchvision, timm:, hf:, {_FILES}, file.py:fn [those of {DEFAULT_FILE}]."
 
 
 @dataclass(frozen=True)

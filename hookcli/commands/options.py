@@ -9,6 +9,7 @@ import typer
 
 from hookcli.commands.option_fields import OnlyFields, choice, option
 from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
+from hookcli.registry.capability import file_sources
 
 DEFAULT_MODEL = "resnet50"
 
@@ -36,7 +37,8 @@ def model_argument(metavar: str, text: str, *, show_default: bool = False) -> ob
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete_models, show_default=show_default)
 
 
-_MODEL = "A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn."
+_FILES = ", ".join(f"FILE{suffix}" for suffix in (".pt2", *file_sources()))
+_MODEL = f"A torchvision name, timm:NAME, hf:NAME, {_FILES}, file.py:fn."
 Model = Annotated[str, model_argument("MODEL", _MODEL, show_default=True)]
 
 

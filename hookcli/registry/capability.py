@@ -194,9 +194,14 @@ def hint(subject: str) -> str:
     return next((one.hints[subject] for one in capabilities() if subject in one.hints), "")
 
 
+def file_sources() -> dict[str, str]:
+    """The sources of models that serve files by their name alone, by suffix."""
+    return {one.suffix: one.name for one in capabilities() if one.suffix}
+
+
 def file_source(spec: str) -> str:
-    """The source of models that serves a file of this suffix; "" if none does."""
-    return next((one.name for one in capabilities() if one.suffix and spec.endswith(one.suffix)), "")
+    """The source of models that serves a file of this name; "" if none does."""
+    return next((name for suffix, name in file_sources().items() if spec.endswith(suffix)), "")
 
 
 def load_text(target: str) -> Any:
