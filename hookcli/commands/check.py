@@ -12,12 +12,12 @@ from hookcli.commands.added_options import AddedOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, require_new, tolerance_option, words_of
-from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, LookOptions, Options, model_argument
+from hookcli.commands.options import DATA, FILES, RUNNING, SHOWING, CacheOptions, LookOptions, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.run_options import FurtherProbes, loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
-from hookcli.registry.capability import capabilities, file_sources, load_text
+from hookcli.registry.capability import capabilities, load_text
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
@@ -37,8 +37,7 @@ EXAMPLES = (
 COLUMNS = FINDINGS
 FIRST = "select ignore fail_on max_params save against meta list_checks weights input data format ops"
 _SHARED = (*RUNNING, *DATA, "ops", *SHOWING)
-_FILES = ", ".join((".pt2", *file_sources()))
-_MODELS = f"Models: torchvision, timm:, hf:, {_FILES}, file.py:fn [those of {DEFAULT_FILE}]."
+_MODELS = f"Models: torchvision, timm:, hf:, {FILES}, file.py:fn [those of {DEFAULT_FILE}]."
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ def model_argument(metavar: str, text: str, *, show_default: bool = False) -> ob
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete_models, show_default=show_default)
 
 
-_FILES = ", ".join(f"FILE{suffix}" for suffix in (".pt2", *file_sources()))
-_MODEL = f"A torchvision name, timm:NAME, hf:NAME, {_FILES}, file.py:fn."
+FILES = ", ".join((".pt2", *file_sources()))
+"""The suffixes of files that are models."""
+_MODEL = f"A torchvision name, timm:, hf:, {FILES}, file.py:fn."
 Model = Annotated[str, model_argument("MODEL", _MODEL, show_default=True)]
 
 
