@@ -30,12 +30,8 @@ class OnnxFiles(Side):
         """True for one with a PyTorch model. Two, with or without options, are compared as models; so is one with a
         saved report or a dump."""
         others = [text for text in texts if not self.fits(text)]
-        with_model = [
-            text
-            for text in others
-            if not (text.partition(" ")[0].endswith(SUFFIX) or looks_saved(text) or is_dump(text))
-        ]
-        return 0 < len(with_model) < len(texts)
+        as_models = (text.partition(" ")[0].endswith(SUFFIX) or looks_saved(text) or is_dump(text) for text in others)
+        return len(others) < len(texts) and not all(as_models)
 
     def compare(self, asked: Asked) -> int:
         return compare_tensors(asked, onnx_runs)
