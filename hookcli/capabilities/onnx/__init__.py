@@ -1,10 +1,10 @@
-"""Compares what ONNX Runtime computes from an .onnx file with the PyTorch model that it came from."""
+"""Models in .onnx files, which ONNX Runtime runs: alone, and beside the PyTorch model that a file came from."""
 
 from hookcli.registry.capability import Capability
 
 CAPABILITY = Capability(
     name="onnx",
-    page="dumps.md",
+    page="questions/onnx.md",
     source="hookcli.capabilities.onnx.source:OnnxSource",
     suffix=".onnx",
     side="hookcli.capabilities.onnx.side:OnnxFiles",
