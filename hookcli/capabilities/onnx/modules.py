@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from hookcli.capabilities.onnx.costs import macs, multiplies
-from hookcli.capabilities.onnx.sessions import of_value, run_session, session_options, to_value, value_type, why_failed
+from hookcli.capabilities.onnx.sessions import (
+    as_bytes,
+    of_value,
+    run_session,
+    session_options,
+    to_value,
+    value_type,
+    why_failed,
+)
 from hookcli.errors import UsageError
-from hookcli.hooks.tensor_origins import version_of
 
-_EMBEDDED = 4096  # bytes of a constant that a session copies; others it shares with the module
 _MOST_THREADS = 512
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 
@@ -54,6 +61,7 @@ class Operator(nn.Module):
         self._held: dict[str, str] = {}
         self._session: Any = None
         self._made_for: object = None
+        self._shared: dict[str, Any] = {}  # with the memory that the session reads
         self._outputs: dict[object, tuple[int, ...]] = {}
         self._function = _Function(self, node.op_type)
 
@@ -73,7 +81,7 @@ class Operator(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the session, which can't be copied."""
-        return {**self.__dict__, "_session": None, "_made_for": None}
+        return {**self.__dict__, "_session": None, "_made_for": None, "_shared": {}}
 
     def forward(self, *values: Any) -> Any:
         """What the operator returns: a tensor, or a tuple of all of its outputs."""
@@ -85,7 +93,9 @@ class Operator(nn.Module):
         feed = dict(zip(self._values, map(to_value, given), strict=False))
         kinds = {name: value.data_type() for name, value in feed.items()}
         constants = dict(zip(self._held, given[len(feed) :], strict=True))
-        state = (tuple(kinds.items()), tuple((x.data_ptr(), version_of(x)) for x in constants.values()))
+        # The session may keep copies of weights, and PyTorch counts no writes through `.data`: their bits tell.
+        bits = [(x.data_ptr(), x.shape, crc32(as_bytes(x))) for x in constants.values()]
+        state = (kinds, bits)
         if self._session is None or state != self._made_for:
             self._session, self._made_for = self._made(kinds, constants, names), state
         try:
@@ -115,18 +125,13 @@ class Operator(nn.Module):
         graph.sparse_initializer.extend(one for one in self._settings if not hasattr(one, "raw_data"))
         options = session_options(self._frame.threads if multiplies(self._node) else 1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        shared = {}
-        for name, x in constants.items():
-            value = to_value(x)
-            one = graph.initializer.add(name=name, data_type=value.element_type(), dims=x.shape)
-            if x.nbytes <= _EMBEDDED:
-                one.raw_data = x.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            else:
-                one.data_location = _EXTERNAL
-                one.external_data.add(key="location", value="in memory")
-                shared[name] = value
-        if shared:
-            options.add_external_initializers([*shared], [*shared.values()])
+        self._shared = {name: to_value(x) for name, x in constants.items()}
+        for name, value in self._shared.items():
+            one = graph.initializer.add(name=name, data_type=value.element_type(), dims=value.shape())
+            one.data_location = _EXTERNAL
+            one.external_data.add(key="location", value="in memory")
+        if self._shared:
+            options.add_external_initializers([*self._shared], [*self._shared.values()])
         made = self._frame.around(graph, self._node).SerializeToString()
         try:
             return onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])

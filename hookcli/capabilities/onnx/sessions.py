@@ -53,6 +53,11 @@ def to_value(x: object) -> Any:
     return OrtValue.ortvalue_from_numpy_with_onnx_type(array, codes()[x.dtype])
 
 
+def as_bytes(x: Tensor) -> Any:
+    """The elements of a tensor as an array of bytes."""
+    return x.detach().contiguous().view(-1).view(torch.uint8).numpy()
+
+
 def of_value(value: Any) -> Any:
     """A value of ONNX Runtime as a tensor; sequences, texts and absent values stay as they are."""
     return from_dlpack(value) if value.is_tensor() and value.data_type() != "tensor(string)" else value

@@ -309,6 +309,10 @@ def test_a_weight_that_changes_counts(folder: Path) -> None:
         model.get_submodule("stem").weight.mul_(0.5)
         changed = model(x)["scores"]
         assert not torch.equal(before, changed) and torch.equal(before, twin(x)["scores"])
+        for factor, same in ((0.5, False), (2, True)):  # past PyTorch's count of changes
+            for parameter in twin.parameters():
+                parameter.data.mul_(factor)
+            assert torch.equal(twin(x)["scores"], before) == same
     file = onnx.load("net.onnx")
     weight = next(one for one in file.graph.initializer if one.name == "stem.weight")
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(0.5), weight.name))
