@@ -89,10 +89,8 @@ class ShapesProbe(Probe):
         session.stack.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
-        parameters = [*session.model.parameters()]
-        trains = not parameters or any(p.requires_grad for p in parameters)
-        if self.records_graph and torch.is_grad_enabled() and trains:
-            self._memory = SavedMemory([*parameters, *session.model.buffers()])
+        if self.records_graph and torch.is_grad_enabled():
+            self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def instead(self, error: Exception) -> Probe | None:
@@ -153,7 +151,7 @@ class ShapesProbe(Probe):
             "trainable": trainable,
             "macs": macs,
             "macs_share": macs / whole["macs"] if macs is not None and whole["macs"] else None,
-            "kept": call.kept if self._memory is not None else None,
+            "kept": call.kept if "kept_bytes" in whole else None,
             **(call.moved if self.session.ops else {}),
         }
         for number, (path, shape, dtype) in enumerate(call.outputs or [("", None, None)]):
@@ -176,7 +174,8 @@ class ShapesProbe(Probe):
             )
 
     def totals(self) -> Mapping[str, Any]:
-        """Return parameters, multiply-accumulates, bytes of training with AdamW; `kept_mode` if train mode differs."""
+        """Return parameters, multiply-accumulates, and unless all is frozen the bytes of training with AdamW;
+        `kept_mode` if train mode differs."""
         model = self.session.model
         params, trainable = count_parameters(model)
         tensors = [*(p for p in model.parameters() if not is_lazy(p)), *(x for _, x in packed_parameters(model))]
@@ -185,10 +184,11 @@ class ShapesProbe(Probe):
         in_root = _between(spent, root) if root else None
         macs = {"macs": spent[-1] if in_root is None else in_root}
         kept_in_root = self._kept if root is None or root.kept is None else root.kept
-        kept: dict[str, object] = {"kept_bytes": kept_in_root} if self._memory is not None else {}
+        training = training_bytes(model)
+        measured = self._memory is not None and (training or kept_in_root)
+        kept: dict[str, object] = {"kept_bytes": kept_in_root} if measured else {}
         if kept and not model.training and any(map(acts_in_training, model.modules())):
             kept["kept_mode"] = "eval"
-        training = training_bytes(model) if trainable or not params else {}
         return {"params": params, "trainable": trainable, "param_bytes": size, **training, **kept, **macs}
 
     def _spent(self) -> list[int]:

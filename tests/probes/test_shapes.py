@@ -116,6 +116,16 @@ def test_frozen_parameters_are_not_trainable() -> None:
     assert capture(model, torch.ones(1, 2), ["shapes"])[0].totals["trainable"] == 0
 
 
+def test_a_frozen_model_takes_no_memory_of_training() -> None:
+    """Unless the input needs gradients: then it keeps what they are computed from."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.Sigmoid()).requires_grad_(False)
+    report = capture(model, torch.ones(1, 2), ["shapes"])[0]
+    assert not {"grad_bytes", "kept_bytes"} & report.totals.keys() and {row["kept"] for row in report.rows} == {None}
+    assert "to train" not in str(report)
+    totals = capture(model, torch.ones(1, 2, requires_grad=True), ["shapes"])[0].totals
+    assert totals["kept_bytes"] == 12 and "grad_bytes" not in totals  # what the sigmoid returned, and nothing else
+
+
 def test_attention_is_counted_whole_and_its_bypassed_parts_are_named() -> None:
     model = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     x = torch.ones(1, 4, 8)

@@ -121,8 +121,13 @@ def tied_names(model: nn.Module) -> dict[str, str]:
 
 
 def training_bytes(module: nn.Module) -> dict[str, int]:
-    """The bytes of all gradients, and of AdamW's state: two moments, and a step count in float32 for each tensor."""
+    """The bytes of all gradients, and of AdamW's state: two moments, and a step count in float32 for each tensor.
+
+    Nothing for a module whose parameters are all frozen.
+    """
     sizes = [p.numel() * p.element_size() for p in module.parameters() if p.requires_grad and not is_lazy(p)]
+    if not sizes and count_parameters(module)[0]:
+        return {}
     return {"grad_bytes": sum(sizes), "optimizer_bytes": 2 * sum(sizes) + 4 * len(sizes)}
 
 
