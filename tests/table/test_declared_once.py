@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from parsed import OF_SOURCES, nodes
 
 import hookcli
 from hookcli.commands.app import build_app
-from hookcli.table.columns import DECLARED
+from hookcli.table.columns import DECLARED, FAMILIES
 
 pytestmark = OF_SOURCES
 ROOT = Path(hookcli.__file__).parent
@@ -63,6 +64,10 @@ def test_no_other_file_lists_names_of_columns() -> None:
         if len(names & named) > MOST
     }
     assert not found
+
+
+def test_no_capability_declares_another_column_under_a_name_that_is_taken() -> None:
+    assert not [one.name for one in chain.from_iterable(FAMILIES) if one != DECLARED[one.name]]
 
 
 def test_no_script_of_the_page_lists_names_of_columns() -> None:

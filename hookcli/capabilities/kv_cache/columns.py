@@ -14,7 +14,7 @@ DECLARED = (
     Column("kv_heads", "KV heads", merge=Merge.MOST, drop=13, **_COUNT),
     Column("key_dim", "Key dim", merge=Merge.MOST, pair="head dims", drop=11, **_COUNT),
     Column("value_dim", "Value dim", merge=Merge.MOST, pair="head dims", drop=11, **_COUNT),
-    Column("tokens", "Tokens", merge=Merge.MOST, **_COUNT),
+    Column("cached_tokens", "Tokens", merge=Merge.MOST, **_COUNT),
     Column("cache_bytes", "Bytes", full="Bytes of the cache", **_SUM),
     Column("prompt_bytes", "After prompt", shown=Shown.ASKED, full="Bytes of the cache after the prompt", **_SUM),
     Column("token_bytes", "Per token", drop=14, full="Bytes of one more token of one sequence", **_SUM),
@@ -23,4 +23,4 @@ DECLARED = (
     Column("weight_bytes", "Weights", drop=30, **_BYTES),
     Column("room_bytes", "Left", "bytes", Kind.BYTES_CHANGE),
 )
-"""`tokens` of each sequence, as far as a layer holds their keys and values."""
+"""`cached_tokens` of each sequence, as far as a layer holds their keys and values."""

@@ -8,7 +8,7 @@ from hookcli.table.columns import columns_named
 CACHE = (
     *columns_named("fqn"),
     replace(columns_named("kind")[0], shown=Shown.ALWAYS),
-    *columns_named("layers", "window", "kv_heads", "key_dim", "value_dim", "tokens", "dtype"),
+    *columns_named("layers", "window", "kv_heads", "key_dim", "value_dim", "cached_tokens", "dtype"),
     *columns_named("cache_bytes", "prompt_bytes", "token_bytes"),
 )
 """A row for each layer, two where it also keeps the keys and values of an encoder."""

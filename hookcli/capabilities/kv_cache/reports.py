@@ -19,7 +19,7 @@ def layers_report(generator: Generator, asked: Generation, name: str) -> Report:
     for layer, early, token in sorted(layers, key=lambda each: each[0].number):
         values = {"fqn": generator.place(layer.number), "kind": layer.kind, "layers": 1, "window": layer.window}
         values |= {"kv_heads": layer.kv_heads, "key_dim": layer.key_dim, "value_dim": layer.value_dim}
-        values |= {"tokens": layer.tokens, "dtype": layer.dtype, "cache_bytes": layer.nbytes}
+        values |= {"cached_tokens": layer.tokens, "dtype": layer.dtype, "cache_bytes": layer.nbytes}
         rows.append(Row(values | {"prompt_bytes": early.nbytes, "token_bytes": token}))
     totals = {"verdict": verdict(generator, asked, moments), "phases": after_prompt(moments)}
     return Report("kv-cache", name, CACHE, rows, totals={key: text for key, text in totals.items() if text})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from hookcli.errors import UsageError, unknown
@@ -25,7 +26,9 @@ FAMILIES = (
     *(PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, LISTINGS),
     *OF_CAPABILITIES.values(),
 )
-DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
+DECLARED: dict[str, Column] = {}
+for _column in chain.from_iterable(FAMILIES):
+    DECLARED.setdefault(_column.name, _column)  # the first: no capability changes the columns of others
 TEXTS = frozenset(name for name, column in DECLARED.items() if column.kind in TEXT_KINDS)
 """The columns whose values are texts."""
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)

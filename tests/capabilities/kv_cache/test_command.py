@@ -60,7 +60,7 @@ def test_the_first_line_has_the_cache_beside_the_weights_and_a_tokens_bytes(cli:
     whole = "Cache of 1,000 + 25 tokens, batch 4: 1.5 MiB"
     assert report["totals"]["verdict"] == f"{whole}, {beside}; 384 B for each further token of a sequence"
     row = report["rows"][1]
-    assert (row["fqn"], row["kind"], row["tokens"]) == ("model.layers.1", "full", 1024)
+    assert (row["fqn"], row["kind"], row["cached_tokens"]) == ("model.layers.1", "full", 1024)
     assert (row["kv_heads"], row["key_dim"], row["value_dim"], row["token_bytes"]) == (2, 8, 8, LLAMA // 3)
 
 
@@ -86,13 +86,13 @@ def test_bytes_of_a_token_are_those_that_were_published(cli: Cli, kind: str) -> 
 
 def test_kinds_of_layers(cli: Cli) -> None:
     rows = report_on(cli, "gemma3_text", "--prompt", "30", "--generate", "3")["rows"]
-    assert [(row["kind"], row["window"], row["tokens"]) for row in rows] == [
+    assert [(row["kind"], row["window"], row["cached_tokens"]) for row in rows] == [
         *(("window", 8, 8), ("full", None, 32), ("window", 8, 8))
     ]
     rows = report_on(cli, "deepseek_v3")["rows"]
     assert {(row["kind"], row["kv_heads"], row["key_dim"], row["value_dim"]) for row in rows} == {("latent", 1, 12, 4)}
     rows = report_on(cli, "t5", "--prompt", "30", "--generate", "3")["rows"]
-    assert [(row["fqn"], row["kind"], row["tokens"]) for row in rows[:2]] == [
+    assert [(row["fqn"], row["kind"], row["cached_tokens"]) for row in rows[:2]] == [
         *(("decoder.block.0", "full", 3), ("decoder.block.0", "cross", 30))
     ]
 
@@ -112,7 +112,10 @@ def test_layers_of_a_kind_are_one_row_and_never_blank(cli: Cli) -> None:
     ran = cli("kv-cache", "hf:gemma3_text", *arguments("gemma3_text"), "--prompt", "30", "--depth", "1", "-f", "csv")
     heading, *lines = ran.out.splitlines()
     rows = [dict(zip(heading.split(","), line.split(","), strict=True)) for line in lines]
-    assert [(row["kind"], row["layers"], row["tokens"]) for row in rows] == [("window", "2", "8"), ("full", "1", "285")]
+    assert [(row["kind"], row["layers"], row["cached_tokens"]) for row in rows] == [
+        ("window", "2", "8"),
+        ("full", "1", "285"),
+    ]
 
 
 @pytest.mark.parametrize("searched", ["batch", "prompt"])
