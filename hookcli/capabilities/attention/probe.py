@@ -21,9 +21,9 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.attention_calls import FLEX, FUNCTIONS, AttentionCall, AttentionCalls, Softmax, require_plain
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.formatting import counted, listed
+from hookcli.table.formatting import counted
 from hookcli.table.meta import Meta
-from hookcli.table.names import around, in_words, is_within, is_within_any
+from hookcli.table.names import around, is_within, is_within_any
 from hookcli.tensors import tree
 
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
@@ -51,7 +51,6 @@ class AttentionProbe(Probe):
         self._made: tuple[list[Row], list[Row]] | None = None
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
         self._across = set[str]()  # modules whose last call had keys of another sequence than its queries
-        self._joined: dict[str, None] = {}  # modules whose heads, if they have several, were not told apart
 
     def attach(self, session: HookSession) -> None:
         self._session, self._calls = session, AttentionCalls(session, self._number)
@@ -97,8 +96,6 @@ class AttentionProbe(Probe):
             sums = found.softmax.figures if found.softmax else HeadSums.of(self._scores(found))
             if sums is not None:  # else its softmax was skipped
                 self._merge(event, sums.add_output(found.by_heads(found.output)))
-                if found.joined:
-                    self._joined[event.fqn] = None
 
     def _scores(self, call: AttentionCall) -> Scores:
         """The scores of a fused function."""
@@ -179,11 +176,7 @@ class AttentionProbe(Probe):
         left_out, queries = max(padded, default=(0, 0))
         if left_out:
             notes.append(f"{left_out:,} of {counted(queries, 'query', 'queries')} are padding, left out of all figures")
-        if self._joined:
-            names = listed([in_words(fqn) for fqn in self._joined], 2)
-            notes.append(f"number of heads not found in {names}: taken for one head; --heads N tells them apart")
-        if self._number and not self._calls.asked_number:
-            notes.append(f"--heads {self._number} changed nothing: the heads were found without it")
+        notes += self._calls.notes()
         if self._drawn:
             notes.append("all tokens were 0 or 1 (--data gives real ones), so heads are not compared")
         return notes if rows else []

@@ -21,19 +21,19 @@ class SeenHeads:
     """The heads of each module that calls attention in a session's run: the same that `AttentionCalls` finds.
 
     `count`: the number for modules that don't say theirs. `layers`: the number of heads, by module. `unfollowed`: why
-    a call could not be followed, by module.
+    a call could not be followed, by module. `calls`: their finder.
     """
 
     def __init__(self, session: HookSession, count: int) -> None:
         self.layers: dict[str, int] = {}
         self.unfollowed: dict[str, str] = {}
-        self._calls = AttentionCalls(session, count)
+        self.calls = AttentionCalls(session, count)
         session.functions(self._see, *FUNCTIONS)
 
     def _see(self, event: HookEvent) -> None:
         with torch.no_grad(), torch.DisableTorchFunction():
             try:
-                found = self._calls.of(event)
+                found = self.calls.of(event)
                 if isinstance(found, AttentionCall) and (heads := found.by_heads(found.output).shape[1]):
                     self.layers.setdefault(event.fqn, heads)
             except _UNFOLLOWED as error:

@@ -94,7 +94,7 @@ class SweepRun:
             raise
         if not self._rows:
             none = _LOOKED_FOR.get(self.sweep.of, "none was found")
-            reason = [none, *(f"{item.fqn}: {item.reason}" for item in self._skipped)][-1]
+            reason = [none, *(f"{in_words(item.fqn)}: {item.reason}" for item in self._skipped)][-1]
             raise UsageError(f"no {self.sweep.of} could be swept: {reason}")
         return self._report(began, complete=True)
 
@@ -193,6 +193,8 @@ class SweepRun:
             yield f"noise: a second run of the unchanged model changes {what} by {number(noise)}"
         if any(trial.bottleneck for trial, _ in self._rows):
             yield "bottleneck: the outputs that change depend on the input only through it; ranked last"
+        if self._seen.heads:
+            yield from self._seen.heads.calls.notes()
 
     def _copies(self, ranked: Sequence[Ranked]) -> dict[str, Skipped]:
         """The modules whose change has the effect of that of a module around them: nothing else in it counts.

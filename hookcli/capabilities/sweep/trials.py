@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from hookcli.probes.shared.layer_rows import rounded_weight
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.sources.losses import floating
 from hookcli.table import Skipped
-from hookcli.table.names import in_words, is_within
+from hookcli.table.names import around, in_words
 from hookcli.table.tree import Tree
 from hookcli.tensors import tree
 from hookcli.tensors.tree import type_text
@@ -141,8 +142,9 @@ def trials(
 
     `paths`: of the outputs that the figure which ranks is made of.
     """
-    wanted = {n: m for n, m in model.named_modules() if n and (select is None or select(n, m))}
-    if sweep.of == "modules" and not sweep.quantize:
+    whole = sweep.of == "modules" and not sweep.quantize  # of the model itself nothing would be left
+    wanted = {n: m for n, m in model.named_modules() if (n or not whole) and (select is None or select(n, m))}
+    if whole:
         return _modules(sweep, wanted, seen, paths, tree)
     near = {n: m for n, m in wanted.items() if tree[n].level <= (sweep.depth or math.inf)}
     if sweep.of == "modules":
@@ -176,20 +178,32 @@ def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen
     """
     assert seen.heads
     found, skipped = list[Trial](), dict[str, Skipped]()
-    by_module: dict[str, list[parts.Head]] = defaultdict(list)
-    for head in parts.heads(model):
-        by_module[head.fqn].append(head)
+    by_module = {fqn: [*heads] for fqn, heads in groupby(parts.heads(model), key=attrgetter("fqn"))}
     for fqn, number in seen.heads.layers.items():
-        owners = [name for name in by_module if fqn == name or is_within(fqn, name)]
-        heads = [head for name in owners for head in by_module.pop(name)]
         if fqn in wanted:
+            heads = projected(fqn, by_module, seen.heads.layers)
             found += by_attention(sweep, (fqn, type_text(wanted[fqn]), number), heads, seen, skipped)
     for fqn, why in seen.heads.unfollowed.items():
         if fqn in wanted and fqn not in by_module:
             skipped[fqn] = Skipped(fqn, f"its heads can't be followed: {why}")
+    further = wanted.keys() - {name for fqn in seen.heads.layers for name in (fqn, *around(fqn))}
     for fqn, heads in by_module.items():
-        found += by_projection(sweep, heads, seen, skipped) if fqn in wanted else []
+        found += by_projection(sweep, heads, seen, skipped) if fqn in further else []
     return found, [*skipped.values()]
+
+
+def projected(
+    fqn: str, by_module: Mapping[str, Sequence[parts.Head]], calling: Collection[str]
+) -> Sequence[parts.Head]:
+    """The heads of the output projection of the module `fqn`, one of those `calling` attention; none if it has none.
+
+    The projection may be that of a module around it, unless that is around several calls, or is the whole model: its
+    layer of such a name is something else.
+    """
+    owners = [name for name in (fqn, *filter(None, around(fqn))) if name in by_module]
+    if len(owners) != 1 or any(owners[0] in around(other) for other in calling if other != fqn):
+        return ()
+    return by_module[owners[0]]
 
 
 def by_attention(

@@ -6,7 +6,7 @@ values in a product, in the same module or one around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.module_facts import HEAD_COUNTS
-from hookcli.table.names import around
+from hookcli.table.formatting import listed
+from hookcli.table.names import around, in_words
 from hookcli.tensors import tree
 
 FUSED, FLEX, SOFTMAX = "scaled_dot_product_attention", "flex_attention", "softmax"
@@ -44,8 +45,7 @@ class AttentionCall:
     """A call of attention that has ended with a function's `event`. It holds live tensors, and dies with the callback.
 
     `output` is what the heads return, and `by_heads` fits it. `given`: the arguments of a fused function by name, whose
-    tensors `by_heads` fits, too. `softmax`: the one that began attention by hand. `joined`: the number of heads was not
-    found where one dimension may hold both batch and heads, so that they are taken for one head.
+    tensors `by_heads` fits, too. `softmax`: the one that began attention by hand.
     """
 
     event: HookEvent
@@ -53,18 +53,19 @@ class AttentionCall:
     by_heads: ByHeads
     given: Mapping[str, Any] = field(default_factory=dict)
     softmax: Softmax | None = None
-    joined: bool = False
 
 
 class AttentionCalls:
     """Finds attention in the calls of FUNCTIONS.
 
-    `heads`: the number for modules that don't say theirs; 0 for none. `asked_number`: whether there was such a module.
+    `heads`: the number for modules that don't say theirs; 0 for none. `joined`: modules where one dimension may
+    hold both batch and heads, and the number was not found, so that all are taken for one head.
     """
 
     def __init__(self, session: HookSession, heads: int = 0) -> None:
         self._session, self._number = session, heads
-        self.asked_number = False
+        self.joined: dict[str, None] = {}
+        self._asked_number = False
         self._softmaxes: list[Softmax] = []
         """The last two: attention's if a product of their weights follows in the module, or in one around it."""
         self._doubted = False  # another product followed: of further logits, or keys meet values first, as if linear
@@ -85,7 +86,8 @@ class AttentionCalls:
             lead = query.shape[:-2]
             heads = 0 if query.dim() == 4 else self._heads(event, lead)
             by_heads = partial(split_heads, lead=lead, heads=heads)
-            return AttentionCall(event, event.output, by_heads, given, joined=_are_joined(lead, heads))
+            self._note_joined(event, lead, heads)
+            return AttentionCall(event, event.output, by_heads, given)
         if name == FLEX:
             return AttentionCall(event, event.output[0], partial(split_heads, lead=event.output[0].shape[:-2], heads=0))
         return self._product(event)
@@ -130,8 +132,20 @@ class AttentionCalls:
                 x = x.reshape(*lead, *x.shape[-2:])
             return split_heads(x, lead, heads)
 
-        joined = _are_joined(lead, heads)
-        return AttentionCall(event, event.output, by_heads, softmax=softmax, joined=joined)
+        self._note_joined(event, lead, heads)
+        return AttentionCall(event, event.output, by_heads, softmax=softmax)
+
+    def _note_joined(self, event: HookEvent, lead: Sequence[int], heads: int) -> None:
+        if len(lead) == 1 and lead[0] > 1 and not heads:
+            self.joined[event.fqn] = None
+
+    def notes(self) -> Iterator[str]:
+        """What to know of the number of heads: that it was not found, or that the one given changed nothing."""
+        if self.joined:
+            names = listed([in_words(fqn) for fqn in self.joined], 2)
+            yield f"number of heads not found in {names}: taken for one head; --heads N tells them apart"
+        if self._number and not self._asked_number:
+            yield f"--heads {self._number} changed nothing: the heads were found without it"
 
     def _heads(self, event: HookEvent, lead: Sequence[int]) -> int:
         """The number of heads that the module says, or for a layer of softmax the one around it; 0 for none.
@@ -144,13 +158,13 @@ class AttentionCalls:
         if heads := named_heads(owner):
             return heads
         if len(lead) != 1 or lead[0] == 1:
-            self.asked_number = True
+            self._asked_number = True
             return self._number
         for owner in (event.module, *map(model.get_submodule, path)):
             heads = named_heads(owner) or named_heads(getattr(owner, "config", None))
             if heads and lead[0] % heads == 0:
                 return heads
-        self.asked_number = True
+        self._asked_number = True
         if self._number and lead[0] % self._number:
             raise ValueError(f"{lead[0]} matrices of weights are no multiple of {self._number} heads")
         return self._number
@@ -160,10 +174,6 @@ def named_heads(owner: object) -> int:
     """The number of heads that a module or a configuration names; 0 if it names none."""
     named = (getattr(owner, name, None) for name in HEAD_COUNTS)
     return next((n for n in named if type(n) is int and n > 0), 0)
-
-
-def _are_joined(lead: Sequence[int], heads: int) -> bool:
-    return len(lead) == 1 and lead[0] > 1 and not heads
 
 
 def require_plain(*tensors: Tensor | None) -> None:

@@ -71,9 +71,64 @@ def test_a_head_that_functions_return_is_zeroed(kind: str) -> None:
     assert not sum(hooks_on(model).values())
 
 
+@torch.no_grad()
+def test_a_model_that_is_attention_itself() -> None:
+    torch.manual_seed(0)
+    model, x = Attention("joined").double().eval(), torch.randn(2, 5, WIDTH, dtype=torch.float64)
+    base = model(x)
+    rows = swept(model, x, of="heads", count=HEADS).rows
+    assert sorted((row.fqn, row["head"]) for row in rows) == [("", h) for h in range(HEADS)]
+    for row in rows:
+        model.zero = row["head"]
+        assert row["output_change"] == pytest.approx(relative(base, model(x)), rel=1e-9) != 0
+
+
+class AttentionNet(nn.Module):
+    """Named after attention, with a number of heads, and a layer called `out` that is no projection of theirs."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.num_heads, self.out = HEADS, nn.Linear(WIDTH, WIDTH)
+        self.layers = nn.Sequential(*(Attention("fused") for _ in range(layers)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.layers(x).relu())  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("layers", "inside"), [(1, False), (2, False), (2, True)])
+def test_a_module_around_attention_has_another_projection(layers: int, *, inside: bool) -> None:
+    torch.manual_seed(0)
+    model: nn.Module = AttentionNet(layers).double().eval()
+    model = nn.Sequential(model) if inside else model
+    x = torch.randn(2, 5, WIDTH, dtype=torch.float64)
+    base = model(x)
+    rows = swept(model, x, of="heads").rows
+    assert len(rows) == layers * HEADS
+    for row in rows:
+        attention = model.get_submodule(row.fqn)
+        assert isinstance(attention, Attention)
+        attention.zero = row["head"]
+        assert row["output_change"] == pytest.approx(relative(base, model(x)), rel=1e-9) != 0
+        attention.zero = None
+
+
 def test_without_a_number_joined_heads_are_one() -> None:
     model, x = net("joined")
-    assert [row["head"] for row in swept(model, x, of="heads").rows] == [0, 0]
+    report = swept(model, x, of="heads")
+    assert [row["head"] for row in report.rows] == [0, 0]
+    note = "number of heads not found in layer 1, layer 3: taken for one head; --heads N tells them apart"
+    assert note in str(report.meta)
+
+
+def test_a_number_that_was_not_needed_says_so() -> None:
+    report = swept(*net("fused"), of="heads", count=5)
+    assert "--heads 5 changed nothing: the heads were found without it" in str(report.meta)
+
+
+def test_a_number_that_does_not_fit_names_the_model() -> None:
+    with pytest.raises(UsageError, match=r"\(model\): its heads can't be followed: ValueError: 6 matrices of weights"):
+        swept(Attention("joined"), torch.randn(2, 5, WIDTH), of="heads", count=4)
 
 
 def test_a_head_set_to_its_mean_over_batch_and_positions() -> None:
