@@ -91,7 +91,7 @@ class NoiseScaleRun:
         number = len(figures.rows)
         if number < FEWEST:
             of = f"{counted(number, 'micro-batch', 'micro-batches')} of {counted(gradients.size, 'sample')}"
-            more = "give more data (--batches, --batch-size), or a smaller --micro-batch"
+            more = "give more data (--batches, --batch-size)" + ", or a smaller --micro-batch" * (gradients.size > 1)
             raise UsageError(f"only {of}: {FEWEST} are needed; {more}")
         if run.data:
             run.data.remark_if_short(figures.batches, run.feedback.remark)

@@ -13,6 +13,8 @@ NEAR = 2.0
 
 def verdict(scale: NoiseScale, samples: int, batch: int) -> str:
     """How large a batch should be, for the `batch` of the data; `samples` were looked at."""
+    if scale.grad_sq == scale.variance == 0:
+        return f"The noise scale can't be told: all gradients of {counted(samples, 'sample')} are 0"
     if scale.value is None or scale.high is None:
         more = "give more data (--batches, --batch-size)"
         if scale.low <= 0:

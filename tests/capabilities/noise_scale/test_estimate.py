@@ -102,3 +102,5 @@ def test_the_first_line_says_what_can_be_told() -> None:
     one = torch.zeros(8, 2, dtype=torch.float64)
     one[0, 0] = 1
     assert verdict(estimate(norms(one)), 8, 8).startswith("The noise scale can't be told from 8 samples")
+    none = verdict(estimate(norms(torch.zeros(8, 2, dtype=torch.float64))), 8, 8)
+    assert none == "The noise scale can't be told: all gradients of 8 samples are 0"

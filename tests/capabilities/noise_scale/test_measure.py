@@ -168,6 +168,49 @@ def test_what_has_no_noise_scale_is_refused(model: Callable[[], nn.Module], loss
         measured(model(), torch.randn(16, 4), loss=loss)
 
 
+class Denoiser(nn.Module):
+    """A loss that draws random numbers in either mode, as diffusion models have it; `power`: of the batch size."""
+
+    def __init__(self, power: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.power = nn.Linear(4, 4), power
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.randn_like(x)
+        return F.mse_loss(self.layer(x + noise), noise) * len(x) ** self.power
+
+
+def test_a_loss_that_draws_random_numbers_has_a_noise_scale() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 4)
+    report = measured(Denoiser(), x, loss="mean")
+    assert report.rows[0]["grad_variance"] > 0
+    assert not any("about a mean" in note for note in report.meta["notes"])
+    with pytest.raises(UsageError, match="is a sum over samples"):
+        measured(Denoiser(power=1), x, loss="mean")
+    with pytest.raises(UsageError, match=r"no mean over samples: .* in 16 runs with other random numbers"):
+        measured(Denoiser(power=3), x, loss="mean")
+
+
+class SumAndMean(nn.Module):
+    """Returns two numbers, a mean over samples and a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layer(x).exp()
+        return 9 * y.mean(), y.sum()
+
+
+def test_the_sum_of_an_output_asks_for_a_loss() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(UsageError, match=r"\(sum\) is no mean over samples; give one that averages \(--loss"):
+        measured(SumAndMean(), torch.randn(16, 4), loss="sum")
+
+
 def test_batch_normalization_in_eval_mode_has_one() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Tanh()).eval()
     assert measured(model, torch.randn(16, 4), loss="mean").rows[0]["grad_variance"] > 0
@@ -179,6 +222,8 @@ def test_too_few_or_broken_samples_are_said() -> None:
         measured(nn.Linear(4, 3), x, loss="mean", micro_batch=3)
     with pytest.raises(UsageError, match="--micro-batch 17: a batch has only 16 samples"):
         measured(nn.Linear(4, 3), x, loss="mean", micro_batch=17)
+    with pytest.raises(UsageError, match=r"only 4 micro-batches of 1 sample: .*--batch-size\)$"):
+        measured(nn.Linear(4, 3), x[:4], loss="mean")
     x[3] = float("nan")
     with pytest.raises(UsageError, match="the gradients are not finite"):
         measured(nn.Linear(4, 3), x, loss="mean")
