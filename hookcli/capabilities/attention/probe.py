@@ -51,6 +51,8 @@ class AttentionProbe(Probe):
         self._made: tuple[list[Row], list[Row]] | None = None
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
         self._across = set[str]()  # modules whose last call had keys of another sequence than its queries
+        self._given: dict[str, set[int]] = {}  # the ids of the tensors that the last call of a module was given
+        self._projected: dict[str, list[int]] = {}  # those of them that layers in it were given, in their order
 
     def attach(self, session: HookSession) -> None:
         self._session, self._calls = session, AttentionCalls(session, self._number)
@@ -70,11 +72,24 @@ class AttentionProbe(Probe):
             self._across.add(event.fqn)
         else:
             self._across.discard(event.fqn)
+        tensors = {id(x) for _, x in tree.arguments(event.args, event.kwargs) if x.dim() >= 3}
+        self._given[event.fqn], self._projected[event.fqn] = tensors, []
+        owner = next((fqn for fqn in around(event.fqn) if fqn in self._given), None)
+        received = {id(x) for x in event.args[:1]}
+        if owner is not None and event.module and not any(event.module.children()):
+            self._projected[owner] += received & self._given[owner]
 
     def _is_of_one_sequence(self, event: HookEvent) -> bool:
-        """True unless the module, or one around it, is known to have keys of another sequence than its queries."""
+        """True unless the module, or one around it, is known to have keys of another sequence than its queries.
+
+        So it is where the first two layers of the module that were given its own inputs, the projections of queries and
+        keys, were given two.
+        """
         named = _ACROSS.search(f"{event.fqn} {type(event.module).__name__}")
-        return not named and not any(fqn in self._across for fqn in (event.fqn, *around(event.fqn)))
+        formula = event.module and next(event.module.parameters(), None) is None  # the module around it projects
+        projecting = [event.fqn, *around(event.fqn)][: 2 if formula else 1]
+        two = any(len({*self._projected.get(fqn, ())[:2]}) == 2 for fqn in projecting)
+        return not named and not two and not any(fqn in self._across for fqn in (event.fqn, *around(event.fqn)))
 
     def _see(self, event: HookEvent) -> None:
         device = next((x.device.type for _, x in tree.arguments(event.args, event.kwargs)), "cpu")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.attention.nets import GPT, HEADS, SIZE, TOKENS, figures, plant
-from support import each_once, swept
+from support import each_once, swept, untouched
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -272,6 +272,46 @@ def test_padding_of_another_sequence_leaves_out_no_query(kind: str) -> None:
     real = torch.arange(12) < torch.tensor([[12], [9]])
     report = measured(Across(kind), torch.randn(2, 12, 32), torch.randn(2, 12, 32), real)
     assert {row["queries"] for row in report.rows} == {24}
+
+
+class Projecting(nn.Module):
+    """Attention under a name that says nothing, which projects queries, keys and values itself; `inner`: by a part."""
+
+    def __init__(self, inner: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+        self.inner = Masked() if inner else None
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
+        projected = [layer(x) for layer, x in zip(self.layers, (query, key, value), strict=True)]
+        q, k, v = (x.unflatten(-1, (HEADS, SIZE)).transpose(1, 2) for x in projected)
+        if self.inner:
+            self.inner.given = {"attn_mask": real[:, None, None]}
+            return self.inner(q, k, v)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None])
+
+
+class Layer(nn.Module):
+    """Attention of a sequence with itself, whose values are another tensor, and then with another sequence."""
+
+    def __init__(self, inner: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.norms = Projecting(inner), Projecting(inner), nn.ModuleList([nn.Identity()] * 2)
+
+    def forward(self, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
+        a, b = (norm(each) for norm, each in zip(self.norms, (x, y), strict=True))
+        z = a + 1  # as positions are added, in DETR
+        return self.first(z, z, a, real) + self.second(a, b, b, real)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_layers_that_are_given_two_sequences_tell_attention_across_them(inner: bool) -> None:
+    torch.manual_seed(0)
+    real = torch.arange(12) < torch.tensor([[12], [9]])
+    model, x, y = Layer(inner).eval(), torch.randn(2, 12, 32), torch.randn(2, 12, 32)
+    with untouched(model):
+        report = measured(model, x, y, real)
+    assert {(row.fqn.partition(".")[0], row["padding"]) for row in report.rows} == {("first", 3), ("second", 0)}
 
 
 def test_the_offset_that_most_queries_share_is_counted_over_calls_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
