@@ -121,6 +121,13 @@ def test_without_a_number_joined_heads_are_one() -> None:
     assert note in str(report.meta)
 
 
+def test_a_head_keeps_its_number_beside_a_layer_of_the_same() -> None:
+    torch.manual_seed(0)
+    report = swept(nn.Sequential(Attention("fused")), torch.randn(2, 5, WIDTH), of="heads")
+    verdict = str(report.totals["verdict"])
+    assert verdict.count("head ") == 2 and "of layer 0" in verdict
+
+
 def test_a_number_that_was_not_needed_says_so() -> None:
     report = swept(*net("fused"), of="heads", count=5)
     assert "--heads 5 changed nothing: the heads were found without it" in str(report.meta)
