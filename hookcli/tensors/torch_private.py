@@ -142,3 +142,6 @@ registered_nodes: Mapping[type, Any] = private(
     "torch.utils._pytree", "SUPPORTED_NODES", {}, "tensors in types that are registered with pytree are not seen"
 )
 """Functions that flatten and rebuild values, by type, as registered with pytree."""
+
+REBUILDS = ("torch._utils", "_rebuild_tensor_v2")
+"""The module and the name by which pickles of PyTorch say that a tensor is made of a storage."""

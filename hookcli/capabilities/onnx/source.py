@@ -46,7 +46,7 @@ class OnnxSource:
 
 def build(file: str, sizes: dict[str, Sequence[int] | None]) -> nn.Module:
     """The graph of a file, in eval mode."""
-    return network(read_onnx(file), file, sizes).eval()
+    return network(read_onnx(file), file, sizes).train(False)
 
 
 def inputs_of(graph: Any) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.system.files import member, opened, regular
+from hookcli.tensors.torch_private import REBUILDS
 
 _CONSTANTS = "constants.pkl"
 _CLASS = re.compile(r"^class (\w+)\(Module\):\n  __parameters__ = \[(.*)\]\n  __buffers__ = \[(.*)\]", re.MULTILINE)
@@ -90,7 +91,7 @@ class _Reader(pickle.Unpickler):
             return lambda value, *_: value
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+        if (module, name) == REBUILDS:
             return rebuilt
         dtype = getattr(getattr(torch, name, None), "dtype", None) if name.endswith("Storage") else None
         if module == "torch" and isinstance(dtype, torch.dtype):
