@@ -19,7 +19,7 @@ from hookcli.capabilities.memory.plan import MemoryPlan
 from hookcli.capabilities.memory.profile import Kind
 from hookcli.capabilities.memory.request import MemoryRequest
 from hookcli.capabilities.memory.simulate import simulate
-from hookcli.capabilities.memory.tensor_parallel import divided, plan_of
+from hookcli.capabilities.memory.tensor_parallel import divided, plans_of
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private.distributed import fake_processes
@@ -56,7 +56,7 @@ RECIPE = Recipe("net", Net, (InputSpec((32, 64)),))
 def placed() -> nn.Module:
     """The net, placed on the CPU by PyTorch in the group that exists."""
     model = Net()
-    owner, plan = plan_of(model, "")
+    [(owner, plan)] = plans_of(model, "")
     return parallelize_module(owner, torch.distributed.device_mesh.init_device_mesh("cpu", (2,)), plan)
 
 
@@ -82,7 +82,7 @@ def test_parameters_gradients_and_optimizer_state_are_those_of_a_placed_llama() 
         held = simulate(recipe, setting, MemoryPlan("adamw")).steady.timeline[-1].held
     with fake_processes(2) as mesh:
         model = transformers.LlamaForCausalLM(config)
-        parallelize_module(model, mesh, plan_of(model, "")[1])
+        parallelize_module(model, mesh, plans_of(model, "")[0][1])
         model(torch.zeros(2, 7, dtype=torch.int64)).logits.sum().backward()
         parameters = [getattr(p, "to_local", lambda p=p: p)() for p in model.parameters()]
         optimizer = torch.optim.AdamW(model.parameters())
@@ -115,6 +115,26 @@ def test_tied_weights_stay_one() -> None:
     assert found.steady.timeline[-1].held[Kind.PARAMETERS] == 4 * 64 * 32 // 4
 
 
+class Pair(nn.Module):
+    """Two nets, each with its plan; the second one's parts have plans as well, which the whole one's stands for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Net(), Net()
+        self.second.blocks[0].tp_plan = {"up": "rowwise"}
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x)
+
+
+def test_every_outermost_plan_is_followed() -> None:
+    """Beside a sum by hand: matrices in halves, and whole norms and biases of rows."""
+    with divided(Setting(train=True), 2) as setting:
+        found = simulate(Recipe("pair", Pair, RECIPE.inputs), setting, MemoryPlan("sgd"))
+    block = (64 * 256 + 256 + 256 * 64) // 2 + 64 + 2 * 64
+    assert found.steady.timeline[-1].held[Kind.PARAMETERS] == 4 * 2 * (2 * block + (64 * 32 + 32) // 2)
+
+
 NETS = """
 from capabilities.memory.test_tensor_parallel import Net
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
@@ -128,6 +148,15 @@ class Reads(Net):
 
 class Unknown(Net):
     tp_plan = {"blocks.*.up": "packed_colwise"}
+
+class Misnamed(Net):
+    tp_plan = {"layers.*.up": "colwise"}
+
+class Half(Net):
+    tp_plan = {"blocks.*.up": "colwise"}
+
+class Blocks(Net):
+    tp_plan = {"blocks.*": "colwise"}
 """
 
 
@@ -161,9 +190,14 @@ def test_the_command(cli: Cli, device: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (("torch.nn:Identity", "--parallel", "tp=2"), "--parallel tp=2: the model brings no plan (tp_plan)"),
+        (("torch.nn:Identity", "--parallel", "tp=2"), "--parallel tp=2: Identity has no plan; give its class one"),
         (("nets.py:Unknown", "--parallel", "tp=2"), "its plan has packed_colwise for blocks.*.up, which PyTorch's API"),
-        (("nets.py:Reads", "--parallel", "tp=2"), "the model does not run on the meta device"),
+        (("nets.py:Reads", "--parallel", "tp=2"), "divided on the meta device: the model (Reads) failed"),
+        (("nets.py:Misnamed", "--parallel", "tp=2"), "--parallel tp=2: its plan (layers.*.up) fits no layer with"),
+        (("nets.py:Half", "--parallel", "tp=2"), "--parallel tp=2, divided on the meta device: blocks.0.down (Linear)"),
+        (("nets.py:Blocks", "--parallel", "tp=2"), "ColwiseParallel currently only support"),
+        (("nets.py:Net", "--parallel", "tp=3"), "--parallel tp=3 (256 of blocks.0.up.weight does not divide by 3)"),
+        (("nets.py:Net", "--parallel", "tp=2", "--optimizer", "adafactor"), "meta device: the run failed"),
         (("nets.py:Net", "--parallel", "tp=2", "--nproc", "2"), "tp has its own number; remove --nproc"),
         (("nets.py:Net", "--parallel", "tp=2", "--amp", "bfloat16"), "not computed together"),
         (("nets.py:Net", "--parallel", "tp=0"), "give ddp, fsdp, or tp=N with N from 2 to 1,024"),
