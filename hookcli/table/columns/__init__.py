@@ -118,12 +118,18 @@ def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
-    """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
+    """The column with this name, or this heading, in any case, with dashes for spaces.
+
+    Raises UsageError if there is none, or several.
+    """
+
+    def plain(text: str) -> str:
+        return " ".join(text.casefold().replace("-", " ").split())
+
     named = {column.name: column for column in columns}
     if given in named:
         return named[given]
-    asked = " ".join(given.casefold().split())
-    fitting = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
+    fitting = [c for c in named.values() if plain(given) in (c.name.casefold(), plain(c.title))]
     if not fitting and given in names(TIMES):
         raise UsageError(f"{option}: {given} needs --time")
     if not fitting:
