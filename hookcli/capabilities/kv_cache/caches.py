@@ -21,7 +21,8 @@ _PER_TOKEN = ("keys", "values", "indexer_keys")
 class LayerCache:
     """A layer's part of a cache; `tokens`, heads and dimensions are None where it keeps no keys and values.
 
-    `kind`: full, window, latent (MLA), state, full + state, cross (an encoder's), or none (it shares another's).
+    `kind`: full, window, latent (MLA), state, full + state, cross (an encoder's), or none (no attention, or
+    it shares another's).
     """
 
     number: int
@@ -68,9 +69,9 @@ class CachePart:
             is_fixed = self._kind and further
             for nth, length in enumerate([layer.get_seq_length()] if is_fixed else lengths):
                 added = length + (further if not (nth or self._kind) else 0)
-                fresh.update(*(self._empty(layer, name, batch, added) for name in _PER_TOKEN[:2]), number)
+                fresh.update(*(self._empty(layer, name, added) for name in _PER_TOKEN[:2]), number)
                 if _tensor(layer, "indexer_keys") is not None:
-                    fresh.update_indexer(self._empty(layer, "indexer_keys", batch, added), number)
+                    fresh.update_indexer(self._empty(layer, "indexer_keys", added), number)
         made = [*fresh.layers]
         return [
             self._layer(number, layer, made[number] if number < len(made) else None, batch)
@@ -86,10 +87,13 @@ class CachePart:
                     unknown[number] = f"{type(layer).__name__}.{name}"
         return unknown
 
-    def _empty(self, layer: Any, name: str, batch: int, length: int) -> Tensor:
-        """Keys, values or the like of so many tokens, without values."""
+    def _empty(self, layer: Any, name: str, length: int) -> Tensor:
+        """Keys, values or the like of so many tokens of one sequence, without values.
+
+        Those of a batch may have more bytes than PyTorch can count.
+        """
         like = getattr(layer, name)
-        shape = (batch, *like.shape[1:-2], length, like.shape[-1])
+        shape = (1, *like.shape[1:-2], length, like.shape[-1])
         return torch.empty(shape, dtype=self._dtype or like.dtype, device="meta")
 
     def _layer(self, number: int, filled: Any, fresh: Any, batch: int) -> LayerCache:
@@ -99,9 +103,9 @@ class CachePart:
         if keys is None or values is None:
             dtype = _word(states[0].dtype) if states else None
             return LayerCache(number, "state" if states else "none", None, None, None, None, None, dtype, held)
-        held += stored_bytes(fresh)
+        held += batch * stored_bytes(fresh)
         heads, dims = keys.shape[1], (keys.shape[-1], values.shape[-1])
-        tokens = keys.untyped_storage().nbytes() // (batch * heads * dims[0] * keys.itemsize)
+        tokens = keys.untyped_storage().nbytes() // (heads * dims[0] * keys.itemsize)
         window = fresh.sliding_window if getattr(fresh, "is_sliding", False) else None
         is_latent = heads == 1 and self._ranks.get(number) in dims
         kind = self._kind or ("window" if window else "latent" if is_latent else "full")
