@@ -32,7 +32,7 @@ def fits_report(
     tokens = f"of {asked.prompt:,} + {asked.generated:,} tokens"
     thing, found, following = "batch", f"Largest batch {tokens} in {room.typed}", f"a batch of {over['batch']:,}"
     if searches_prompt:
-        thing, following = "prompt", f"one of {over['prompt']:,}"
+        thing, following = "prompt", f"a prompt of {over['prompt']:,}"
         found = f"Longest prompt at batch {asked.batch:,}, {asked.generated:,} tokens generated, in {room.typed}"
     kept, more = f"with {room.kept}", size(-over["room_bytes"])
     if largest == MOST:

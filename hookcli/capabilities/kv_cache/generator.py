@@ -19,6 +19,7 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.errors import UsageError, UserCode, class_name
 from hookcli.hooks.parts import uncompiled
+from hookcli.table.names import is_within
 
 _SEEN = 3  # tokens of the model's run
 _BLOCK = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")  # up to the first number: model.layers.0 of model.layers.0.self_attn
@@ -59,12 +60,15 @@ class Moments:
 class Generator:
     """The cache that `generate` of a prepared run's model makes by itself, a DynamicCache. Runs the model once.
 
+    Of several modules that generate it is the first, called `name`; the `others` are not counted.
+
     The last token that is generated is never put into it. In models with an encoder the prompt goes there, unless it is
     no text (`takes_text`), and the decoder begins with one token.
     """
 
     def __init__(self, run: PreparedRun, dtype: torch.dtype | None = None) -> None:
-        self._module = generating_module(run)
+        (self.name, self._module), *others = generating_modules(run).items()
+        self.others = [name for name, _ in others]
         self.config: Any = self._module.config
         self.takes_text = self._module.main_input_name == "input_ids"
         self.has_encoder = bool(self.config.is_encoder_decoder)
@@ -73,7 +77,9 @@ class Generator:
         self._text_config = self.config.get_text_config(decoder=True)
         self._library: Any = sys.modules["transformers"]  # imported with the module
         with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
+            before = kept_by_modules(run.model)
             filled = self._filled(run)
+            self._kept = {fqn: names for fqn, names in kept_by_modules(run.model).items() if fqn not in before}
         self._blocks, ranks = blocks_of(run.model, self._module)
         part = partial(CachePart, make=self._empty, seen=_SEEN, ranks=ranks, dtype=dtype)
         crossed = getattr(filled, "cross_attention_cache", None)
@@ -89,8 +95,12 @@ class Generator:
         return Moments(prompt, prompt if asked.generated == 1 else end, token)
 
     def uncounted(self) -> Mapping[str, str]:
-        """The layers with tensors of unknown kinds in their cache, and the names of these."""
-        return {self.place(number): names for number, names in self._own.uncounted().items()}
+        """The layers with tensors of unknown kinds in their cache, and modules that keep tensors, each in words."""
+        unknown = self._own.uncounted().items()
+        in_cache = {
+            self.place(number): f"its cache has {name}, which hookcli does not know" for number, name in unknown
+        }
+        return in_cache | {fqn: f"it keeps {names} outside of the cache" for fqn, names in self._kept.items()}
 
     def place(self, number: int) -> str:
         """The name of the block whose cache has this number."""
@@ -127,17 +137,31 @@ class Generator:
         return self._library.DynamicCache(config=self._text_config)
 
 
-def generating_module(run: PreparedRun) -> Any:
-    """The outermost module with Transformers' `generate`. Raises UsageError if there is none."""
+def generating_modules(run: PreparedRun) -> dict[str, Any]:
+    """The outermost modules with Transformers' `generate`, by name. Raises UsageError if there are none."""
     adapters = getattr(run.model, "peft_config", {}).values()
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters):
         raise UsageError(f"{run.name}: PEFT's virtual tokens are not counted; give the model without this adapter")
-    for module in run.model.modules():
-        can_generate = getattr(type(module), "can_generate", None)
-        if can_generate is not None and can_generate():
-            return module
-    needed = "give a model of Transformers that does, such as hf:llama"
-    raise UsageError(f"{run.name}: {class_name(run.model)} generates no text; {needed}")
+    kind = getattr(sys.modules.get("transformers"), "PreTrainedModel", ())
+    generators: dict[str, Any] = {}
+    for fqn, module in run.model.named_modules():
+        is_outermost = not any(is_within(fqn, name) for name in generators)
+        if is_outermost and isinstance(module, kind) and module.can_generate():
+            generators[fqn] = module
+    if not generators:
+        needed = "give a model of Transformers that does, such as hf:llama"
+        raise UsageError(f"{run.name}: {class_name(run.model)} generates no text; {needed}")
+    return generators
+
+
+def kept_by_modules(model: nn.Module) -> dict[str, str]:
+    """The modules with tensors in attributes, other than parameters and buffers, and the names of these."""
+    kept: dict[str, str] = {}
+    for fqn, module in model.named_modules():
+        names = [name for name, value in vars(module).items() if isinstance(value, Tensor) and value.dim()]
+        if names:
+            kept[fqn] = f"{class_name(module)}.{', '.join(names)}"
+    return kept
 
 
 def item_of(run: PreparedRun, name: str) -> Tensor:

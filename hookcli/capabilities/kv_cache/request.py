@@ -20,6 +20,7 @@ from hookcli.engine.setting import Feedback, Setting
 from hookcli.errors import UsageError
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.table import Report, Skipped
+from hookcli.table.formatting import listed
 from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import restored_random_states
 
@@ -72,6 +73,9 @@ class CacheRequest:
         run = prepare_run(self.recipe, replace(setting, inputs=inputs), feedback=self.feedback)
         self.feedback.stage(f"running {self.recipe.name} on {setting.device}")
         generator = Generator(run, self.dtype)
+        if generator.takes_text and setting.inputs:
+            wrong = f"--input {setting.inputs[0]}: has no effect; give --prompt and --batch-size"
+            raise UsageError(wrong, option="input")
         if self.searches_prompt and not generator.takes_text:
             wrong = f"{run.name}: its prompt is no text, whose length could be searched; remove --batch-size"
             raise UsageError(wrong, option="batch_size")
@@ -84,8 +88,7 @@ class CacheRequest:
         notes = self._notes(generator, longest + self.asked.generated, not_on_meta)
         meta["notes"] = [note for note, is_needed in notes.items() if is_needed]
         meta.pop("fill", None)
-        unknown = "not counted: its cache has tensors of a kind that hookcli does not know ({})"
-        skipped = [Skipped(fqn, unknown.format(name)) for fqn, name in generator.uncounted().items()]
+        skipped = [Skipped(fqn, f"not counted: {reason}") for fqn, reason in generator.uncounted().items()]
         return replace(made, meta=finished(meta), skipped=skipped)
 
     def _input(self) -> str:
@@ -96,9 +99,11 @@ class CacheRequest:
         """Remarks on the figures of sequences of `held` tokens, each with whether it is needed."""
         config = generator.config.get_text_config(decoder=True)
         most = min((n for name in _POSITIONS if isinstance(n := getattr(config, name, None), int)), default=held)
+        others = listed(generator.others, 3)
         is_one_text = not generator.has_encoder
         dtype = str(self.dtype).removeprefix("torch.")
         return {
+            f"the cache is that of {generator.name}; not counted: that of {others}": bool(others),
             f"ran for real, not on the meta device: {not_on_meta}": bool(not_on_meta),
             f"its configuration is for {most:,} positions; {held:,} are more": held > most and is_one_text,
             "the prompt is no text: --prompt has no effect": not generator.takes_text,

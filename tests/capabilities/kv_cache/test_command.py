@@ -38,6 +38,26 @@ class Reads(LlamaForCausalLM):
             raise ValueError
         return super().forward(input_ids, **keywords)
 
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main, self.draft = LlamaForCausalLM(SMALL), LlamaForCausalLM(SMALL)
+
+    def forward(self, x):
+        return self.main(x).logits + self.draft(x).logits
+
+class Keeps(LlamaForCausalLM):
+    def __init__(self):
+        super().__init__(SMALL)
+
+    def forward(self, input_ids=None, **keywords):
+        self.state = input_ids.new_zeros(1, 5)
+        return super().forward(input_ids, **keywords)
+
+class Other(nn.Linear):
+    def can_generate(self):
+        return True
+
 def adapted(kind="LoraConfig", **settings):
     import peft
     return peft.get_peft_model(LlamaForCausalLM(SMALL), getattr(peft, kind)(task_type="CAUSAL_LM", **settings))
@@ -106,6 +126,8 @@ def test_windows_hold_the_whole_prompt_until_a_token_follows(cli: Cli) -> None:
         "after the prompt: 1.5 MiB (layers with a window hold the whole prompt"
     )
     assert "phases" not in report_on(cli, "gemma3_text", "--prompt", "4", "--generate", "2")["totals"]
+    ran = cli("kv-cache", "hf:gemma3_text", *arguments("gemma3_text"), "--columns", "layer,after-prompt", "-q")
+    assert "After prompt" in ran.out, ran.err
 
 
 def test_layers_of_a_kind_are_one_row_and_never_blank(cli: Cli) -> None:
@@ -144,6 +166,8 @@ def test_what_fits_counts_the_larger_of_both_moments(cli: Cli) -> None:
 def test_nothing_fits_and_everything_fits(cli: Cli) -> None:
     verdict = report_on(cli, "llama", "--fits", "64KiB")["totals"]["verdict"]
     assert verdict.startswith("Nothing fits into 64KiB, with 32 KiB kept free") and "; a batch of 1 needs " in verdict
+    verdict = report_on(cli, "llama", "-b", "9", "--fits", "64KiB")["totals"]["verdict"]
+    assert "; a prompt of 1 needs " in verdict
     verdict = report_on(cli, "mamba", "-b", "1", "--fits", "64MiB")["totals"]["verdict"]
     assert verdict == "Every prompt up to 1,048,576, the largest that is tried, fits into 64MiB"
 
@@ -176,6 +200,24 @@ def test_models_of_ones_own(cli: Cli, name: str, where: str) -> None:
 
 
 @pytest.mark.usefixtures("own")
+def test_what_is_not_counted_is_said(cli: Cli) -> None:
+    """Another generator beside the first, and tensors that modules keep in attributes."""
+    pair, keeps = (
+        json.loads(cli("kv-cache", f"own.py:{name}", "-f", "json", "-q").out)["reports"][0]
+        for name in ("Pair", "Keeps")
+    )
+    assert "the cache is that of main; not counted: that of draft" in pair["meta"]["notes"] and not pair["skipped"]
+    assert keeps["skipped"] == [{"fqn": "", "reason": "not counted: it keeps Keeps.state outside of the cache"}]
+    assert sum(row["token_bytes"] for row in keeps["rows"]) == LLAMA
+
+
+def test_more_bytes_than_pytorch_counts(cli: Cli) -> None:
+    most = str(2**31 - 1)
+    rows = report_on(cli, "llama", "--prompt", most, "--generate", most, "-b", most)["rows"]
+    assert sum(row["cache_bytes"] for row in rows) == (2**31 - 1) * (2**32 - 3) * LLAMA
+
+
+@pytest.mark.usefixtures("own")
 def test_peft_adapters(cli: Cli) -> None:
     """LoRA changes nothing; virtual tokens are refused."""
     pytest.importorskip("peft")
@@ -195,6 +237,8 @@ def test_peft_adapters(cli: Cli) -> None:
     ("argv", "says"),
     [
         (("torch.nn:Identity",), "Identity generates no text"),
+        (("own.py:Other", "--arg", "in_features=1", "--arg", "out_features=1"), "Other generates no text"),
+        (("hf:gpt2", "--input", "4x77:int64"), "--input 4x77:int64: has no effect; give --prompt and --batch-size"),
         (("hf:llama", "--task", "base"), "LlamaModel generates no text"),
         (("hf:rwkv", "--arg", "num_hidden_layers=1"), "does not keep its past in Transformers' DynamicCache"),
         (("hf:gpt2", "--reserve", "1GiB"), "only --fits keeps memory free"),
@@ -204,6 +248,7 @@ def test_peft_adapters(cli: Cli) -> None:
         (("hf:whisper", "-b", "1", "--fits", "1GiB"), "its prompt is no text"),
     ],
 )
+@pytest.mark.usefixtures("own")
 def test_mistakes(cli: Cli, argv: tuple[str, ...], says: str) -> None:
     ran = cli("kv-cache", *argv)
     assert ran.code == 2 and says in ran.err, ran.err
