@@ -31,13 +31,14 @@ def in_words(asked: Generation) -> str:
 
 
 def verdict(generator: Generator, asked: Generation, moments: Moments) -> str:
-    """The cache, beside the weights, and what one more token takes."""
+    """The cache, at both moments where it shrinks, beside the weights; and what one more token takes."""
     ratio = moments.nbytes / generator.weight_bytes if generator.weight_bytes else 0
     beside = f"{percent(ratio)} of the weights" if ratio < _TIMES else f"{ratio:.3g} times the weights"
     beside = beside if ratio >= _LEAST else f"less than {percent(_LEAST)} of the weights"
     token = sum(moments.token)
     more = f"{size(token)} for each further token of a sequence" if token else "further tokens take no more"
-    whole = f"{size(moments.nbytes)}, {beside} ({size(generator.weight_bytes)})"
+    early = f" ({size(moments.prompt_bytes)} after the prompt)" if moments.prompt_bytes > moments.nbytes else ""
+    whole = f"{size(moments.nbytes)}{early}, {beside} ({size(generator.weight_bytes)})"
     return f"Cache of {in_words(asked)}, batch {asked.batch:,}: {whole}; {more}"
 
 

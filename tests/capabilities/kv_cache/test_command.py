@@ -122,6 +122,7 @@ def test_windows_hold_the_whole_prompt_until_a_token_follows(cli: Cli) -> None:
     early, late = (sum(row[name] for row in report["rows"]) for name in ("prompt_bytes", "cache_bytes"))
     token = 2 * 2 * 8 * 4
     assert early == 3 * 4096 * token and late == (4097 + 2 * 8) * token
+    assert ": 514.1 KiB (1.5 MiB after the prompt), " in report["totals"]["verdict"]
     assert report["totals"]["phases"].startswith(
         "after the prompt: 1.5 MiB (layers with a window hold the whole prompt"
     )
