@@ -85,7 +85,8 @@ class MemoryRequest:
         whole = 3 * shapes.totals["macs"]  # a backward pass takes two matrix products for each of the forward's
         modules = f"{counted(len(profile.checkpointed), 'module')} ({listed(list(profile.checkpointed), 3)})"
         gain = f"takes the peak from {size(plain)} to {size(peak)} ({peak / plain - 1:+.0%})"
-        cost = f", and computes {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
+        computes = "computes" if self.tensor_parallel == 1 else "all processes together compute"
+        cost = f", and {computes} {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
         sentence = f"Checkpointing {modules} {gain}{cost}"
         return {"plain_peak_bytes": plain, "recomputed_macs": again, "checkpointing": sentence}
 
