@@ -102,6 +102,15 @@ class Generator:
         }
         return in_cache | {fqn: f"it keeps {names} outside of the cache" for fqn, names in self._kept.items()}
 
+    @property
+    def unapplied(self) -> str:
+        """The quantization that the configuration asks for and the model's weights lack; "" if there is none."""
+        asked = getattr(self.config, "quantization_config", None)
+        if not asked or getattr(self._module, "is_quantized", False) or hasattr(self._module, "hf_quantizer"):
+            return ""
+        method = asked.get("quant_method") if isinstance(asked, Mapping) else getattr(asked, "quant_method", None)
+        return str(getattr(method, "value", method) or "unnamed")
+
     def place(self, number: int) -> str:
         """The name of the block whose cache has this number."""
         return self._blocks.get(number, f"layers.{number}")

@@ -100,11 +100,13 @@ class CacheRequest:
         config = generator.config.get_text_config(decoder=True)
         most = min((n for name in _POSITIONS if isinstance(n := getattr(config, name, None), int)), default=held)
         others = listed(generator.others, 3)
+        quantized = generator.unapplied
         is_one_text = not generator.has_encoder
         dtype = str(self.dtype).removeprefix("torch.")
         return {
             f"the cache is that of {generator.name}; not counted: that of {others}": bool(others),
             f"ran for real, not on the meta device: {not_on_meta}": bool(not_on_meta),
+            f"weights count without the quantization of its configuration ({quantized})": bool(quantized),
             f"its configuration is for {most:,} positions; {held:,} are more": held > most and is_one_text,
             "the prompt is no text: --prompt has no effect": not generator.takes_text,
             f"keys and values as {dtype}, without scales of a quantized cache": self.dtype is not None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capabilities.kv_cache.small import arguments, built, generated, kept
+from capabilities.kv_cache.small import SMALL, arguments, built, generated, kept
 from capabilities.kv_cache.test_caches import report_on
 from support import require_clear_error, swept
 
@@ -261,3 +261,15 @@ def test_more_positions_than_the_configuration_has(cli: Cli) -> None:
     gpt2 = report_on(cli, "gpt2", "--generate", "256")
     assert said in gpt2["meta"]["notes"]
     assert said not in report_on(cli, "gpt2", "--prompt", "768")["meta"]["notes"]
+
+
+def test_a_quantization_that_is_not_applied_is_said(cli: Cli, tmp_path: Path) -> None:
+    """Folders have no weights, so those of a model are built as its code has them."""
+    import transformers
+
+    config = transformers.LlamaConfig(**SMALL["llama"]).to_dict()
+    said = "weights count without the quantization of its configuration (bitsandbytes)"
+    for more in ({}, {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}):
+        (tmp_path / "config.json").write_text(json.dumps(config | more))
+        ran = cli("kv-cache", f"hf:{tmp_path}", "-f", "json", "-q")
+        assert (said in json.loads(ran.out)["reports"][0]["meta"]["notes"]) == bool(more)
