@@ -62,14 +62,15 @@ def rounded_weight(w: Tensor, module: nn.Module, form: str) -> Tensor:
 
 
 def rounded_input(x: Tensor, module: nn.Module, form: str) -> Tensor:
-    """A tensor that a module receives as a number format holds it; in its own dtype and shape.
+    """A tensor that a module receives as a number format holds it; in its own dtype, shape and layout.
 
-    Gradients pass through it as if nothing had been rounded.
+    The order of values in memory stays: kernels, and dropout's choice of values, depend on it. Gradients pass through
+    as if nothing had been rounded.
     """
     rows, leading, _ = feature_rows(module, x.detach())
     y, dim = rounded_rows(rows, leading, form), channel_dim(module)
-    y = y.movedim(-1, dim) if x.dim() >= -dim else y
-    return y + (x - x.detach()) if x.requires_grad else y
+    y = torch.empty_like(x.detach()).copy_(y.movedim(-1, dim) if x.dim() >= -dim else y)
+    return y + (x - x.detach()).nan_to_num() if x.requires_grad else y  # Inf - Inf is NaN
 
 
 def rounded_rows(x: Tensor, leading: int, form: str) -> Tensor:

@@ -21,6 +21,7 @@ from hookcli.engine.inputs import Call
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
+from hookcli.probes.shared.layer_rows import rounded_input
 from hookcli.table import Report
 
 transformers = Later("transformers")
@@ -256,6 +257,23 @@ def test_layers_within_the_fused_path_are_called_so_that_their_inputs_are_rounde
     with untouched(model):
         rows = {row.fqn: row["change_int4"] for row in effect(model, x, formats=["int4"], of=[ACTIVATIONS]).rows}
     assert rows.keys() == {"", "self_attn", "linear1", "linear2"} and all(rows.values())
+
+
+def test_rounded_images_keep_their_layout_so_that_dropout_drops_the_same_values() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Conv2d(8, 4, 3))
+    x = torch.randn(2, 3, 12, 12)
+    for image in (x, x.to(memory_format=torch.channels_last), x[:, :, ::2, 1:]):
+        with untouched(model):
+            shown = effect(model, image, formats=["int8"], of=[ACTIVATIONS])
+        assert all(0 < row["change_int8"] < 0.02 for row in shown.rows)
+
+
+def test_infinite_inputs_that_need_gradients_stay_infinite() -> None:
+    x = torch.tensor([[1.0, math.inf, -2.0]], requires_grad=True)
+    y = rounded_input(x, nn.Linear(3, 1), "bfloat16")
+    y[0, 0].backward()
+    assert torch.equal(y, x) and torch.equal(x.grad, torch.tensor([[1.0, 0.0, 0.0]]))
 
 
 def test_outputs_without_classes_have_no_top_class() -> None:
