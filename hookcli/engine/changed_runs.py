@@ -9,6 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.engine import failure
@@ -35,6 +36,8 @@ def changed(weights: Sequence[ChangedWeight]) -> Iterator[None]:
     kept = SavedValues(parameter for parameter, _, _ in weights)
     try:
         for parameter, index, change in weights:
+            if 0 in parameter.data.stride():  # expanded: its repeats can't be written to
+                parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
             parameter.data[index] = change(parameter.data[index])
         yield
     finally:

@@ -60,13 +60,20 @@ def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
         return "The comparison is meaningless: the output of the unchanged model is empty or 0 everywhere"
     if not effects.whole:
         return "No format was tried"
-    differ, together = effects.differing(), f"all {len(layers)} layers"
-    text = agreement(effects, together if layers[1:] else in_words(layers[0].fqn))
-    tops = [top for form in differ if (top := effects.whole[form]["top"]) is not None]
-    if tops:
-        kept = f"in {min(tops):.1%}{' or more' if tops[1:] else ''} of places" if min(tops) < 1 else "everywhere"
-        text += f"; the top class stays {kept}"
-    return text + most_sensitive(effects)
+    alone = in_words(layers[0].fqn) if layers[0].fqn else "the model"
+    text = agreement(effects, f"all {len(layers)} layers" if layers[1:] else alone)
+    return text + top_class(effects) + most_sensitive(effects)
+
+
+def top_class(effects: Effects) -> str:
+    """In how many places the top class stays in the formats in which the output does not agree."""
+    whole = effects.whole
+    tops = [whole[form]["top"] for form in effects.differing() if whole[form]["top"] is not None]
+    if not tops:
+        return ""
+    least = f"{min(*tops, 0.999):.1%}"  # less than all is not 100.0%
+    kept = f"in {least}{' or more' if tops[1:] else ''} of places" if min(tops) < 1 else "everywhere"
+    return f"; the top class stays {kept}"
 
 
 def agreement(effects: Effects, together: str) -> str:

@@ -79,7 +79,7 @@ def roundable(
     owners, modules = dict[int, str](), dict(model.named_modules())
     held = {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
     places = [fqn for fqn in layers_of(modules, held) if fqn in chosen]
-    inputs = roundable_inputs(places, received, skipped) if ACTIVATIONS in of else set()
+    inputs = roundable_inputs(places, received, skipped, of) if ACTIVATIONS in of else set()
     for fqn, module in chosen.items():
         weights = [*roundable_weights(fqn, held.get(fqn, ()), owners, skipped)] if WEIGHTS in of else []
         if weights or fqn in inputs:
@@ -87,11 +87,14 @@ def roundable(
             yield Layer(fqn, tree.type_text(module), [(module, w) for w in weights], receives)
 
 
-def roundable_inputs(places: Sequence[str], received: Mapping[str, bool], skipped: dict[Skipped, None]) -> set[str]:
+def roundable_inputs(
+    places: Sequence[str], received: Mapping[str, bool], skipped: dict[Skipped, None], of: Collection[str]
+) -> set[str]:
     """The layers that were called with floating-point tensors."""
+    rest = "so only its weights are rounded" if WEIGHTS in of else "so nothing of it is rounded"
     for fqn in places:
         if fqn not in received:
-            skipped[Skipped(fqn, "not seen to be called, so only its weights are rounded")] = None
+            skipped[Skipped(fqn, f"not seen to be called, {rest}")] = None
     return {fqn for fqn in places if received.get(fqn)}
 
 

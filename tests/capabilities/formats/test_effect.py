@@ -16,8 +16,11 @@ from tensors.test_number_formats import torchaos
 from torch import Tensor, nn
 
 from hookcli.capabilities.formats.effect import EffectRun
+from hookcli.capabilities.formats.effect_verdict import Effects, verdict
 from hookcli.capabilities.formats.layout import ACTIVATIONS, WEIGHTS
+from hookcli.capabilities.formats.roundings import Layer
 from hookcli.engine.inputs import Call
+from hookcli.engine.output_changes import Outputs
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
@@ -267,6 +270,31 @@ def test_rounded_images_keep_their_layout_so_that_dropout_drops_the_same_values(
         with untouched(model):
             shown = effect(model, image, formats=["int8"], of=[ACTIVATIONS])
         assert all(0 < row["change_int8"] < 0.02 for row in shown.rows)
+
+
+def test_a_lone_layer_shares_that_are_nearly_all_and_layers_that_are_not_called() -> None:
+    torch.manual_seed(0)
+    lone = effect(nn.Linear(8, 4), torch.randn(4, 8), formats=["int8"])
+    assert str(lone.totals["verdict"]).endswith(", the model rounded)") and "rank 0" not in str(lone.meta["notes"])
+    nearly = Effects(whole={"int4": {"change": 0.2, "top": 0.9999}})
+    outputs = Outputs({"": torch.ones(2, 3)})
+    assert "the top class stays in 99.9% of places" in verdict(nearly, outputs, [Layer("0", "Linear")])
+    model = nn.Sequential(nn.Linear(8, 8), nn.Identity())
+    model[1].aside = nn.Linear(8, 2)
+    for of, rest in ((WEIGHTS, ACTIVATIONS), "so only its weights are"), ((ACTIVATIONS,), "so nothing of it is"):
+        [item] = effect(model, torch.randn(4, 8), of=of).skipped
+        assert (item.fqn, item.reason) == ("1.aside", f"not seen to be called, {rest} rounded")
+
+
+def test_an_expanded_weight_is_rounded_and_gets_its_memory_back() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 4)), torch.randn(3, 8)
+    model[0].weight = nn.Parameter(torch.randn(4, 1).expand(4, 8))
+    memory = model[0].weight.data_ptr()
+    with untouched(model):
+        [row] = effect(model, x, of=[WEIGHTS]).rows
+    assert 0 < row["change_bfloat16"] < 0.01
+    assert model[0].weight.stride() == (1, 0) and model[0].weight.data_ptr() == memory
 
 
 def test_infinite_inputs_that_need_gradients_stay_infinite() -> None:
