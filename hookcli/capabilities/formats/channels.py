@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookcli.capabilities.formats.figures import FAR, column_peaks, far_above, left_out, pieces
+from hookcli.capabilities.formats.figures import FAR, column_peaks, far_above, left_out, median_peak, pieces
 from hookcli.capabilities.formats.layers import LayerProbe
 from hookcli.capabilities.formats.layout import CHANNELS
 from hookcli.hooks.session import HookSession
@@ -21,8 +21,8 @@ from hookcli.table.names import in_words
 
 _NAMED = 4  # channels in the first line
 _NOTE = (
-    f"an outlier's largest magnitude is above {FAR} times that of the median channel of the same input; where more than"
-    f" 1 of {FAR} channels are, none is"
+    f"an outlier's largest magnitude is above {FAR} times that of the median channel of the same input, of those that"
+    f" are not 0 throughout; where more than 1 of {FAR} channels are, none is"
 )
 
 
@@ -57,9 +57,8 @@ class Inputs:
 
     @cached_property
     def times(self) -> Tensor:
-        """Peaks in units of the median channel's, [inputs, channels]; 0 where the median channel is 0."""
-        medians = self.peaks.median(1, keepdim=True).values
-        return torch.where(medians > 0, self.peaks / medians, 0.0)
+        """Peaks in units of the median channel's, [inputs, channels]; 0 where all channels are 0."""
+        return torch.stack([one / median_peak(one) for one in self.peaks]).nan_to_num(nan=0.0)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each channel that is an outlier somewhere, and for the one furthest above the median."""
@@ -101,6 +100,7 @@ class ChannelsProbe(LayerProbe):
     def attach(self, session: HookSession) -> None:
         """Ask for what layers receive."""
         super().attach(session)
+        self.places = {fqn: fqn for fqn in self.places}  # a list of channels has no rows of modules to hide
         session.forward_pre(self.enter)
 
     def new_figures(self, device: torch.device) -> ChannelPeaks:
@@ -141,10 +141,7 @@ def verdict(rows: Sequence[Row], inputs: int) -> str:
     """The sentence on the channels of the width whose outliers are in the most layers."""
     first = rows[0]
     if not first["outlier_inputs"]:
-        furthest = max(rows, key=lambda row: row["times_median"])
-        largest = f"the largest, {furthest['channel']} of {in_words(furthest.fqn)}"
-        times = f"has {number(furthest['times_median'])} times the median channel's peak"
-        return f"No outlier channel in {counted(inputs, 'input')} of layers: {largest}, {times}"
+        return f"No outlier channel in {counted(inputs, 'input')} of layers: {furthest_in_words(rows)}"
     alike = [row for row in rows if row["channels"] == first["channels"] and row["outlier_inputs"]]
     named = [f"{row['channel']} in {row['outlier_inputs']}" for row in alike[1:_NAMED]]
     more = f"{', ' if named else ''}{', '.join(named)}" + (f" and {len(alike) - _NAMED} more" if alike[_NAMED:] else "")
@@ -159,3 +156,11 @@ def verdict(rows: Sequence[Row], inputs: int) -> str:
     also = f"; also {counted(others, 'channel')} of other widths" if others else ""
     is_outlier = f"Channel {first['channel']} is an outlier in {share}{more}"
     return f"{is_outlier}: {most}, in {in_words(furthest.fqn)}{which}{also}"
+
+
+def furthest_in_words(rows: Sequence[Row]) -> str:
+    """The channel furthest above the median, where none is an outlier."""
+    furthest = max(rows, key=lambda row: row["times_median"])
+    largest = f"the largest, {furthest['channel']} of {in_words(furthest.fqn)}"
+    times = f"has {number(furthest['times_median'])} times the median channel's peak"
+    return f"{largest}, {times}" if furthest["peak"] else "every value is 0"

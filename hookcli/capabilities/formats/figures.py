@@ -117,9 +117,13 @@ def outliers(peaks: Tensor) -> Tensor:
 
 def far_above(peaks: Tensor) -> Tensor:
     """Which channels are above eight times the median; none if these are more than an eighth of all."""
-    median = peaks.median()
-    far = peaks > FAR * median
-    return far & (median > 0) & (FAR * far.count_nonzero() <= len(peaks))
+    far = peaks > FAR * median_peak(peaks)
+    return far & (FAR * far.count_nonzero() <= len(peaks))
+
+
+def median_peak(peaks: Tensor) -> Tensor:
+    """The median of the channels that are not 0 throughout; NaN if all are."""
+    return torch.where(peaks > 0, peaks, math.nan).nanmedian()
 
 
 def column_peaks(x: Iterable[tuple[Tensor, int, Tensor]], columns: int, device: torch.device) -> Tensor:

@@ -132,6 +132,21 @@ def test_channels_that_more_than_an_eighth_share_and_values_that_are_not_finite_
     )
 
 
+def test_channels_that_are_0_throughout_are_left_out_of_the_median() -> None:
+    """As after a ReLU that keeps most channels at 0."""
+    x = torch.zeros(4, 32)
+    x[:, 3], x[:, 5:9] = 100.0, 2.0
+    [row] = channels(nn.Linear(32, 4), x).rows
+    assert (row["channel"], row["outlier_inputs"], row["times_median"]) == (3, 1, 50.0)
+    assert "every value is 0" in str(channels(nn.Linear(32, 4), torch.zeros(4, 32)).totals["verdict"])
+
+
+def test_inputs_of_attention_stand_at_its_name() -> None:
+    attention, x, memory = nn.MultiheadAttention(16, 2, kdim=8, vdim=8), torch.randn(5, 2, 16), torch.randn(5, 2, 8)
+    rows = channels(nn.Sequential(attention)[0], x, memory, memory).rows
+    assert {(row.fqn, row["path"]) for row in rows} == {("", "[0]"), ("", "[1]")}
+
+
 def test_the_command_says_which_channels_and_refuses_formats(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
