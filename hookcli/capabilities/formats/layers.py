@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.shared.layer_rows import feature_rows, matrices, weight_rows
+from hookcli.probes.shared.layer_rows import feature_rows, layer_around, matrices, weight_rows
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Skipped
 from hookcli.table.names import around
@@ -106,6 +106,6 @@ def layers_of(modules: Mapping[str, nn.Module], held: Held) -> dict[str, str]:
         if isinstance(modules[fqn], nn.MultiheadAttention):
             places[fqn] = f"{fqn}.{own[0][0]}".lstrip(".")
         elif fqn not in within:
-            layer = fqn.partition(".parametrizations.")[0]  # whose weight they compute
+            layer = layer_around(fqn)
             places[layer] = layer
     return places

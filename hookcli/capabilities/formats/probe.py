@@ -17,6 +17,7 @@ from hookcli.capabilities.formats.verdict import note_on, verdict
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import selects_parameter
 from hookcli.hooks.session import HookSession
+from hookcli.probes.shared.layer_rows import laid_out_as
 from hookcli.table import Reason, Row, Skipped
 from hookcli.table.formatting import counted
 
@@ -68,7 +69,7 @@ class FormatsProbe(LayerProbe):
             elif self.places.get(fqn) == fqn:
                 self.take(fqn, "weight", "" if name == "weight" else name, modules[fqn], parameter)
             else:
-                self.take(full, "weight", "", modules[fqn], parameter)
+                self.take(full, "weight", "", laid_out_as(modules, fqn), parameter)
 
     def _arrive(self, event: HookEvent) -> None:
         if event.fqn in self.places and event.grad is not None and event.module is not None and not event.inner:

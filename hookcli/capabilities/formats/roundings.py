@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from hookcli.capabilities.formats.layers import layers_of
 from hookcli.capabilities.formats.layout import ACTIVATIONS, WEIGHTS
 from hookcli.engine.changed_runs import ChangedWeight
 from hookcli.hooks.edits.base import Edit
-from hookcli.probes.shared.layer_rows import matrices, rounded_input, rounded_weight
+from hookcli.probes.shared.layer_rows import laid_out_as, layer_around, matrices, rounded_input, rounded_weight
 from hookcli.table import Reason, Skipped
 from hookcli.table.formatting import counted
 from hookcli.table.names import in_words
@@ -23,7 +24,8 @@ from hookcli.tensors import tree
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: its own weights, with the modules that hold them, and the module whose inputs are rounded, if any is."""
+    """A layer: its weights, or what their parametrizations compute them from, each with the module as whose weight it
+    is laid out; and the module whose inputs are rounded, if any is."""
 
     fqn: str
     type: str
@@ -80,11 +82,15 @@ def roundable(
     held = {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
     places = [fqn for fqn in layers_of(modules, held) if fqn in chosen]
     inputs = roundable_inputs(places, received, skipped, of) if ACTIVATIONS in of else set()
+    parts = defaultdict[str, list[str]](list)
+    for part in held if WEIGHTS in of else ():
+        parts[layer_around(part)].append(part)
     for fqn, module in chosen.items():
-        weights = [*roundable_weights(fqn, held.get(fqn, ()), owners, skipped)] if WEIGHTS in of else []
+        each = [(part, w) for part in parts[fqn] for w in roundable_weights(part, held[part], owners, skipped)]
+        weights = [(laid_out_as(modules, part), w) for part, w in each]
         if weights or fqn in inputs:
             receives = fqn if fqn in inputs else None
-            yield Layer(fqn, tree.type_text(module), [(module, w) for w in weights], receives)
+            yield Layer(fqn, tree.type_text(module), weights, receives)
 
 
 def roundable_inputs(

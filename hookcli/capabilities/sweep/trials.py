@@ -23,7 +23,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.probes.shared.layer_rows import rounded_weight
+from hookcli.probes.shared.layer_rows import laid_out_as, rounded_weight
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.sources.losses import floating
 from hookcli.table import Skipped
@@ -149,7 +149,7 @@ def trials(
         return _modules(sweep, wanted, seen, paths, tree)
     near = {n: m for n, m in wanted.items() if tree[n].level <= (sweep.depth or math.inf)}
     if sweep.of == "modules":
-        return _layers(sweep, near)
+        return _layers(sweep, model, near)
     return (_heads if sweep.of == "heads" else _experts)(sweep, model, near, seen)
 
 
@@ -272,12 +272,13 @@ def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) ->
             yield w, index, rounds
 
 
-def _layers(sweep: Sweep, wanted: Mapping[str, nn.Module]) -> Found:
+def _layers(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module]) -> Found:
     """A run for each module with weights of its own; of those that share one, only for the first."""
     found, skipped, owners = [], [], dict[int, str]()
+    modules = dict(model.named_modules())
     for fqn, module in wanted.items():
         held = {w: owners.setdefault(id(w), fqn) for w in parts.matrices(module)}
-        weights = [*_changes(sweep, module, [w for w in held if held[w] == fqn])]
+        weights = [*_changes(sweep, laid_out_as(modules, fqn), [w for w in held if held[w] == fqn])]
         found += [Trial(fqn, type_text(module), weights=weights)] if weights else []
         tied = (owner for owner in held.values() if owner != fqn)
         skipped += [Skipped(fqn, f"has the weight of {owner}, which was swept") for owner in tied]

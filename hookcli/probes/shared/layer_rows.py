@@ -7,8 +7,8 @@ a number format covers two output channels or two tokens, unless it covers the w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -30,13 +30,34 @@ def matrices(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, parameter
 
 
+def layer_around(fqn: str) -> str:
+    """The name of the layer whose weight a parametrization computes; another module's name as it is."""
+    return f".{fqn}".partition(".parametrizations.")[0].lstrip(".") if "parametrizations" in fqn else fqn
+
+
+def laid_out_as(modules: Mapping[str, nn.Module], fqn: str) -> nn.Module:
+    """The module as whose weight this one's parameters are laid out: the layer whose weight it stores, or itself."""
+    stores = isinstance(modules[fqn], nn.utils.parametrize.ParametrizationList)
+    return modules[layer_around(fqn)] if stores else modules[fqn]
+
+
+def is_kernel(module: nn.Module, x: Tensor) -> TypeGuard[Any]:
+    """True if the weight is that of a convolution, and not another parameter of its class."""
+    return isinstance(module, Convolution) and x.dim() == len(module.kernel_size) + _MATRIX
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """True for Transformers' transposed Linear, parametrized or not."""
+    return any(kind.__name__ == "Conv1D" for kind in type(module).__mro__)
+
+
 def weight_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
     """A weight with output channels first, how many dimensions are rows, and how many columns an input channel has."""
-    if isinstance(module, Convolution):
+    if is_kernel(module, x):
         if getattr(module, "transposed", False):  # [in, out / groups, ...]
             x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
         return x, 1, math.prod(x.shape[2:])
-    x = x.T if type(module).__name__ == "Conv1D" else x  # Transformers' transposed Linear
+    x = x.T if is_transposed(module) else x
     return x, x.dim() - 1, 1
 
 
@@ -56,9 +77,9 @@ def rounded_weight(w: Tensor, module: nn.Module, form: str) -> Tensor:
     """A weight of a module, or one expert's part of it, as a number format holds it; in its own dtype and shape."""
     x, leading, _ = weight_rows(module, w)
     y = rounded_rows(x, leading, form)
-    if isinstance(module, Convolution) and getattr(module, "transposed", False):
+    if is_kernel(module, w) and getattr(module, "transposed", False):
         y = y.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
-    return y.T if type(module).__name__ == "Conv1D" else y
+    return y.T if is_transposed(module) else y
 
 
 def rounded_input(x: Tensor, module: nn.Module, form: str) -> Tensor:

@@ -286,6 +286,18 @@ def test_a_lone_layer_shares_that_are_nearly_all_and_layers_that_are_not_called(
         assert (item.fqn, item.reason) == ("1.aside", f"not seen to be called, {rest} rounded")
 
 
+def test_a_parametrized_layer_is_one_layer() -> None:
+    torch.manual_seed(0)
+    plain, x = nn.Sequential(nn.Conv1d(4, 8, 3), nn.Linear(4, 2)), torch.randn(2, 4, 6)
+    model = copy.deepcopy(plain)
+    nn.utils.parametrize.register_parametrization(model[0], "weight", nn.Identity())
+    with untouched(model):
+        rows = effect(model, x, formats=["int4"]).rows
+    expected = effect(plain, x, formats=["int4"]).rows
+    assert {row.fqn: row["change_int4"] for row in rows} == {row.fqn: row["change_int4"] for row in expected}
+    assert {row["type"] for row in rows} == {"Sequential", "ParametrizedConv1d", "Linear"}
+
+
 def test_an_expanded_weight_is_rounded_and_gets_its_memory_back() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(8, 4)), torch.randn(3, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import json
 import math
@@ -452,3 +453,18 @@ def test_layers_with_parametrizations_and_with_one_output_have_rows() -> None:
         ("1", "input", [8, 64]),
         ("1", "gradient", [8, 1]),
     ]
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+def test_what_a_parametrization_stores_is_laid_out_as_the_weight_of_its_layer(kind: Callable[..., nn.Module]) -> None:
+    """Its rows are output channels, not the three values of a kernel."""
+    torch.manual_seed(0)
+    plain = kind(6, 8, 3, groups=2)
+    layer = nn.utils.parametrizations.weight_norm(copy.deepcopy(plain))
+    for model in (layer, nn.Sequential(layer)):
+        x = torch.randn(2, 6, 9)
+        [row] = report(model, x, formats=["int8"], of=["weights"]).rows
+        [right_row] = report(plain, x, formats=["int8"], of=["weights"]).rows
+        assert row.fqn.endswith("parametrizations.weight.original1")
+        assert row["sqnr_int8"] == right_row["sqnr_int8"] and row["outlier"] == right_row["outlier"]
+        assert [row["kind"] for row in report(model, x, formats=["int8"]).rows] == ["weight", "input"]
