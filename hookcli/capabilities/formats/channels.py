@@ -21,8 +21,8 @@ from hookcli.table.names import in_words
 
 _NAMED = 4  # channels in the first line
 _NOTE = (
-    f"an outlier's largest magnitude is above {FAR} times that of the median channel of the same input, of those that"
-    f" are not 0 throughout; where more than 1 of {FAR} channels are, none is"
+    f"an outlier's largest magnitude is above {FAR} times that of the median channel of the same input, channels of"
+    f" zeros left out; where more than 1 of {FAR} channels are, none is"
 )
 
 
