@@ -41,13 +41,18 @@ class Effects:
         """The format that changes the output most."""
         return max(self.whole, key=lambda form: self.whole[form]["change"])
 
+    def worst_alone(self) -> str:
+        """The format that changes the output most, of those in which a layer was rounded alone; "" without one."""
+        tried = {form for figures in self.alone.values() for form in figures}
+        return max(tried, key=lambda form: (self.whole[form]["change"], form), default="")
+
     def apart(self) -> list[str]:
         """The formats in which layers are rounded one by one: those in which the output differs, else the worst."""
         return self.differing() or ([self.worst()] if self.whole else [])
 
     def ranked(self) -> list[str]:
         """The layers that were rounded alone, those that change the output most in the worst format first."""
-        worst = self.worst() if self.whole else ""
+        worst = self.worst_alone()
         done = [fqn for fqn, figures in self.alone.items() if figures]
         return sorted(done, key=lambda fqn: -self.alone[fqn].get(worst, {"change": -1.0})["change"])
 
@@ -62,7 +67,17 @@ def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
         return "No format was tried"
     alone = in_words(layers[0].fqn) if layers[0].fqn else "the model"
     text = agreement(effects, f"all {len(layers)} layers" if layers[1:] else alone)
-    return text + top_class(effects) + most_sensitive(effects)
+    return unsteady(effects) + text + top_class(effects) + most_sensitive(effects)
+
+
+def unsteady(effects: Effects) -> str:
+    """A sentence on a model whose output differs from run to run by so much that more than LITTLE is agreement."""
+    if 2 * effects.noise <= LITTLE:
+        return ""
+    without, below = number(effects.noise), number(2 * effects.noise)
+    return (
+        f"A second run of the unchanged model changes the output by {without}, so below {below} counts as agreement. "
+    )
 
 
 def top_class(effects: Effects) -> str:
@@ -99,11 +114,12 @@ def how_far(figures: Figures) -> str:
 
 def most_sensitive(effects: Effects) -> str:
     """The two layers that change the output most when one alone is rounded."""
-    worst = effects.worst()
+    worst = effects.worst_alone()
     first = [fqn for fqn in effects.ranked() if worst in effects.alone[fqn]][:2]
     if len(effects.alone) < 2:
         return ""
-    changes = [f"{in_words(fqn)} ({how_far(effects.alone[fqn][worst])})" for fqn in first]
+    own = "the model's own weights"
+    changes = [f"{in_words(fqn) if fqn else own} ({how_far(effects.alone[fqn][worst])})" for fqn in first]
     return f"; {worst} costs most in {', then '.join(changes)}" if changes else ""
 
 

@@ -16,15 +16,11 @@ from tensors.test_number_formats import torchaos
 from torch import Tensor, nn
 
 from hookcli.capabilities.formats.effect import EffectRun
-from hookcli.capabilities.formats.effect_verdict import Effects, verdict
 from hookcli.capabilities.formats.layout import ACTIVATIONS, WEIGHTS
-from hookcli.capabilities.formats.roundings import Layer
 from hookcli.engine.inputs import Call
-from hookcli.engine.output_changes import Outputs
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
-from hookcli.probes.shared.layer_rows import rounded_input
 from hookcli.table import Report
 
 transformers = Later("transformers")
@@ -260,60 +256,6 @@ def test_layers_within_the_fused_path_are_called_so_that_their_inputs_are_rounde
     with untouched(model):
         rows = {row.fqn: row["change_int4"] for row in effect(model, x, formats=["int4"], of=[ACTIVATIONS]).rows}
     assert rows.keys() == {"", "self_attn", "linear1", "linear2"} and all(rows.values())
-
-
-def test_rounded_images_keep_their_layout_so_that_dropout_drops_the_same_values() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Conv2d(8, 4, 3))
-    x = torch.randn(2, 3, 12, 12)
-    for image in (x, x.to(memory_format=torch.channels_last), x[:, :, ::2, 1:]):
-        with untouched(model):
-            shown = effect(model, image, formats=["int8"], of=[ACTIVATIONS])
-        assert all(0 < row["change_int8"] < 0.02 for row in shown.rows)
-
-
-def test_a_lone_layer_shares_that_are_nearly_all_and_layers_that_are_not_called() -> None:
-    torch.manual_seed(0)
-    lone = effect(nn.Linear(8, 4), torch.randn(4, 8), formats=["int8"])
-    assert str(lone.totals["verdict"]).endswith(", the model rounded)") and "rank 0" not in str(lone.meta["notes"])
-    nearly = Effects(whole={"int4": {"change": 0.2, "top": 0.9999}})
-    outputs = Outputs({"": torch.ones(2, 3)})
-    assert "the top class stays in 99.9% of places" in verdict(nearly, outputs, [Layer("0", "Linear")])
-    model = nn.Sequential(nn.Linear(8, 8), nn.Identity())
-    model[1].aside = nn.Linear(8, 2)
-    for of, rest in ((WEIGHTS, ACTIVATIONS), "so only its weights are"), ((ACTIVATIONS,), "so nothing of it is"):
-        [item] = effect(model, torch.randn(4, 8), of=of).skipped
-        assert (item.fqn, item.reason) == ("1.aside", f"not seen to be called, {rest} rounded")
-
-
-def test_a_parametrized_layer_is_one_layer() -> None:
-    torch.manual_seed(0)
-    plain, x = nn.Sequential(nn.Conv1d(4, 8, 3), nn.Linear(4, 2)), torch.randn(2, 4, 6)
-    model = copy.deepcopy(plain)
-    nn.utils.parametrize.register_parametrization(model[0], "weight", nn.Identity())
-    with untouched(model):
-        rows = effect(model, x, formats=["int4"]).rows
-    expected = effect(plain, x, formats=["int4"]).rows
-    assert {row.fqn: row["change_int4"] for row in rows} == {row.fqn: row["change_int4"] for row in expected}
-    assert {row["type"] for row in rows} == {"Sequential", "ParametrizedConv1d", "Linear"}
-
-
-def test_an_expanded_weight_is_rounded_and_gets_its_memory_back() -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(8, 4)), torch.randn(3, 8)
-    model[0].weight = nn.Parameter(torch.randn(4, 1).expand(4, 8))
-    memory = model[0].weight.data_ptr()
-    with untouched(model):
-        [row] = effect(model, x, of=[WEIGHTS]).rows
-    assert 0 < row["change_bfloat16"] < 0.01
-    assert model[0].weight.stride() == (1, 0) and model[0].weight.data_ptr() == memory
-
-
-def test_infinite_inputs_that_need_gradients_stay_infinite() -> None:
-    x = torch.tensor([[1.0, math.inf, -2.0]], requires_grad=True)
-    y = rounded_input(x, nn.Linear(3, 1), "bfloat16")
-    y[0, 0].backward()
-    assert torch.equal(y, x) and torch.equal(x.grad, torch.tensor([[1.0, 0.0, 0.0]]))
 
 
 def test_outputs_without_classes_have_no_top_class() -> None:
