@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hookcli.capabilities.formats.layout import OF
 from hookcli.capabilities.formats.lines import Rounding
@@ -12,7 +13,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.measurements.step_reports import merge_calls
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
-from hookcli.table import Report
+from hookcli.table import Report, Skipped
 from hookcli.table.meta import Meta
 
 
@@ -42,6 +43,8 @@ class StepOfFormats(StepPart):
 
     def report(self, meta: Meta, group: Sequence[int]) -> Report:
         report = merge_calls(self._probe.report(self._begun.model, meta), self._begun.name)
+        hidden = {self._begun.name(fqn): why for fqn, why in self._begun.compiled.items() if fqn in self._probe.places}
+        report = replace(report, skipped=[*report.skipped, *(Skipped(fqn, why) for fqn, why in hidden.items())])
         self._said = verdict(report.rows, self._formats), loses(report.rows, self._formats)
         return report
 

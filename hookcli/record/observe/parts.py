@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -39,6 +39,7 @@ class BegunStep:
     `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
     `reduce` measures a tensor; what is measured anyway is not measured again. `stale` tells, once the step is over, of
     an optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none.
+    `compiled`: the modules that no hook sees run, with the reason.
     """
 
     model: str
@@ -50,6 +51,7 @@ class BegunStep:
     operators: bool
     reduce: Reducer
     stale: Callable[[], str] = str
+    compiled: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,19 @@ def test_the_first_line_of_a_record_says_what_loses_too_much(tmp_path: Path) -> 
     assert headline(read_record(save(tmp_path / "b.jsonl", [HEADER, *fine.recorded, *fine.of_parts]))) == []
 
 
+def test_layers_of_compiled_modules_have_their_weights_and_the_reason_for_no_more() -> None:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+        model[1].compile(backend="eager")
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+
+    shown = report(observed(program, formats="int8").of()[-1], "formats")
+    assert [row["kind"] for row in shown.rows if row.fqn == "1.0"] == ["weight"]
+    assert [item.fqn for item in shown.skipped if "torch.compile" in item.reason] == ["1.0"]
+
+
 def test_unknown_formats_are_refused() -> None:
     assert list(formats_named("nvfp4, int8")) == ["int8", "nvfp4"] and list(formats_named("all")) == [*FORMATS]
     for text in ("fp4", "", "int8,fp4"):

@@ -133,7 +133,7 @@ class StepMeasurements:
         of_model = self._model.name, self._module, self.name, self._training
         operators, reduce = bool(self._plan.ops), next(measuring, Reducer())
         stale = partial(getattr, self._model, "stale_optimizer")
-        step = BegunStep(*of_model, self._plan.probes, gradients, operators, reduce, stale)
+        step = BegunStep(*of_model, self._plan.probes, gradients, operators, reduce, stale, self._compiled)
         begun = {
             part: self._parts.run(self._model.name, part, partial(recorder.begin_step, step), None)
             for part, recorder in self._parts.recorders.items()
