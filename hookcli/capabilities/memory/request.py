@@ -13,18 +13,20 @@ from hookcli.capabilities.memory.plan import MemoryPlan
 from hookcli.capabilities.memory.profile import MemoryProfile
 from hookcli.capabilities.memory.reports import REPORTS, by_column, peak_text, where
 from hookcli.capabilities.memory.simulate import simulate
-from hookcli.capabilities.memory.tensor_parallel import NOTE, divided
 from hookcli.commands.room import Room
 from hookcli.engine.batch_search import MOST, BatchSearch
 from hookcli.engine.capture import capture_recipe
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback, Setting
 from hookcli.engine.step import Step
+from hookcli.engine.tensor_parallel import divided
 from hookcli.errors import ModelError
 from hookcli.sources.base import Recipe
 from hookcli.table import Report, Row
 from hookcli.table.formatting import counted, listed, macs, size
 from hookcli.table.meta import Meta
+
+_DIVIDED = "tp: divided by the model's own plan, all else whole; buffers of the communication library are not counted"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class MemoryRequest:
             with divided(setting, self.tensor_parallel) as placed:
                 profile = run(placed)
             profile.info.update({"processes": self.tensor_parallel, "parallel": "tp"})
-            return replace(profile, notes=[*profile.notes, NOTE])
+            return replace(profile, notes=[*profile.notes, _DIVIDED])
         profile = run(setting)
         return one_process(profile, setting.parallel, setting.parts) if setting.parallel else profile
 

@@ -19,8 +19,8 @@ from hookcli.capabilities.memory.plan import MemoryPlan
 from hookcli.capabilities.memory.profile import Kind
 from hookcli.capabilities.memory.request import MemoryRequest
 from hookcli.capabilities.memory.simulate import simulate
-from hookcli.capabilities.memory.tensor_parallel import divided, plans_of
 from hookcli.engine.setting import Setting
+from hookcli.engine.tensor_parallel import divided, plans_of
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private.distributed import fake_processes
 from hookcli.sources.base import InputSpec, Recipe

@@ -20,7 +20,6 @@ from hookcli.hooks.torch_private.compilations import silent_compiler
 from hookcli.hooks.torch_private.distributed import fake_processes
 from hookcli.table.formatting import listed
 
-NOTE = "tp: divided by the model's own plan, all else whole; buffers of the communication library are not counted"
 _WHOLE = ("replicate", "replicated_with_grad_allreduce")
 """Words of plans of Transformers for modules that every process has in full."""
 
