@@ -75,7 +75,7 @@ def formats(
         check_choice("--of", word, OF)
     chosen = [name for name in FORMATS if name in names or "all" in names] or DEFAULT
     if own.channels:
-        check_channels(own)
+        check_channels(own, step)
         from hookcli.capabilities.formats.channels import ChannelsProbe
 
         return inspect_model(model, ChannelsProbe, options, step=step)
@@ -85,12 +85,13 @@ def formats(
     return inspect_model(model, probe, options, train=GRADIENTS in of, step=step)
 
 
-def check_channels(own: FormatsOptions) -> None:
+def check_channels(own: FormatsOptions, step: StepOptions) -> None:
     """Raises UsageError for options that --channels does not go with."""
     others = {
         "--effect": own.effect,
         "--to": own.to,
         "--of": own.of,
+        "--loss": step.loss,
     }
     for name in (name for name, given in others.items() if given):
         raise UsageError(f"--channels and {name}: leave one of them out", option="channels")

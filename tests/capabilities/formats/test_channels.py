@@ -157,6 +157,6 @@ def test_the_command_says_which_channels_and_refuses_formats(
     assert ran.code == 0 and ran.out.startswith("Channel 5 is an outlier in the only input with 64 channels: ")
     [made] = json.loads(cli(*line, "-f", "json").out)["reports"]
     assert (made["probe"], made["rows"][0]["channel"], made["rows"][0]["fqn"]) == ("channels", 5, "1")
-    for option, value in (("--to", "int8"), ("--of", "weights")):
+    for option, value in (("--to", "int8"), ("--of", "weights"), ("--loss", "sum")):
         ran = cli(*line, option, value)
         assert ran.code == 2 and f"--channels and {option}: leave one of them out" in ran.err
