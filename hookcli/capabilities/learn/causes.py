@@ -30,6 +30,8 @@ _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one 
 _REACH_THEM = "run them with gradients, or freeze them"
 _MUCH = 2.0  # times the variance of the targets, of the squared distance between the means
 _SCALE = "standardize the targets: mean 0, standard deviation 1"
+_ONE_NUMBER = 0.01  # of the size of the inputs, by which they vary
+_INPUTS = "standardize the inputs: mean 0, standard deviation 1"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _CLIP = "clip gradients at a larger norm"
 _CLIPPED = 0.01  # of what they were
@@ -56,6 +58,8 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return "", ""
     if words := apart(lines, guessed):
         return words, _SCALE
+    if words := hardly_varied(lines):
+        return words, _INPUTS
     small = too_small(lines, number, guessed)
     words = decays(lines)
     return small if any(small) else (words, _DECAY if words else "")
@@ -69,6 +73,15 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
         return ""
     returned, expected = (figure(median(means)) for means in zip(*pairs, strict=True))
     return f"the outputs are {returned} on average, and the targets {expected}"
+
+
+def hardly_varied(lines: Sequence[Learning]) -> str:
+    """Words on inputs that are next to one number in every recorded step; "" if they are not."""
+    varied = [line.varied for line in lines]
+    if not varied or any(share is None or share > _ONE_NUMBER for share in varied):
+        return ""
+    most = max(filter(None, varied), default=0.0)
+    return f"the inputs are next to one number: their standard deviation is {most:.2g} of their size"
 
 
 _WHY = {

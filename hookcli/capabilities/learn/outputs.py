@@ -28,6 +28,7 @@ class Alike:
         self._rows = 0
         self._spreads: list[tuple[Tensor, Tensor, Tensor]] = []
         self._largest: list[Tensor] = []
+        self._varied: list[Tensor] = []
         self._same: list[tuple[Tensor, Tensor, Tensor]] = []
         self._measured = False
         self.unknown = False
@@ -42,7 +43,9 @@ class Alike:
             rows = sample(x)
             self._differ.append((rows != rows[:1]).any())
             if x.is_floating_point():
-                self._largest.append(rows.float().square().mean().sqrt())
+                size = rows.float().square().mean().sqrt()
+                self._largest.append(size)
+                self._varied.append(rows.float().std(correction=0) / size)
                 self._measured = self._measured or x.numel() >= _NUMBERS * len(x)
 
     def returned(self, outputs: Sequence[Tensor]) -> None:
@@ -60,7 +63,9 @@ class Alike:
     def fields(self, model: nn.Module) -> dict[str, Any]:
         """The fields of a line on the inputs. Waits for an accelerator."""
         fill = self.fill()
-        return {"inputs": self.size(), "fill": fill, "alike_too": bool(fill) and self.alike(model)}
+        varied = max(map(float, self._varied), default=math.nan)
+        figures = {"inputs": self.size(), "varied": varied if math.isfinite(varied) else None}
+        return {**figures, "fill": fill, "alike_too": bool(fill) and self.alike(model)}
 
     def fill(self) -> str:
         """The one number that all floating-point inputs hold; ROWS if only their rows are the same; else "".

@@ -644,6 +644,26 @@ def test_targets_far_from_what_a_model_returns_are_a_cause(scale: float) -> None
     assert (abs(means[0]) < 500 and abs(means[1] - 4000) < 500) if scale > 1 else not means
 
 
+@pytest.mark.parametrize(("offset", "said"), [(-2.0, True), (0.0, False)])
+def test_inputs_next_to_one_number_are_a_cause(offset: float, said: bool) -> None:
+    """Normalized twice, images are some -2 ± 0.003; around 0 the same inputs vary by as much as they are large."""
+
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(60):
+            x = torch.randn(32, 6)
+            optimizer.zero_grad()
+            F.cross_entropy(model(0.003 * x + offset), x[:, :3].argmax(1)).backward()
+            optimizer.step()
+        return model
+
+    words = "; the inputs are next to one number: their standard deviation is "
+    ends = [text.partition(words)[2].removesuffix(" of their size") for text in all_faults(program, every=5)]
+    assert [*map(float, filter(None, ends))] == [pytest.approx(0.0015, rel=0.2)] * said
+
+
 @pytest.mark.parametrize("learns", [True, False])
 def test_a_trunk_without_gradients_is_a_cause_of_a_loss_that_stays(learns: bool) -> None:
     """The trunk below a linear probe runs without gradients on purpose."""
