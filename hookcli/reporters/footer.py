@@ -93,7 +93,7 @@ def _measured(key: str, value: Any) -> str:
     if key == "dtypes":
         return _dtypes(value)
     if key == "param_bytes":
-        return f"{value / 2**20:,.1f} MiB"
+        return f"{value / 2**20:,.1f} MiB" if value >= 2**20 else size(value)
     return f"{key.removesuffix('_us')} {duration(value / 1e6)}" if key.endswith("_us") else ""
 
 
