@@ -212,6 +212,9 @@ def unknown(what: str, given: str, known: Iterable[str], *, also: Sequence[str] 
     """
     names = list(known) if isinstance(known, (tuple, list)) else sorted(known)
     near = nearest(given, [*names, *also])
+    if not near and len(given) >= _WORD:  # a part of a name: `dead`, of dead-units
+        part = re.compile(rf"\b{re.escape(given)}", re.IGNORECASE)
+        near = [name for name in names if part.search(name)][:3]
     guess = f"; did you mean {' or '.join(near)}?" if near else ""
     if near and (see or len(names) > _LISTED):
         return f"unknown {what} {given!r}{guess}"
@@ -239,4 +242,5 @@ def _without_dashes(name: str) -> str:
 
 
 _LISTED = 8  # choices that a message lists beside the nearest
+_WORD = 3  # letters that a part of a name has at least
 _CLOSE = 0.6  # as in get_close_matches

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from hookcli.commands.help_pages import argument_name, usage
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError, shortened, unknown
+from hookcli.sources.identity import source_of
+from hookcli.sources.misnamed import code_of, meant_by
+from hookcli.system.files import is_file
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
@@ -19,20 +23,29 @@ _KINDS |= {"finite_number": "a finite number", "bool_parsing": "true or false"}
 _OF_OPTION = re.compile("(?:[AB]: )?--")
 _EXAMPLE = "for example"
 _TOLD = (_EXAMPLE, "choose from", "name the model", "record each")  # what to type
+_INSTEAD = {
+    **dict.fromkeys(("--json", "--as-json"), "--format json"),
+    "--csv": "--format csv",
+    "--markdown": "--format markdown",
+    **dict.fromkeys(("--layer", "--layers", "--module", "--name", "--filter"), "--match"),
+    "--pretrained": "--weights DEFAULT",
+    **dict.fromkeys(("--checkpoint", "--ckpt", "--state-dict"), "--weights"),
+    **dict.fromkeys(("--shape", "--input-shape", "--input-size"), "--input"),
+    **dict.fromkeys(("--fp16", "--half"), "--dtype float16"),
+    "--bf16": "--dtype bfloat16",
+    **dict.fromkeys(("--cuda", "--gpu"), "--device cuda"),
+}
+"""Options of other tools, and hookcli's for the same."""
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
 
 def mistake(error: Any, commands: Iterable[str] = ()) -> str:
     """The message for an error of Typer's; `commands` are the names that a wrong one is compared with."""
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     help_page = f"`{context.command_path if context else 'hookcli'} --help` lists all"
     kind = type(error).__name__
     if kind == "NoSuchOption":
-        details = getattr(getattr(context, "command", None), "details", None)
-        if details and error.option_name in details.elsewhere:
-            return str(details.elsewhere[error.option_name])
-        names = [name for one in _parameters(context) for name in (*one.opts, *one.secondary_opts)]
-        return unknown("option", error.option_name, [name for name in names if name.startswith("--")], see=help_page)
+        return _unknown_option(error.option_name, context, help_page)
     if kind == "BadOptionUsage":
         return _misused(error, context)
     if kind == "MissingParameter":
@@ -40,11 +53,47 @@ def mistake(error: Any, commands: Iterable[str] = ()) -> str:
     if kind == "BadParameter" and error.param is not None:
         return _bad_value(error)
     if match := _NO_COMMAND.match(error.message):
-        return unknown("command", match[1], list(dict.fromkeys(commands)), see=help_page)
+        names = list(dict.fromkeys(commands))
+        typed = context.meta[TYPED]
+        meant = meant_command(typed[typed.index(match[1]) :], names) if match[1] in typed else ""
+        guess = f"unknown command {shortened(match[1])!r}; did you mean `{meant}`?"
+        return guess if meant else unknown("command", match[1], names, see=help_page)
     if match := _EXTRA.match(error.message):
+        if is_file(match[1]) and (meant := meant_by(match[1])):
+            return f"unexpected argument: {meant}"
         return f"unexpected argument {shortened(match[1])!r}; {_usage(context)}"
     message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]} ({help_page})"
+
+
+def _unknown_option(option: str, context: Any, help_page: str) -> str:
+    details = getattr(getattr(context, "command", None), "details", None)
+    if details and option in details.elsewhere:
+        return str(details.elsewhere[option])
+    names = [name for one in _parameters(context) for name in (*one.opts, *one.secondary_opts)]
+    instead = _INSTEAD.get(option, "")
+    if instead.partition(" ")[0] in names:
+        return f"unknown option {option!r}; did you mean {instead}?"
+    return unknown("option", option, [name for name in names if name.startswith("--")], see=help_page)
+
+
+def meant_command(words: Sequence[str], commands: Collection[str]) -> str:
+    """A command line for words that begin with a script, a record, a model or "help" in place of a command, or ""."""
+    first, *rest = words
+    if first == "help":
+        return next((f"hookcli {word} -h" for word in rest if word in commands), "hookcli --help")
+    if is_file(first) and first.endswith((".jsonl", ".json")):
+        return f"hookcli show {shlex.join(words)}"
+    if is_file(first) and (code := code_of(first)):
+        return (
+            f"hookcli run {shlex.join(words)}" if code.runs else f"hookcli shapes {shlex.join([code.names[0], *rest])}"
+        )
+    source, name = source_of(first)
+    if source == "torchvision":
+        from hookcli.sources.catalog import entries
+
+        return f"hookcli shapes {shlex.join(words)}" if name in entries() else ""
+    return f"hookcli shapes {shlex.join(words)}"
 
 
 def _parameters(context: Any) -> Sequence[Any]:

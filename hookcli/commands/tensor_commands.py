@@ -20,7 +20,8 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load
-from hookcli.system.files import is_folder
+from hookcli.sources.misnamed import meant_by
+from hookcli.system.files import is_file, is_folder
 from hookcli.system.torchrun import world
 from hookcli.table.dump import Dump, is_dump
 from hookcli.table.formatting import counted, size
@@ -123,7 +124,8 @@ def _requested(
     typed = ctx.meta[TYPED]
     after = typed[typed.index(_OPTION) + 1] if own.hist and _OPTION in typed[:-1] else None
     if after not in (model, layer):
-        raise UsageError(f"{layer!r}: a second MODEL; a layer's histogram is drawn by {_OPTION} {layer}")
+        wrong = meant_by(layer) if is_file(layer) else ""
+        raise UsageError(wrong or f"{layer!r}: a second MODEL; a layer's histogram is drawn by {_OPTION} {layer}")
     model, layer = (layer, model) if after == model else (model, layer)
     if options.match is not None or options.type is not None:
         raise UsageError(f"{_OPTION} {layer}: selects a layer; leave out {'--match' if options.match else '--type'}")

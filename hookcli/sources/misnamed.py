@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
@@ -14,12 +15,12 @@ from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.opening import holds_tensors
 
 _SHOWN = 6  # names of a file
-_TRAINS = b".backward("
+_TRAINS = re.compile(rb"\.(backward|fit|step)\(|Trainer\(")
 _FACTORY = re.compile(r"(?i)(build|make|create)|.*(model|net)")
 
 
-def meant_by(spec: str) -> str:
-    """The error for a path that is no model, with what to type; "" for any other text."""
+def meant_by(spec: str, *, compared: bool = False) -> str:
+    """The error for a path that is no model, with what to type; "" for any other text. `compared`: a side of `diff`."""
     path = Path(spec)
     if is_folder(path):
         if is_file(path / "config.json"):
@@ -32,7 +33,7 @@ def meant_by(spec: str) -> str:
     if path.suffix == ".jsonl":
         return f"{spec!r} is a record, not a model; `hookcli show {shell_path(path)}` shows it"
     if path.suffix == ".py":
-        return _of_code(path)
+        return _of_code(spec, compared)
     if kind := kind_of(path):
         return f"{spec!r} is {kind}"
     if holds_tensors(spec):
@@ -40,23 +41,44 @@ def meant_by(spec: str) -> str:
     return ""
 
 
-def _of_code(path: Path) -> str:
-    """Name the functions that run without arguments and return a value, and the classes, of a Python file.
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A Python file: specs of the models that may be in it; `runs` if it trains, or has none, so that it is run."""
 
-    Those whose names say that they make a model come first, then modules. A script that trains is recorded.
+    names: list[str]
+    runs: bool
+
+
+def code_of(spec: str) -> Code | None:
+    """The models that a Python file may hold; None for other files, and for one that can't be read.
+
+    They are the functions that run without arguments and return a value, and the classes. Those whose names say that
+    they make a model come first, then classes.
     """
+    if not spec.endswith(".py"):
+        return None
     try:
-        code = content(path)
-        body = ast.parse(code).body
+        text = content(spec)
+        body = ast.parse(text).body
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return ""
+        return None
     nodes = sorted((node for node in body if _may_be_model(node)), key=_order)
-    names = [f"{path}:{node.name}" for node in nodes]
-    more = f" or {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
-    model = f"name the model in it: {' or '.join(names[:_SHOWN])}{more}" if names else ""
+    return Code([f"{spec}:{node.name}" for node in nodes], not nodes or _TRAINS.search(text) is not None)
+
+
+def _of_code(spec: str, compared: bool) -> str:
+    """Name the models of a Python file, and the command that records it if it is a script."""
+    code = code_of(spec)
+    if code is None:
+        return ""
+    more = f" or {len(code.names) - _SHOWN} more" if code.names[_SHOWN:] else ""
+    model = f"name the model in it: {' or '.join(code.names[:_SHOWN])}{more}" if code.names else ""
     script = "record each script with `hookcli run`, then compare the records with `hookcli diff`"
-    parts = filter(None, (model, script if _TRAINS in code or not names else ""))
-    return f"{str(path)!r} is a Python file: {'; or '.join(parts)}"
+    if not compared:
+        path = shell_path(spec)
+        script = f"record the script with `hookcli run {path}`, or check it with `hookcli run --check {path}`"
+    parts = filter(None, (model, script if code.runs else ""))
+    return f"{spec!r} is a Python file: {'; or '.join(parts)}"
 
 
 def _may_be_model(node: ast.stmt) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:

@@ -27,7 +27,19 @@ MISTAKES = {
     "shapes net.py": "'net.py' is a Python file: name the model in it: net.py:Net",
     "shapes nett.py": "did you mean net.py or",
     "shapes nett.py:Net": "no file 'nett.py'; did you mean net.py or",
-    "check train.py": "'train.py' is a Python file: record each script with `hookcli run`, then compare",
+    "check train.py": "Python file: record the script with `hookcli run train.py`, or check it with `hookcli run --c",
+    "train.py --lr 3": "unknown command 'train.py'; did you mean `hookcli run train.py --lr 3`?",
+    "net.py": "unknown command 'net.py'; did you mean `hookcli shapes net.py:Net`?",
+    "net.py:Net": "unknown command 'net.py:Net'; did you mean `hookcli shapes net.py:Net`?",
+    "resnet50": "unknown command 'resnet50'; did you mean `hookcli shapes resnet50`?",
+    "train.run.jsonl": "unknown command 'train.run.jsonl'; did you mean `hookcli show train.run.jsonl`?",
+    "help grads": "unknown command 'help'; did you mean `hookcli grads -h`?",
+    "act": "unknown command 'act'; did you mean activations?",
+    "activations net.py:Net w.gguf": "'w.gguf' is a file of weights, not a model: give the model, and --weights w.gguf",
+    "shapes net.py:Net w.gguf": "unexpected argument: 'w.gguf' is a file of weights, not a model: give the model, and",
+    "shapes resnet18 --json": "unknown option '--json'; did you mean --format json?",
+    "grads resnet18 --layer fc": "unknown option '--layer'; did you mean --match?",
+    "shapes resnet18 --pretrained": "unknown option '--pretrained'; did you mean --weights DEFAULT?",
     "check train.run.jsonl": "is a record, not a model; `hookcli show train.run.jsonl` shows it",
     "check mymodel": "'mymodel' is a folder of Transformers; did you mean hf:mymodel?",
     "shapes mymodel/config.json": "is the configuration of a folder of Transformers; did you mean hf:mymodel?",
@@ -134,6 +146,7 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (net / "factory.py").write_text("\n".join((*lines, "def build_net(*, n=1): return Net()", "def _own(): return 1")))
     (net / "train.run.jsonl").write_text('{"line": "run"}')
     (net / "notes.txt").write_text("hello")
+    (net / "w.gguf").write_text("GGUF")
     (net / "syntax.py").write_text("def f(:")
     (net / "binary.py").write_bytes(b"\xff\xfe\x00\x01")
     (net / "fails.py").write_text("1 / 0")
