@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
@@ -118,12 +118,15 @@ def require_new(
     require_distinct(f"`hookcli {command}`", [*map(flag, names)], [(flag(name), one) for name, one in added])
 
 
-def moved_before(own: Any, typed: Sequence[str]) -> str:
-    """The line of `hookcli run` with its options moved before the program; "" if none stands after it."""
+def moved_before(own: Any, typed: Sequence[str], kept: Collection[str] = AMBIGUOUS) -> str:
+    """The line of `hookcli run` with its options moved before the program, but for those that are `kept` there.
+
+    It is "" if none stands after it.
+    """
     moved, rest, words, options = list[str](), list[str](), iter(typed), names(own)
     for word in words:
         name, has_value, _ = word.partition("=")
-        if name not in options or name in AMBIGUOUS:
+        if name not in options or name in kept:
             rest.append(word)
         else:
             moved += [word] if has_value or options[name].default is False else [word, next(words, "")]

@@ -13,12 +13,12 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.option_fields import flag, moved_before, names, option, require_new
+from hookcli.commands.option_fields import AMBIGUOUS, flag, moved_before, names, option, require_new
 from hookcli.commands.run_options import FurtherProbes, PartOptions
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.launching.finding import Program, find, mentions, why_unseen
+from hookcli.record.launching.finding import Program, find, mentions, takes_no_arguments, why_unseen
 from hookcli.record.launching.launched import Launched, attended, become, is_lost, made_witness
 from hookcli.record.observe.recording_plan import (
     PROBES,
@@ -137,8 +137,8 @@ def run(
     given = arguments or []
     program = find(script, given, own.module)
     remarks = [*filter(None, [leftover(), *registry.remarks()])]
-    meant = moved_before(own, [script, *given])
-    if meant and not mentions(script, given, names(own)):
+    meant, foreign = _misplaced(own, script, given)
+    if foreign:
         remarks.append(f"warning: options meant for hookcli go before the program: {meant}")
         meant = ""
     files = None
@@ -159,6 +159,16 @@ def run(
             start()
         _become(program, files, own, plan, [script, *given], meant, witness)
     return _exit_code(code, files, process, own, is_lost(witness))
+
+
+def _misplaced(own: RunOptions, script: str, given: Sequence[str]) -> tuple[str, bool]:
+    """The command line that was meant if options of hookcli stand after the script, else ""; True if they can't be the
+    script's.
+    """
+    kept = () if takes_no_arguments(script) else AMBIGUOUS
+    meant = moved_before(own, [script, *given], kept)
+    options = {*names(own)}.difference(kept)
+    return meant, bool(meant) and not mentions(script, given, options, spelled=AMBIGUOUS)
 
 
 def _exit_code(code: int, files: RecordFiles | None, process: int, own: RunOptions, lost: bool) -> int:

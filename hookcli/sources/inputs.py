@@ -15,14 +15,18 @@ from hookcli.sources.base import InputSpec, Recipe
 
 _SHAPE = re.compile(r"(\d{1,30}(?:[x,]\d{1,30})*)(?::([\w.]+))?")  # Python refuses to convert thousands of digits
 _COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
+_SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "fp8": "float8_e4m3fn"}
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 def parse_dtype(name: str, option: str = "dtype") -> torch.dtype:
     """The dtype of a PyTorch name, given in `option`. Raises UsageError with the closest names for an unknown one."""
-    if name.removeprefix("torch.") not in _DTYPES:
-        raise UsageError(unknown("dtype", name, _COMMON), option=option)
-    return _DTYPES[name.removeprefix("torch.")]
+    plain = name.removeprefix("torch.")
+    if plain not in _DTYPES:
+        meant = _SHORT.get(plain.lower()) or str(vars(torch).get(plain.lower())).removeprefix("torch.")  # torch.half
+        guess = f"unknown dtype {name!r}; did you mean {meant}?"
+        raise UsageError(guess if meant in _DTYPES else unknown("dtype", name, _COMMON), option=option)
+    return _DTYPES[plain]
 
 
 def parse_input(text: str) -> InputSpec:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeGuard
 
 from hookcli.registry.capability import file_source
+from hookcli.sources.catalog import package_folder
 from hookcli.system.escaping import shell_path
-from hookcli.system.files import content, is_file, is_folder
+from hookcli.system.files import content, exists, is_file, is_folder
 from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.opening import holds_tensors
 
+_LARGEST = 2**20  # bytes of a file in which a class is looked for
+_MOST = 200  # files of a folder
 _SHOWN = 6  # names of a file
 _TRAINS = re.compile(rb"\.(backward|fit|step)\(|Trainer\(")
 _FACTORY = re.compile(r"(?i)(build|make|create)|.*(model|net)")
@@ -26,6 +31,8 @@ def meant_by(spec: str, *, compared: bool = False) -> str:
         if is_file(path / "config.json"):
             return f"{spec!r} is a folder of Transformers; did you mean hf:{spec}?"
         return f"{spec!r} is {kind}" if (kind := kind_of(path)) else ""
+    if not exists(path):
+        return _of_name(spec)
     if not is_file(path) or file_source(spec):
         return ""
     if path.name == "config.json":
@@ -79,6 +86,26 @@ def _of_code(spec: str, compared: bool) -> str:
         script = f"record the script with `hookcli run {path}`, or check it with `hookcli run --check {path}`"
     parts = filter(None, (model, script if code.runs else ""))
     return f"{spec!r} is a Python file: {'; or '.join(parts)}"
+
+
+def _of_name(name: str) -> str:
+    """The specs of the classes and functions that a name may stand for: `Net` or `net.Net` of net.py; else ""."""
+    *folders, last = name.split(".")
+    if not all(part.isidentifier() for part in (*folders, last)):
+        return ""
+    files = [Path(*folders).with_suffix(".py")] if folders else sorted(islice(Path().glob("*.py"), _MOST))
+    specs = [f"{file}:{last}" for file in files if _defines(file, last)]
+    if folders and not specs and package_folder(folders[0]):
+        specs = [f"{'.'.join(folders)}:{last}"]
+    return f"unknown model {name!r}; did you mean {' or '.join(specs[:_SHOWN])}?" if specs else ""
+
+
+def _defines(file: Path, name: str) -> bool:
+    """True if a Python file has a class, or a function that may make a model, of this name. Reads it, runs nothing."""
+    with suppress(OSError, SyntaxError, ValueError, RecursionError):
+        text = content(file, _LARGEST)
+        return name.encode() in text and any(_may_be_model(node) and node.name == name for node in ast.parse(text).body)
+    return False
 
 
 def _may_be_model(node: ast.stmt) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:

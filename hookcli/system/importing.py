@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -21,6 +22,8 @@ def load_object(spec: str) -> Any:
     place, separator, name = spec.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
+    if "::" in spec:
+        raise UsageError(f"{spec!r}: one colon is enough; did you mean {re.sub('::+', ':', spec)}?")
     names_file = place.endswith(".py") or "/" in place or is_file(place)
     named: object = _from_file(place) if names_file else _from_package(place)
     for part in name.split("."):

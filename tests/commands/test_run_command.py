@@ -59,10 +59,17 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
         swept("1", "--first-bad", True),
         ("'--first-bad'", "--first-bad", False),
         swept("first_bad = 1", "--first-bad=stop", False),
+        ("'a checkpoint to check'", "--check", True),
+        swept("import argparse", "--check", False),
+        swept("import helps", "--check", False),
+        swept("import package", "--check", False),
     ],
 )
 def test_an_option_after_the_script(text: str, word: str, said: bool, cli: Cli, script: Callable[[str], str]) -> None:
-    ran = cli("run", script(text), word, *(["stop"] if "=" not in word else []))
+    Path("helps.py").write_text("import sys; sys.argv")
+    Path("package").mkdir()
+    Path("package", "__init__.py").write_text("")
+    ran = cli("run", script(text), word, *(["stop"] if word == "--first-bad" else []))
     warning = f"hookcli: warning: options meant for hookcli go before the program: hookcli run {word}"
     assert ran.code == 0 and (warning in ran.err) is said
 

@@ -222,11 +222,37 @@ def python_options(arguments: Sequence[str]) -> list[str]:
     return options
 
 
-def mentions(script: str, arguments: Sequence[str], options: Collection[str]) -> bool:
-    """True if a script's own text names the first of these options among its arguments, or can't be read."""
+def mentions(script: str, arguments: Sequence[str], options: Collection[str], spelled: Collection[str]) -> bool:
+    """True if a script's own text names the first of these options among its arguments, or can't be read.
+
+    Those of `spelled` are common words, and count only with their dashes.
+    """
     typed = next((word for word in (argument.partition("=")[0] for argument in arguments) if word in options), "")
     try:
         text = content(script).decode() if typed and is_file(script) else typed
     except (OSError, ValueError):
         return True
-    return typed in text or typed[2:].replace("-", "_") in text
+    return typed in text or (typed not in spelled and typed[2:].replace("-", "_") in text)
+
+
+_READS_ARGUMENTS = re.compile(
+    r"(?i)argv|argpars|argument|\bargs?\b|\bparse|click|typer|\bfire\b|docopt|absl|hydra|tyro|\bflags|config|cli\b"
+    r"|\bexec\b|runpy"
+)
+_IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+
+
+def takes_no_arguments(script: str) -> bool:
+    """True for a Python file in whose text, and in that of the files beside it that it imports, nothing reads a command
+    line. False for one that imports a package beside it, or can't be read.
+    """
+    path = Path(script)
+    if path.suffix != ".py" or not is_file(path):
+        return False
+    try:
+        text = content(path).decode()
+        beside = [path.with_name(name) for name in _IMPORTED.findall(text)]
+        texts = [text, *(content(file).decode() for one in beside if is_file(file := one.with_suffix(".py")))]
+    except (OSError, ValueError):
+        return False
+    return not any(map(is_folder, beside)) and not any(map(_READS_ARGUMENTS.search, texts))
