@@ -205,16 +205,25 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SECOND = 200  # characters of the line below a heading
 
 
-def unknown(what: str, given: str, known: Iterable[str], *, also: Sequence[str] = (), see: str = "") -> str:
+def unknown(
+    what: str,
+    given: str,
+    known: Iterable[str],
+    *,
+    also: Sequence[str] = (),
+    see: str = "",
+    related: Callable[[re.Pattern[str]], Sequence[str]] = lambda _: (),
+) -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed.
 
-    `also`: further spellings that are right, and need not be listed.
+    `also`: further spellings that are right, and need not be listed. `related`: given a pattern for the wrong name as a
+    word or its beginning, returns names to suggest if none is alike.
     """
     names = list(known) if isinstance(known, (tuple, list)) else sorted(known)
     near = nearest(given, [*names, *also])
     if not near and len(given) >= _WORD:  # a part of a name: `dead`, of dead-units
         part = re.compile(rf"\b{re.escape(given)}", re.IGNORECASE)
-        near = [name for name in names if part.search(name)][:3]
+        near = [name for name in names if part.search(name)][:3] or list(related(part))[:3]
     guess = f"; did you mean {' or '.join(near)}?" if near else ""
     if near and (see or len(names) > _LISTED):
         return f"unknown {what} {given!r}{guess}"

@@ -46,12 +46,19 @@ def known_checks() -> list[type[Check]]:
 
 
 def find_check(word: str, what: str = "check") -> type[Check]:
-    """The check with this id or name. Raises UsageError, which suggests the nearest."""
+    """The check with this id or name. Raises UsageError, which suggests the nearest, or those about the word."""
     checks = known_checks()
     for check in checks:
         if word.upper() == check.id.upper() or word.lower() == check.name:
             return check
-    raise UsageError(unknown(what, word, [w for c in checks for w in (c.id, c.name)], see=_SEE))
+    names = [name for check in checks for name in (check.id, check.name)]
+
+    def about(part: re.Pattern[str]) -> list[str]:
+        """The checks whose meaning has the word, else those whose explanation has it."""
+        meant = [check.name for check in checks if part.search(check.means)]
+        return meant or [check.name for check in checks if part.search(check.explanation())]
+
+    raise UsageError(unknown(what, word, names, see=_SEE, related=about))
 
 
 def asked_with(probe: str) -> list[str]:

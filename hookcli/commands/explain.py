@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Annotated
 
@@ -10,7 +11,8 @@ import typer
 from hookcli.checks.base import Check
 from hookcli.checks.crash import Crash
 from hookcli.checks.selection import find_check, known_checks
-from hookcli.errors import error_ids
+from hookcli.commands import COMMANDS
+from hookcli.errors import UsageError, error_ids
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, terminal_size
@@ -46,7 +48,16 @@ def explain(
 
 def _explained(word: str, width: int) -> str:
     error = error_ids().get(word.upper())
-    return f"{word.upper()} (error)\n\n{textwrap.fill(error, width)}" if error else _text(find_check(word), width)
+    if error:
+        return f"{word.upper()} (error)\n\n{textwrap.fill(error, width)}"
+    try:
+        return _text(find_check(word), width)
+    except UsageError as wrong:
+        about = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
+        command = next((name for name, summary in COMMANDS.items() if about.search(summary)), "")
+        if command and not str(wrong).endswith("?"):  # no check is about it
+            wrong.args = (f"{wrong}; `hookcli {command}`: {COMMANDS[command].rstrip('.')}",)
+        raise
 
 
 def _all(width: int) -> str:

@@ -88,12 +88,22 @@ class _ConfigPlace:
             return cls(name, config_folder(name, f"hf:{name}"))
         except UsageError as error:
             near = near_files(Path(name), suffix="", holds=CONFIG, prefix="hf:")
+            if not near and (kind := type_in(name)):
+                advice = f"hf:{kind} has this type's default architecture with random weights, hf:FOLDER a local model"
+                raise UsageError(f"{error}\n  {advice}") from error.__cause__
             if near or "/" in name:
                 raise (UsageError(f"hf:{name}: no such folder{near}") if near else error) from error.__cause__
             raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
 
     def has(self, *files: str) -> bool:
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
+
+
+def type_in(name: str) -> str:
+    """The type that a name on the hub begins with, as bert in google-bert/bert-base-uncased; "" if there is none."""
+    model = name.rpartition("/")[2].partition("@")[0].lower().replace("-", "_")
+    begins = (kind for kind in entries("hf") if re.match(rf"{re.escape(kind.replace('-', '_'))}(?![a-z])", model))
+    return max(begins, key=len, default="")
 
 
 _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads|labels)$")

@@ -78,3 +78,10 @@ def test_a_name_on_the_hub_gives_its_configuration_alone(hub: ThreadingHTTPServe
         find_recipe("hf:someone/other")
     with pytest.raises(UsageError, match="unknown type 'berrt'; did you mean bert"):
         find_recipe("hf:berrt")
+    for name, kind in (
+        ("bert-base-uncased", "bert"),
+        ("someone/Qwen2.5-7B", "qwen2"),
+        ("xlm-roberta-base", "xlm-roberta"),
+    ):
+        with pytest.raises(UsageError, match=rf"can't be reached .*\n  hf:{kind} has this type's default architecture"):
+            find_recipe(f"hf:{name}")
