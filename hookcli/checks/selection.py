@@ -54,9 +54,8 @@ def find_check(word: str, what: str = "check") -> type[Check]:
     names = [name for check in checks for name in (check.id, check.name)]
 
     def about(part: re.Pattern[str]) -> list[str]:
-        """The checks whose meaning has the word, else those whose explanation has it."""
-        meant = [check.name for check in checks if part.search(check.means)]
-        return meant or [check.name for check in checks if part.search(check.explanation())]
+        """The checks whose meaning has the word."""
+        return [check.name for check in checks if part.search(check.means)]
 
     raise UsageError(unknown(what, word, names, see=_SEE, related=about))
 
