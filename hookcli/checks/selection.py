@@ -54,8 +54,9 @@ def find_check(word: str, what: str = "check") -> type[Check]:
     names = [name for check in checks for name in (check.id, check.name)]
 
     def about(part: re.Pattern[str]) -> list[str]:
-        """The checks whose meaning has the word."""
-        return [check.name for check in checks if part.search(check.means)]
+        """The checks whose meaning has the word, else the only one whose explanation has it."""
+        explained = [check.name for check in checks if part.search(check.explanation())]
+        return [check.name for check in checks if part.search(check.means)] or explained * (len(explained) == 1)
 
     raise UsageError(unknown(what, word, names, see=_SEE, related=about))
 
