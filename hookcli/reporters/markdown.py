@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hookcli.reporters import footer, table_columns
+from hookcli.reporters import footer, largest, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
 from hookcli.table import Report, formatting
 from hookcli.table.grouping import View, for_people
@@ -29,6 +29,7 @@ class MarkdownReporter(Reporter):
 
 def _render(report: Report, view: View) -> str:
     report = for_people(printable(report))
+    first = largest.first_lines(report, view)
     if view.depth is None and not view.sort:
         report = fitted(report, SCREEN)
     columns = table_columns.visible(report, view)
@@ -47,7 +48,7 @@ def _render(report: Report, view: View) -> str:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     below = [f"{_escaped(line)}  " for line in "\n".join(notes).split("\n") if line]
     above = [f"### {_escaped(f'{report.probe}: {report.model}')}"]
-    above += [f"**{_escaped(line)}**" for line in footer.headlines(report)]
+    above += [f"**{_escaped(line)}**" for line in first]
     above.append(_escaped(footer.run_line(report)))
     return "\n".join([*(f"{line}\n" for line in above if line), *([*table, ""] if report.rows else []), *below, ""])
 

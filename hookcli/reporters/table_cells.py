@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hookcli.reporters import bars, footer, table_columns
+from hookcli.reporters import bars, footer, largest, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.captions import Captions, is_sequence
 from hookcli.reporters.findings import Entry, entries, worst
@@ -139,7 +139,7 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
-        "\n".join(filter(None, (*footer.headlines(report), summary, footer.run_line(report)))),
+        "\n".join(filter(None, (*largest.first_lines(report, view), summary, footer.run_line(report)))),
         below,
         bars=list(drawn.bars.values()),
         remarks=remarks,

@@ -49,7 +49,7 @@ def test_a_page() -> None:
 def test_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
     recording = executed("docs/run.md", lambda code: "HookcliCallback" not in code)["recording"]
     assert recording.path == Path("run.jsonl").resolve() and recording.path.stat().st_size
-    assert capsys.readouterr().out.startswith(f"{recording.path} Sequential")
+    assert capsys.readouterr().out.startswith(f"{recording.path} largest magnitude ")
 
 
 def test_a_healthy_model(request: pytest.FixtureRequest) -> None:

@@ -112,7 +112,7 @@ def test_a_layers_histogram_is_drawn(cli: Cli, net: Path) -> None:
     assert sum(float(line.split("%")[0].split()[-1].lstrip("<")) for line in bars) == pytest.approx(100, abs=2)
     assert cli("activations", "--hist", "conv", "net.py:Net", "-i", "2x3x4x4").out.splitlines()[0] == title
     table = cli("activations", "--hist", "net.py:Net", "-i", "2x3x4x4").out  # the bare option, before MODEL
-    assert "Median" in table and "net.py:Net" in table.splitlines()[0]
+    assert "Median" in table and "net.py:Net" in table.splitlines()[1]
     grads = cli("grads", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv").out
     assert [line.split()[0] for line in grads.splitlines() if " · parameter · " in line] == ["conv.weight", "conv.bias"]
     rows = cli("activations", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv", "-f", "csv").out.splitlines()

@@ -94,8 +94,8 @@ def test_of_several_reports_each_has_its_heading_above_it() -> None:
     lines = TableReporter().render([REPORT, replace(REPORT, model="other")], View()).splitlines()
     alone = TableReporter().render([REPORT], View()).splitlines()
     run = [n for n, line in enumerate(lines) if "input 2x3" in line]
-    assert run[0] == 0 and lines[run[1]].startswith("other") and lines[run[1] - 1] == ""
-    assert sorted(lines[: run[1] - 1]) == sorted(alone) and "input 2x3" in alone[0]
+    assert run[0] == 1 and lines[run[1]].startswith("other") and lines[run[1] - 2] == ""
+    assert sorted(lines[: run[1] - 2]) == sorted(alone) and "input 2x3" in alone[1]
 
 
 def test_colour_only_where_it_is_asked_for() -> None:

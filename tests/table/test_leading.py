@@ -28,7 +28,7 @@ def test_statistics_are_cut_but_not_folded() -> None:
     for height in (20, 30, None):
         view = View(sort="-l2", width=100, height=height)
         text = TableReporter().render([apply_view(report, view)], view)
-        assert "1-12" not in text and f"{max(row['l2'] for row in report.rows):.4g}" in text.splitlines()[3]
+        assert "1-12" not in text and f"{max(row['l2'] for row in report.rows):.4g}" in text.splitlines()[4]
         said = re.search(r"(\d+) of (\d+) rows \(--depth all shows all\)", text)
         assert (said is None) == (height is None)
         if said is None:
