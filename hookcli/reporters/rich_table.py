@@ -24,6 +24,7 @@ from hookcli.table.marks import is_fault
 from hookcli.table.stats import FIGURES
 
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_ALARMS = {"error": "bold red", "warning": "bold yellow"}  # of the first line
 _BLANK = "\N{BRAILLE PATTERN BLANK}"  # Rich strips spaces at the end of a cell
 
 
@@ -40,8 +41,8 @@ def draw(tables: Sequence[Table], view: View) -> str:
     )
     for number, one in enumerate(tables):
         if one.above:
-            first, _, rest = one.above.partition("\n") if one.alarms else ("", "", one.above)
-            lines = [(wrapped(first, view.width), "bold red"), (wrapped(rest, view.width), "bold")]
+            first, _, rest = one.above.partition("\n") if one.alarm else ("", "", one.above)
+            lines = [(wrapped(first, view.width), _ALARMS.get(one.alarm, "")), (wrapped(rest, view.width), "bold")]
             above = Text("\n").join(Text(text, style) for text, style in lines if text)
             console.print(Text.assemble("\n" if number else "", above), soft_wrap=True)
         elif number:

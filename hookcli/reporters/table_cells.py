@@ -14,7 +14,7 @@ from hookcli.reporters.findings import Entry, entries, worst
 from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
 from hookcli.table.grouping import View, for_people
-from hookcli.table.marks import alarms
+from hookcli.table.marks import alarm
 from hookcli.table.screen import fitted, leading
 from hookcli.table.tree import Node
 
@@ -44,8 +44,8 @@ class Table:
     """Findings, in place of rows and columns."""
     bars: Sequence[Sequence[str]] = ()
     """For each column a bar per row, all of one width; nothing for a column without bars."""
-    alarms: bool = False
-    """True if the first line above is on faults."""
+    alarm: str = ""
+    """The severity of the faults that the first line above is on; "" if it is on none."""
     remarks: Sequence[str] = ()
     """For each row a remark that stands below it, or ""; nothing without any."""
     then: str = ""
@@ -78,7 +78,8 @@ def tabulated(report: Report, view: View) -> Table:
         faults = [one for one in findings if one.severity in SEVERITIES]
         above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
         below = [*(below if faults else below[1:]), footer.run_line(report)]
-        return Table((), (), (), (), (), above, below, findings, alarms=bool(faults))
+        severity = min((one.severity for one in faults), key=SEVERITIES.index, default="")
+        return Table((), (), (), (), (), above, below, findings, alarm=severity)
     shown = _shown(report, view, _AROUND)
     table = _laid_out(report, shown, view)
     if not view.height or view.depth is not None or table.lines(view.width) <= view.height:
@@ -143,7 +144,7 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
         below,
         bars=list(drawn.bars.values()),
         remarks=remarks,
-        alarms=alarms(report),
+        alarm=alarm(report),
         then=footer.next_line([report]),
     )
 

@@ -42,12 +42,12 @@ def _fitting(reports: Sequence[Report], tables: Sequence[Table], view: View) -> 
         return tables
     fitting, left_out, room = list[Table](), list[str](), view.height
     both = zip(reports, tables, of_runs, strict=True)
-    for report, table, compares in sorted(both, key=lambda one: of_steps and not one[1].alarms):
+    for report, table, compares in sorted(both, key=lambda one: of_steps and not bool(one[1].alarm)):
         room -= table.lines(view.width)
         if compares or not fitting or (of_steps and room >= 0):
             fitting.append(table)
         else:
-            verdict = f"{table.above.partition(chr(10))[0]}; " if table.alarms else ""
+            verdict = f"{table.above.partition(chr(10))[0]}; " if table.alarm else ""
             left_out.append(f"{report.model}: {verdict}{counted(len(report.rows), 'row')}")
     if left_out:
         fitting[-1] = replace(fitting[-1], below=_with_others(fitting[-1].below, left_out, view.width or 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
@@ -192,13 +193,28 @@ def is_fault(remark: str) -> bool:
     return remark.lstrip().startswith(SIGN)
 
 
-def alarms(report: Report) -> bool:
-    """True for a verdict on faults, of these rows or of some that they hide."""
-    noted = report.meta.get("complete") is False or any(is_fault(str(row.get("note") or "")) for row in report.rows)
+def alarm(report: Report) -> str:
+    """The severity of a verdict on faults, of these rows or of some that they hide: "error", or "warning" if it is on
+    warnings alone; "" if it is on no fault.
+    """
+    verdict = str(report.totals.get("verdict", ""))
+    if report.probe == "diff" or not verdict:
+        return ""
     if report.probe == RUNS_PROBE:
-        noted = any(row.get("loss_fault") for row in report.rows)
-    noted = noted or bool(without_gradient(report)) or any(faults(report))
-    return report.probe != "diff" and "verdict" in report.totals and noted
+        return _ERROR if any(row.get("loss_fault") for row in report.rows) else ""
+    if report.meta.get("complete") is False or without_gradient(report):
+        return _ERROR
+    notes = filter(is_fault, (str(row.get("note")) for row in report.rows))
+    words = [*notes, *(one.words for one in faults(report) if one)]
+    if not words:
+        return ""
+    warned = _WARNED.search(verdict) and not _LOST.search(" ".join([verdict, *words]))
+    return _WARNING if warned else _ERROR
+
+
+_LOST = re.compile(r"\b(NaN|Inf)\b")
+_WARNED = re.compile(rf"\ball (zero|-?\d)|\b({'|'.join(_SLOPES)})\b")
+"""The words of faults that are warnings. A record's verdict may be on something else."""
 
 
 def with_verdict(report: Report) -> Report:

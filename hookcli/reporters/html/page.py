@@ -24,7 +24,7 @@ from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.grouping import View
-from hookcli.table.marks import Fault, alarms, faults, with_verdict, worst
+from hookcli.table.marks import Fault, alarm, faults, with_verdict, worst
 from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
@@ -163,7 +163,7 @@ def _lines_of(report: Report) -> dict[str, object]:
     found = [*filter(None, faults(judged))]
     return {
         "verdict": visible(str(judged.totals.get("verdict", ""))),
-        "alarms": alarms(judged),
+        "alarms": bool(alarm(judged)),
         "run": visible(footer.run_line(report)),
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
