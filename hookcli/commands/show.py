@@ -238,7 +238,7 @@ def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
     lines = wrong_lines(record)
     if record.header:
-        lines += [ran_line(record.header, record.end, record.path)]
+        lines += [ran_line(record.header, record.end, record.path, record.courses())]
     else:
         error = f"; it ended with {record.end.error}" if record.end and record.end.error else ""
         lines += [f"{record.path}: has no header, so the script and its settings are unknown{error}"]

@@ -57,9 +57,10 @@ def follow(path: Path, query: Query, output: Output) -> int:
         raise UsageError(f"{path}: can't be followed ({error.strerror})") from error
     finally:
         tail.close()
-    if tail.record.header:
-        remark(ran_line(tail.record.header, tail.record.end, path), output.options)
-    remark(tail.record.damage(), output.options)
+    record = tail.record
+    if record.header:
+        remark(ran_line(record.header, record.end, path, record.courses()), output.options)
+    remark(record.damage(), output.options)
     return 0
 
 

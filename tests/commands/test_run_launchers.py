@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,16 +43,15 @@ def test_torchrun(tmp_path: Path) -> None:
     assert names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"]
     announced, summary = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
     assert announced.startswith("hookcli: recording in ") and "rank" in announced
-    assert summary.startswith("hookcli: train.py, rank 0 of 2: 5 steps of 1 model in ") and summary.endswith(
-        "3 recorded steps in train.run"
-    )
+    assert summary.startswith("hookcli: train.py, rank 0 of 2: ") and "5 steps of 1 model in " in summary
+    assert summary.endswith("3 recorded steps in train.run")
     for rank in (0, 1):
         found = lines(str(tmp_path / "train.run" / f"rank{rank}.jsonl"))
         assert (found[0]["rank"], found[0]["ranks"], found[-1]["line"]) == (rank, 2, "end")
     shown = forks.run(
         (*RUN[:3], "show", "train.run"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60
     )
-    assert shown.returncode == 0 and "train.py on 2 ranks: 5 steps" in shown.stderr
+    assert shown.returncode == 0 and re.search(r"train.py on 2 ranks: loss \S+ → \S+ over 5 steps", shown.stderr)
 
 
 @pytest.mark.sweep

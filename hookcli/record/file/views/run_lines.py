@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hookcli.errors import shortened
 from hookcli.record.file.record_lines import BACKWARD, SKIPPED, UNSEARCHED, End, Header, NonFinite
 from hookcli.table import formatting
+from hookcli.table.losses import LossCourse
 
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
 _NAMED = 3  # models
 
 
-def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
-    """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 recorded steps in train.run.jsonl"""
+def ran_line(
+    header: Header, end: End | None, path: str | Path | None, courses: Mapping[str, LossCourse] | None = None
+) -> str:
+    """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 recorded steps in train.run.jsonl
+
+    With the `courses` of losses: train.py: loss 2.310 → 0.04110 over 300 steps of 1 model ...
+    """
     if end is None:
         return f"{header.name}, started {header.started}: no end is recorded; it is still running, or was killed"
     forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
     steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
+    did = f"{losses_over(end, courses or {})}{did}"
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
     hookcli_time = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
@@ -26,6 +34,15 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
     kept = f"{_recorded(end)} in {path}" if path else "no record was kept"
     return f"{header.name}: {of}{formatting.clock(end.seconds)}{hookcli_time}{ended}; {kept}"
+
+
+def losses_over(end: End, courses: Mapping[str, LossCourse]) -> str:
+    """loss 2.310 → 0.04110 over: where one model was trained, and the loss of each of its steps is known."""
+    trained = [model for model in end.models if model["steps"]]
+    course = courses.get(trained[0]["model"]) if len(trained) == 1 else None
+    if not course or course.unknown or not 1 < course.steps == trained[0]["steps"] == end.program_steps:
+        return ""
+    return f"loss {formatting.loss(course.first)} → {formatting.loss(course.last)} over "
 
 
 def compiled_lines(end: End | None, *, places: bool = True) -> list[str]:

@@ -106,10 +106,14 @@ class _Summary:
         asides = [f"hookcli: {text}" for text in found if isinstance(text, Aside)]
         lines = self._told(f"hookcli: {text}" for text in found if not isinstance(text, Aside))
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.view.color else lines
+        courses = self.record.courses()
         if header and header.ranks > 1:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
-        run = [f"hookcli: {ran_line(header, end, self.path)}"] if header else []
-        return lines + self._told([*run, *compiled_lines(end, places=not self.checked), *asides])
+            courses = {}  # other ranks may not have written all of their losses
+        run = [f"hookcli: {ran_line(header, end, self.path, each)}" for each in (courses, None)] if header else []
+        # without losses where these would take another line
+        run = sorted(self._told(run), key=lambda text: text.count("\n"))[:1]
+        return lines + run + self._told([*compiled_lines(end, places=not self.checked), *asides])
 
     def _model_row(self, model: Mapping[str, Any]) -> Row:
         """A model's steps and forwards, and its loss at the beginning and the end, if these are known.
