@@ -21,6 +21,8 @@ _WIDEST = 100
 _NARROWEST = 40
 _FIRST_SCREEN = 30  # lines of help after -h, at 80 columns
 _LISTED = 12  # columns that the first screen lists
+_LISTED_IN_BRIEF = 2  # where that makes it fit a screen
+_SCREEN = 24  # lines of a small terminal
 _FORMATS = 6  # and formats
 _NAMES = 24  # columns for names at most; the text of a longer name begins below it
 _HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
@@ -142,10 +144,22 @@ def commands_page(about: str, examples: Sequence[str], note: str) -> str:
     return page.text()
 
 
-def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None) -> str:
-    """Return the help of a command, written on `page`: with `whole` all of it, else a first screen."""
+def first_screen(command: Any, ctx: Any, details: Details) -> str:
+    """Return the most used options of a command: in brief if these fit a screen of 24 lines only then."""
+    pages = [command_page(command, ctx, details, whole=False, listed=n) for n in (_LISTED, _LISTED_IN_BRIEF)]
+    return next((page for page in pages if page.count("\n") < _SCREEN), pages[0])
+
+
+def command_page(
+    command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None, listed: int = _LISTED
+) -> str:
+    """Return the help of a command, written on `page`: with `whole` all of it, else its most used options.
+
+    Of the columns that it has, these options name the first `listed` ones.
+    """
     page = page or Page()
-    text = partial(_text, command=command.name, details=details, whole=whole)
+    brief = listed < _LISTED
+    text = partial(_text, command=command.name, details=details, whole=whole, listed=listed)
     parameters = command.get_params(ctx)
     options = [one for one in parameters if one.param_type_name != "argument" and not one.hidden]
     paragraphs = (command.help or "").split("\n\n")
@@ -160,11 +174,16 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page:
         page.entries("Arguments:", [(argument_name(one), "", text(one)) for one in arguments])
     for heading, some in sections:
         page.entries(f"{heading}:", [_entry(one, text(one)) for one in some])
-    fitting = 2 if page.height + 6 <= _FIRST_SCREEN else 1
-    page.lines("Examples:", details.examples if whole else details.examples[:fitting])
-    if not whole:
+    page.lines("Examples:", details.examples if whole else fitting_examples(page, details.examples, brief=brief))
+    if not (whole or brief):
         page.paragraph(f"All options: {ctx.command_path} --help")
     return page.text()
+
+
+def fitting_examples(page: Page, examples: Sequence[str], *, brief: bool) -> Sequence[str]:
+    """Two of the examples if they fit on the first screen, else one."""
+    below, screen = (4, _SCREEN) if brief else (6, _FIRST_SCREEN)
+    return examples[: 2 if page.height + below <= screen else 1]
 
 
 def _sections(options: Sequence[Any]) -> list[tuple[str, list[object]]]:
@@ -213,7 +232,7 @@ def _entry(option: Any, text: str) -> Entry:
     return names, "" if option.is_flag else option.metavar or "", text
 
 
-def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str:
+def _text(parameter: Any, command: str, details: Details, *, whole: bool, listed: int) -> str:
     text = (parameter.help or "").rstrip(".")
     if parameter.name == "format":
         from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
@@ -221,7 +240,7 @@ def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str
         text = _listed(offered(command), math.inf if whole else _FORMATS)
     if parameter.name == "columns" and details.columns:
         names = [column.name for column in details.columns]
-        text += f": {_listed(names, math.inf if whole else _LISTED)}"
+        text += f": {_listed(names, math.inf if whole else listed)}"
     default = parameter.default
     shows_default = parameter.show_default and type(default) in (int, float, str)
     return f"{text} [{default}]" if shows_default else text

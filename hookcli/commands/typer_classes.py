@@ -9,7 +9,7 @@ from typing import Any
 from typer import TyperException
 from typer.core import TyperCommand
 
-from hookcli.commands.help_pages import Details, command_page
+from hookcli.commands.help_pages import Details, command_page, first_screen
 from hookcli.errors import UsageError, nearest
 from hookcli.hooks.option_values import AMP, COMPILE, OPS
 from hookcli.system.files import exists
@@ -130,4 +130,6 @@ class HelpfulCommand(Helpful, TyperCommand):
     def get_help(self, ctx: Any) -> str:
         """Return the help: after -h a first screen, otherwise all of it."""
         typed = ctx.meta.get(TYPED, ())
-        return command_page(self, ctx, self.details, whole="-h" not in typed or "--help" in typed)
+        if "-h" in typed and "--help" not in typed:
+            return first_screen(self, ctx, self.details)
+        return command_page(self, ctx, self.details, whole=True)
