@@ -17,9 +17,7 @@ from hookcli.commands.typer_classes import Helpful, HelpfulCommand
 from hookcli.errors import UsageError
 from hookcli.system.stdout import stdout_kept, write_report
 
-HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
-EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
-_NOTE = "Probes of other distributions are commands too (`hookcli plugins` lists them)."
+HELP = "See what happens inside a PyTorch model or an unmodified training script."
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -47,7 +45,7 @@ class _AllCommands(Helpful, TyperGroup):
         return list(COMMANDS)
 
     def get_help(self, ctx: object) -> str:
-        return commands_page(HELP, EXAMPLES, _NOTE)
+        return commands_page(HELP)
 
 
 class _LazyCommands(Mapping[str, object]):

@@ -61,9 +61,9 @@ class Page:
         self._width = max(min(terminal_size(stream).columns, _WIDEST), _NARROWEST)
         self._blocks: list[str] = []
 
-    def text(self) -> str:
+    def text(self, between: str = "\n\n") -> str:
         """Return the page, its blocks separated by empty lines."""
-        return "\n\n".join(self._blocks)
+        return between.join(self._blocks)
 
     @property
     def height(self) -> int:
@@ -122,26 +122,16 @@ _STARTS = (
 )
 
 
-def commands_page(about: str, examples: Sequence[str], note: str) -> str:
-    """Return the help of hookcli itself. Imports no command."""
+def commands_page(about: str) -> str:
+    """Return the help of hookcli itself, which fits a screen of 40 lines. Imports no command."""
     page = Page()
     page.paragraph(about)
-    page.usage("hookcli", "COMMAND [OPTIONS]")
+    page.usage("hookcli", "COMMAND [OPTIONS] (-h: its most used options, --help: all)")
     widest = max(map(len, COMMANDS))
     for question, names in QUESTIONS.items():
         page.entries(question, [(name, "", COMMANDS[name].rstrip(".")) for name in names], widest)
-    page.entries(
-        "Options:",
-        [
-            ("-h, --help", "", "Show help; after a command, --help shows all of its options"),
-            ("--version", "", "Show the version; with --verbose, which code measures here"),
-            ("--install-completion", "", "Complete commands and models in this shell"),
-            ("--show-completion", "", "Print the shell code for that, to install it by hand"),
-        ],
-    )
-    page.lines("Examples:", examples)
-    page.paragraph(note)
-    return page.text()
+    page.paragraph("Options: --version, --install-completion, --show-completion")
+    return page.text(between="\n")
 
 
 def first_screen(command: Any, ctx: Any, details: Details) -> str:

@@ -31,6 +31,7 @@ BACKWARD = ("grads", "graph", "trace", "comm", "check", "diff")
 def test_golden_first_page(cli: Cli, request: pytest.FixtureRequest) -> None:
     pages = [cli(*words) for words in (("-h",), ("--help",))]
     assert len({page.out for page in pages}) == 1 and {page.code for page in pages} == {0}
+    assert pages[0].out.count("\n") <= 40
     compare("hookcli", pages[0].out, request)
 
 

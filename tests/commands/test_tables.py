@@ -69,7 +69,7 @@ def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
 def test_every_file_of_a_command_is_listed() -> None:
     files = {path.stem for path in Path(commands.__file__).parent.glob("*.py")}
     core = {name for name, module in MODULES.items() if module.startswith("hookcli.commands.")}
-    assert {name for name in files if hasattr(import_module(f"hookcli.commands.{name}"), "EXAMPLES")} == core | {"app"}
+    assert {name for name in files if hasattr(import_module(f"hookcli.commands.{name}"), "EXAMPLES")} == core
 
 
 def test_help_imports_no_command() -> None:
