@@ -106,9 +106,12 @@ def magnitudes(report: Report) -> str:
 
 
 def highest(figures: Sequence[tuple[Row, float]], report: Report) -> tuple[Row, float]:
-    """The first row with the highest of these figures, inside the modules that hand it on; and the figure."""
+    """The first row of the run with the highest of these figures, inside the modules that hand it on; and the figure.
+
+    The rows of the report may be sorted.
+    """
     most = max(figure for _, figure in figures)
-    rows = [row for row, figure in figures if figure == most]
+    rows = sorted((row for row, figure in figures if figure == most), key=lambda row: row.get("index") or 0)
     outer = {place.fqn for row in rows for place in report.tree[row.fqn].around()}
     return next((row for row in rows if row.fqn not in outer), rows[0]), most
 
@@ -123,7 +126,8 @@ def norms(report: Report) -> str:
     if len(every) < 2:
         return state(report)
     kinds = {"row" if row.get("merged", 1) > 1 else str(row.get("kind", "row")) for _, row in every}
-    of = counted(len(every), kinds.pop() if len(kinds) == 1 else "row")
+    several = len({row.fqn for _, row in every}) if kinds == {"parameter"} else len(every)  # of ranks, once
+    of = counted(several, kinds.pop() if len(kinds) == 1 else "row")
     (low, smallest), (high, largest) = every[0], every[-1]
     span = f"{number(low)} ({named(smallest)}) to {number(high)} ({named(largest)}), ratio {number(high / low)}"
     return f"gradient norms of {of}: {span}{state(report, '; ')}"
@@ -161,9 +165,10 @@ def listed(rows: Sequence[Row]) -> str:
 
 
 def named(row: Row) -> str:
-    """A row's name in a sentence, with its path in the output and its rank where these have rows."""
-    name = f"{in_words(row.fqn)} {row.get('path') or ''}".rstrip()
-    return name + (f" (rank {row['rank']})" if row.get("rank") is not None else "")
+    """A row's name in a sentence, with its path in the output, its call after the first, and its rank if it has one."""
+    path, call, rank = (row.get(name) for name in ("path", "call", "rank"))
+    parts = [in_words(row.fqn), path, f"call {call}" if call else "", "" if rank is None else f"on rank {rank}"]
+    return " ".join(filter(None, parts))
 
 
 _SENTENCES: Mapping[str, Callable[[Report], str]] = {

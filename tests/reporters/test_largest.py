@@ -172,9 +172,29 @@ def test_of_gradients_it_names_the_smallest_and_the_largest_norm() -> None:
     assert float(line.split("ratio ")[1].split(";")[0]) == pytest.approx(norm[high] / norm[low], rel=1e-3)
 
 
+def test_ranks_and_calls_are_named() -> None:
+    def of(kind: str, **one: Any) -> str:
+        stats = (TensorStats(2, 0.5, 1.0, -2.0, 3.0, norm) for norm in (4.0, 8.0))
+        rows = [Row({"fqn": "fc", "kind": kind} | dict.fromkeys(one, n), x) for n, x in enumerate(stats)]
+        return "".join(first_lines(Report("grads", "net", (), rows), View()))
+
+    assert of("parameter", rank=True).startswith(
+        "gradient norms of 1 parameter: 4.000 (fc on rank 0) to 8.000 (fc on rank 1), ratio 2.000"
+    )
+    assert of("output", call=True).startswith("gradient norms of 2 outputs: 4.000 (fc) to 8.000 (fc call 1), ratio")
+
+
 def test_long_names_are_shortened_where_it_would_take_three_lines() -> None:
     names = [f"encoder.layers.encoder_layer_{n}.self_attention.out_proj.weight" for n in range(2)]
     rows = {name: TensorStats(2, 0.5, 1.0, -2.0, 3.0, float(n + 1)) for n, name in enumerate(names)}
     report = handmade("grads", rows, kind="parameter")
     (line,), (whole,) = first_lines(report, View(width=80)), first_lines(report, View())
     assert len(line) <= 160 < len(whole) and "…" in line and all(name in whole for name in names)
+
+
+def test_where_it_begins_does_not_depend_on_the_order_of_rows() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Identity(), nn.ReLU6())
+    report = hookcli.capture(net, torch.randn(3, 4) * 9, ["activations"])[0]
+    backwards = View(sort="-index")
+    assert first_lines(shown(report, backwards), backwards) == first_lines(report, View())
+    assert first_lines(report, View())[0].count("in layer 0;") == 1
