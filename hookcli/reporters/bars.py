@@ -18,7 +18,8 @@ _DECADES = 3  # that a logarithmic bar spans at least, so that figures that are 
 _LONGEST = 8
 _LEAST = 0.01  # so that the smallest figure can be told from zero
 _ALONE = "l2"  # whose bars, for gradients, are shown even where its figures do not fit
-_GAP = 2  # between columns; also the shortest bar with the space before it
+_GAP = 2  # between columns
+_SHORTEST = 3  # a bar with the space before it; one of a single cell tells little
 _UPRIGHT = " ▁▂▃▄▅▆▇█"
 _LYING = " ▏▎▍▌▋▊▉█"
 _EIGHTHS = 8
@@ -91,7 +92,7 @@ def drawn(
         return DrawnBars(dict.fromkeys(places, none))
     spare = view.width + _GAP - sum(widths[columns[i].name] + _GAP for i in places)
     alone = [i for i, c in enumerate(columns) if c.name == _ALONE and i not in places and rows[0].get("kind")]
-    alone = alone if spare > _GAP else []
+    alone = alone if spare > _SHORTEST else []
     places = sorted((*places, *alone))
     scales = {i: scale for i in places if (scale := scale_of(rows, columns[i]))}
     while scales and not (longest := _longest(spare - _GAP * len(alone), len(scales), ends=places[-1] in scales)):
@@ -113,13 +114,11 @@ def _longest(spare: int, number: int, *, ends: bool) -> int:
     A bar stands in the gap after its column, but for one beside the last column.
     """
     length = min(1 + (spare - ends) // number, _LONGEST)
-    return length if length >= _GAP else 0
+    return length if length >= _SHORTEST else 0
 
 
 def bar(level: float, width: int) -> str:
-    """A bar of this width after a space: upright if there is one character for it, else lying."""
-    if width == _GAP:
-        return f" {_UPRIGHT[math.ceil(level * _EIGHTHS)]}"
+    """A bar of at most this width, with the space before it."""
     return f" {lying(level, width - 1)}".ljust(width)
 
 

@@ -17,6 +17,7 @@ from torch import nn
 
 import hookcli
 from hookcli.registry import load
+from hookcli.reporters.table_cells import tabulated
 from hookcli.table import Report
 from hookcli.table.grouping import View
 from hookcli.tensors.stats import measure, resolve
@@ -54,6 +55,17 @@ def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> N
     assert max(map(len, lines(report, width))) <= width
     assert lines(report, width, color=True) == lines(report, width)
     assert any(line.startswith("Bars: L2 logarithmic") for line in lines(report, width))
+
+
+def test_no_bar_is_of_one_cell() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(8, 8 * n) if n % 2 else nn.Linear(8 * n - 8, 8) for n in range(1, 9)))
+    report = hookcli.capture(net, torch.randn(2, 8), ["shapes"])[0]
+    lengths = set()
+    for width in range(60, 200):
+        of_rows = [bars[0] for bars in tabulated(report, View(width=width, bars=True)).bars if bars]
+        lengths |= {len(one) - 1 for one in of_rows}  # but for the space before it
+    assert min(lengths) == 2 and max(lengths) > 4
 
 
 @pytest.mark.sweep
