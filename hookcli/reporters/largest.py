@@ -49,21 +49,22 @@ def fitting(text: str, report: Report, view: View) -> str:
 
 
 def costs(report: Report) -> str:
-    """The modules with most parameters and most MACs, with their shares of the model's: "" if all have as much."""
+    """The modules with most parameters and most MACs, with their shares of the model's; "" if all have as much."""
     if any(row.get("rank") is not None for row in report.rows):
         return ""
-    most: dict[str, list[str]] = {}
+    most: dict[tuple[str, str], list[str]] = {}
     for name, words in _COSTS.items():
         by_module = parts_of(report, name)
         largest, whole = max(by_module.values(), default=0), report.totals.get(name)
         having = [fqn for fqn, value in by_module.items() if value == largest]
         if not whole or not largest or len(by_module) < 2 or 1 < len(having) == sum(map(bool, by_module.values())):
             continue
-        several = f" and {len(having) - 1:,} more" if having[1:] else ""
-        named = f"{'each of ' if several else ''}{having[0]}{several}"
-        most.setdefault(named, []).append(f"most {words} ({largest / whole:.1%})")
-    texts = [f"{named} has {' and '.join(figures)}" for named, figures in most.items()]
-    return ", ".join([*texts[:1], *(text.replace(" has most ", " most ") for text in texts[1:])])
+        several, each = (f" and {len(having) - 1:,} more", " each") if having[1:] else ("", "")
+        verb = "have" if several else "has"
+        most.setdefault((f"{having[0]}{several}", verb), []).append(f"most {words} ({largest / whole:.1%}{each})")
+    texts = [(named, verb, " and ".join(figures)) for (named, verb), figures in most.items()]
+    first = [f"{named} {verb} {figures}" for named, verb, figures in texts[:1]]
+    return ", ".join(first + [f"{named} {figures}" for named, _, figures in texts[1:]])
 
 
 def parts_of(report: Report, name: str) -> Mapping[str, int]:

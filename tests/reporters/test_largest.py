@@ -74,7 +74,7 @@ def test_of_shapes_it_names_most_parameters_and_most_macs() -> None:
     parts = first(Own(), torch.ones(1, 4), "shapes")  # 60 of 75 parameters; 60 of 72 MACs
     assert parts == "(model) itself has most parameters (80.0%) and most MACs (83.3%)"
     tied = first(Tied(), torch.zeros(1, 1, dtype=torch.int64), "shapes")  # 40 of 56; 40 of 56 MACs
-    assert tied == "each of words and 1 more has most parameters (71.4%), out most MACs (71.4%)"
+    assert tied == "words and 1 more have most parameters (71.4% each), out most MACs (71.4%)"
 
 
 def test_it_names_nothing_where_all_have_as_much() -> None:
@@ -83,7 +83,7 @@ def test_it_names_nothing_where_all_have_as_much() -> None:
     assert first(nn.Sequential(nn.ReLU(), nn.Tanh()), torch.ones(1, 4), "shapes") == ""
     assert first(nn.Linear(4, 4), torch.ones(1, 4), "shapes") == ""
     more = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)), nn.Linear(4, 1))
-    assert first(more, torch.ones(1, 4), "shapes").startswith("each of layer 0 and 2 more has most parameters (30.8%)")
+    assert first(more, torch.ones(1, 4), "shapes").startswith("layer 0 and 2 more have most parameters (30.8% each)")
 
 
 def test_it_says_of_which_rows_it_speaks() -> None:
@@ -93,7 +93,7 @@ def test_it_says_of_which_rows_it_speaks() -> None:
     line = first(blocks, torch.ones(1, 4), "shapes", depth=1)
     assert line == "at depth 1: large has most parameters (62.5%) and most MACs (62.5%)"
     line = first(blocks, torch.ones(1, 4), "shapes", depth=7)
-    assert line == "each of large.0 and 1 more has most parameters (31.2%) and most MACs (31.2%)"
+    assert line == "large.0 and 1 more have most parameters (31.2% each) and most MACs (31.2% each)"
 
 
 def test_the_command_line_has_it_for_a_selection_too(cli: Cli, net: Path) -> None:
