@@ -13,7 +13,7 @@ from typing import TypeGuard
 from hookcli.registry.capability import file_source
 from hookcli.sources.catalog import package_folder
 from hookcli.system.escaping import shell_path
-from hookcli.system.files import content, exists, is_file, is_folder
+from hookcli.system.files import content, is_file, is_folder
 from hookcli.tensors.files.file_kinds import kind_of
 from hookcli.tensors.files.opening import holds_tensors
 
@@ -31,8 +31,6 @@ def meant_by(spec: str, *, compared: bool = False) -> str:
         if is_file(path / "config.json"):
             return f"{spec!r} is a folder of Transformers; did you mean hf:{spec}?"
         return f"{spec!r} is {kind}" if (kind := kind_of(path)) else ""
-    if not exists(path):
-        return _of_name(spec)
     if not is_file(path) or file_source(spec):
         return ""
     if path.name == "config.json":
@@ -88,8 +86,10 @@ def _of_code(spec: str, compared: bool) -> str:
     return f"{spec!r} is a Python file: {'; or '.join(parts)}"
 
 
-def _of_name(name: str) -> str:
-    """The specs of the classes and functions that a name may stand for: `Net` or `net.Net` of net.py; else ""."""
+def unknown_name(name: str) -> str:
+    """The error for a name that no source knows, with the classes and functions for which it may stand: `Net` or
+    `net.Net` of net.py; "" if there are none.
+    """
     *folders, last = name.split(".")
     if not all(part.isidentifier() for part in (*folders, last)):
         return ""

@@ -23,7 +23,7 @@ from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
 from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
-from hookcli.sources.misnamed import meant_by
+from hookcli.sources.misnamed import meant_by, unknown_name
 from hookcli.system.files import near_files, regular
 from hookcli.table.meta import RANDOM, WEIGHTS, Meta
 
@@ -39,9 +39,8 @@ class TorchvisionSource:
             )
         if request.spec not in catalog:
             see = "see `hookcli models`"
-            raise UsageError(
-                meant_by(request.spec) or unknown("model", request.spec, catalog, see=see) + _hint(request.spec)
-            )
+            meant = meant_by(request.spec) or unknown_name(request.spec)
+            raise UsageError(meant or unknown("model", request.spec, catalog, see=see) + _hint(request.spec))
         models = import_models()
         weights = _published(models, request) if request.weights else None
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)

@@ -176,3 +176,9 @@ def test_a_pair_that_crashes_has_no_table_of_what_is_removed(cli: Cli, net: Path
     assert ran.code == 2 and "removed" not in ran.out.partition(" compared")[0]
     ran = cli("diff", NET, "bad.py:Late", *INPUT)
     assert ran.code == 2 and ran.out.startswith("B: the model (Late) failed") and "incomplete" in ran.out
+
+
+def test_a_name_of_torchvision_is_not_looked_for_in_files_beside(cli: Cli, net: Path) -> None:
+    (net / "small.py").write_text("def squeezenet1_1():\n    return 1\n")
+    ran = cli("diff", "squeezenet1_1", "squeezenet1_1 --train", "--input", "1x3x32x32")
+    assert ran.code in (0, 1) and "unknown model" not in ran.err

@@ -120,8 +120,8 @@ def reduced(line: str) -> str:
         return MODEL.sub("shufflenet_v2_x0_5", line)
     small = MODEL.sub(r"small.py:\1", line)
     if "--input" in line:
-        return small.replace("10x3x224x224", "2x3x32x32")
-    return f"{small} --input 2x3x32x32" if small != line else line
+        return small.replace("10x3x224x224", "2x3x64x64")
+    return f"{small} --input 2x3x64x64" if small != line else line
 
 
 AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
@@ -141,7 +141,7 @@ def test_examples_work(cli: Cli, line: str, tmp_path: Path, monkeypatch: pytest.
         (tmp_path / "photos").mkdir()
         for name in ("cat.png", "dog.jpg"):
             Image.effect_noise((80, 64), 50).save(tmp_path / "photos" / name)
-    model = "{model = 'small.py:resnet18', input = '2x3x32x32'}"  # for `hookcli check` alone
+    model = "{model = 'small.py:resnet18', input = '2x3x64x64'}"  # for `hookcli check` alone
     (tmp_path / "pyproject.toml").write_text(f"[tool.hookcli]\nmodels = [{model}]\n")
     ran = cli(*shlex.split(line)[1:])
     assert ran.code == 0, ran.err
