@@ -14,6 +14,7 @@ from hookcli.errors import UsageError, shortened, unknown
 from hookcli.sources.identity import source_of
 from hookcli.sources.misnamed import code_of, meant_by
 from hookcli.system.files import is_file
+from hookcli.tensors.files.opening import holds_tensors
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
@@ -59,7 +60,7 @@ def mistake(error: Any, commands: Iterable[str] = ()) -> str:
         guess = f"unknown command {shortened(match[1])!r}; did you mean `{meant}`?"
         return guess if meant else unknown("command", match[1], names, see=help_page)
     if match := _EXTRA.match(error.message):
-        if is_file(match[1]) and (meant := meant_by(match[1])):
+        if holds_tensors(match[1]) and (meant := meant_by(match[1])):
             return f"unexpected argument: {meant}"
         return f"unexpected argument {shortened(match[1])!r}; {_usage(context)}"
     message = error.format_message().rstrip(".")
