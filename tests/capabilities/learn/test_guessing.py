@@ -82,7 +82,7 @@ def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Pat
     for check in ((), ("--check",)):
         ran = run(tmp_path, "run", *check, "--every", "10", "-o", "train.run.jsonl", "train.py", fault)
         _, first, *_ = ran.stderr.splitlines()
-        expected = f"hookcli: Sequential: {FAULTS[fault]}" if fault != "none" else "hookcli: train.py: loss 1."
+        expected = f"hookcli: Sequential: {FAULTS[fault]}" if fault != "none" else "hookcli: train.py: 80 steps"
         assert first.startswith(expected), ran.stderr
         assert ran.returncode == (fault == "kept" and bool(check))
         shown = run(tmp_path, "show", "train.run.jsonl")

@@ -19,30 +19,30 @@ def ran_line(
 ) -> str:
     """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 recorded steps in train.run.jsonl
 
-    With the `courses` of losses: train.py: loss 2.310 → 0.04110 over 300 steps of 1 model ...
+    With the `courses` of losses: ... in 41.2 s, loss 2.310 → 0.04110; 8 recorded steps in train.run.jsonl
     """
     if end is None:
         return f"{header.name}, started {header.started}: no end is recorded; it is still running, or was killed"
     forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
     steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
-    did = f"{losses_over(end, courses or {})}{did}"
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
     hookcli_time = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     error = shortened(end.error, _ERROR) if end.error else ""
     ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
     kept = f"{_recorded(end)} in {path}" if path else "no record was kept"
-    return f"{header.name}: {of}{formatting.clock(end.seconds)}{hookcli_time}{ended}; {kept}"
+    time = f"{formatting.clock(end.seconds)}{hookcli_time}{losses_of(end, courses or {})}"
+    return f"{header.name}: {of}{time}{ended}; {kept}"
 
 
-def losses_over(end: End, courses: Mapping[str, LossCourse]) -> str:
-    """loss 2.310 → 0.04110 over: where one model was trained, and the loss of each of its steps is known."""
+def losses_of(end: End, courses: Mapping[str, LossCourse]) -> str:
+    """The first and the last loss, where one model was trained, and the loss of each of its steps is known; else ""."""
     trained = [model for model in end.models if model["steps"]]
     course = courses.get(trained[0]["model"]) if len(trained) == 1 else None
     if not course or course.unknown or not 1 < course.steps == trained[0]["steps"] == end.program_steps:
         return ""
-    return f"loss {formatting.loss(course.first)} → {formatting.loss(course.last)} over "
+    return f", loss {formatting.loss(course.first)} → {formatting.loss(course.last)}"
 
 
 def compiled_lines(end: End | None, *, places: bool = True) -> list[str]:

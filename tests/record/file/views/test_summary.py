@@ -119,16 +119,16 @@ def test_the_run_has_its_first_and_last_loss_where_all_are_known() -> None:
         whole = text(end(list(models or [ran()])), width=width, losses=known, named="x").partition("\n\n")[0]
         return "hookcli: " + whole.split("hookcli: ")[-1]  # below a line on the loss
 
-    steps = "300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps in"
-    assert first(None) == f"hookcli: train.py: loss 2.000 → {2 / 300:.6f} over {steps} x"
+    steps, ended = "hookcli: train.py: 300 steps of 1 model in 41.2 s", ", exit code 0; 4 recorded steps in x"
+    assert first(None) == f"{steps}, loss 2.000 → {2 / 300:.6f}{ended}"
     unfinished = [*losses[:-1], math.nan]
-    assert " 2.000 → NaN over 300 steps" in first(None, known=unfinished)
+    assert "in 41.2 s, loss 2.000 → NaN, " in first(None, known=unfinished)
     for known in (losses[:-1], [*losses[:-1], None], [None, *losses[1:]], []):
-        assert first(None, known=known) == f"hookcli: train.py: {steps} x"
+        assert first(None, known=known) == f"{steps}{ended}"
     assert "→" not in first(None, ran(), ran("Critic"))  # whose loss is not known
     narrow = first(120)  # where it takes no other line
     assert narrow.count("\n") == 0 and "→" in narrow
-    assert first(90) == f"hookcli: train.py: {steps} x"
+    assert first(90) == f"{steps}{ended}"
 
 
 def test_a_short_run_is_short() -> None:
