@@ -50,7 +50,7 @@ class ChannelPeaks:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What layers receive that have the same number of channels: the place of each, and the `peaks` of its channels."""
+    """Inputs of layers with the same number of channels: the place of each, and the `peaks` of its channels."""
 
     places: Sequence[Mapping[str, Any]]
     peaks: Tensor
@@ -87,8 +87,8 @@ class Inputs:
 class ChannelsProbe(LayerProbe):
     """A row for each channel that is an outlier in what some layer receives, those of the most layers first.
 
-    Channels are counted over all inputs that have as many of them: the features of tokens, the channels of images. Of
-    a width without outliers, the row is that of the channel furthest above the median. Peaks are those of all calls and
+    Channels are counted over all inputs that have as many of them: the features of tokens, the channels of images. For
+    a width without outliers, the row shows the channel furthest above the median. Peaks are those of all calls and
     batches.
     """
 

@@ -32,8 +32,9 @@ def verdict(scale: NoiseScale, samples: int, batch: int) -> str:
 
 
 def advice(scale: NoiseScale, batch: int) -> str:
-    """What a batch of this size costs, by section 2 of McCandlish et al. 2018: times the fewest steps, and times
-    the fewest samples.
+    """The cost of a batch of this size, as multiples of the fewest steps and of the fewest samples.
+
+    By section 2 of McCandlish et al. 2018.
     """
     value, high = scale.value or 0.0, scale.high or 0.0
     steps, samples = f"{1 + value / batch:.3g} times the fewest steps", f"{1 + batch / value:.3g} times the samples"

@@ -42,7 +42,7 @@ def macs(node: Any, inputs: Sequence[Shape | None], output: Shape) -> int | None
 
 
 def einsum_macs(node: Any, inputs: Sequence[Shape | None]) -> int | None:
-    """Of two factors the product of all sizes that the equation names; None of more, and with an ellipsis."""
+    """The product of all sizes that an equation of two factors names; None for more factors, and for an ellipsis."""
     equation = next((one.s.decode() for one in node.attribute if one.name == "equation"), "").replace(" ", "")
     terms = equation.partition("->")[0].split(",")
     if len(terms) == 1:

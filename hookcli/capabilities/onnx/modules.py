@@ -28,13 +28,13 @@ _EXTERNAL = 1  # TensorProto.EXTERNAL
 
 
 class Frame:
-    """What an operator's session takes from its file: operator sets, functions, and the name for messages."""
+    """The parts of a file that every session needs: operator sets, functions, and the name for messages."""
 
     def __init__(self, model: Any, file: str) -> None:
         self.file = file
         self.header = type(model)(ir_version=model.ir_version)
         self.header.opset_import.extend(model.opset_import)
-        # Each session has threads of its own, and a graph may have thousands of sessions.
+        # Each session starts its threads, and a graph may have thousands of sessions.
         number = sum(map(multiplies, model.graph.node))
         self.threads = max(1, min(torch.get_num_threads(), _MOST_THREADS // max(1, number)))
         self.functions = {(one.domain, one.name): one for one in model.functions}
@@ -84,11 +84,11 @@ class Operator(nn.Module):
         return {**self.__dict__, "_session": None, "_made_for": None, "_shared": {}}
 
     def forward(self, *values: Any) -> Any:
-        """What the operator returns: a tensor, or a tuple of all of its outputs."""
+        """Run the operator, and return a tensor, or a tuple of all of its outputs."""
         return self._function(*values, *(getattr(self, local) for local in self._held.values()))
 
     def run(self, *given: Any) -> Any:
-        """What ONNX Runtime returns for these values and constants."""
+        """Have ONNX Runtime compute the outputs from these values and constants."""
         names = [name for name in self._node.output if name]
         feed = dict(zip(self._values, map(to_value, given), strict=False))
         kinds = {name: value.data_type() for name, value in feed.items()}

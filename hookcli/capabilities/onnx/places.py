@@ -107,7 +107,7 @@ def _plain(name: str, reserved: Container[str] = ()) -> str:
 
 
 def local_name(constant_name: str, place: str, taken: Callable[[str], bool]) -> str:
-    """The name of a constant in the module at a place: the rest of its own name, if that begins as the place's."""
+    """The name of a constant in the module at a place: its name in the graph, without the place where it begins so."""
     owner = next((owner for owner in (place, *around(place)) if constant_name.startswith(f"{owner}.")), None)
     rest = constant_name.rpartition("/")[2] if owner is None else constant_name[len(owner) + 1 :]
     plain = _plain(rest)[-_LONGEST:] or "constant"
