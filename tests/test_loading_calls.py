@@ -48,7 +48,7 @@ tensors/files/pytorch.py: torch.load(regular(file), map_location='cpu', weights_
 tensors/files/dump_reader.py: safe_open(regular(path, self.folder), framework='pt')
 tensors/files/torchscript.py: pickle.Unpickler
 tensors/files/torchscript.py: _Reader(archive, f'{root}data/', bytes_, member(archive, f'{root}data.pkl')).load()
-tensors/files/torchscript.py: _Reader(archive, f'{root}constants/', bytes_, member(archive, root + _CONSTANTS)).load()
+tensors/files/torchscript.py: _Reader(archive, f'{root}constants/', bytes_, member(archive, root + CONSTANTS)).load()
 sources/libraries.py: hub.hf_hub_download(name, CONFIG, revision=revision or None)
 sources/timm.py: timm.create_model(name, pretrained=bool(weights), pretrained_cfg_overlay=overlay, **args)
 sources/libraries.py: transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

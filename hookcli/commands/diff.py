@@ -73,9 +73,8 @@ def diff(
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)
     for label, text in (("A", a), ("B", b)):
-        if not kinds_of(text) and (
-            wrong := meant_by(text, compared=True)
-        ):  # a script, or a folder of Transformers without hf:
+        # a script, or a folder of Transformers without hf:
+        if not kinds_of(text) and (wrong := meant_by(text, compared=True)):
             raise UsageError(f"{label}: {wrong}")
     kinds, of_models = kinds_of(a, b), own.for_models(timing.time)
     for kind in kinds:

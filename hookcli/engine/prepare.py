@@ -18,15 +18,7 @@ from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.setting import META, Feedback, Setting, compile_settings
 from hookcli.engine.step import Step
-from hookcli.errors import (
-    HookcliError,
-    ModelError,
-    UsageError,
-    UserCode,
-    class_name,
-    in_brief,
-    message_of,
-)
+from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, in_brief, message_of
 from hookcli.hooks.outside_runs import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.hooks.torch_private.programs import as_written

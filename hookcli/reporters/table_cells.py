@@ -80,15 +80,15 @@ def tabulated(report: Report, view: View) -> Table:
         below = [*(below if faults else below[1:]), footer.run_line(report)]
         severity = min((one.severity for one in faults), key=SEVERITIES.index, default="")
         return Table((), (), (), (), (), above, below, findings, alarm=severity)
-    shown = _shown(report, view, _AROUND)
-    table = _laid_out(report, shown, view)
+    shown, first = _shown(report, view, _AROUND), largest.first_lines(report, view)
+    table = _laid_out(report, shown, view, first)
     if not view.height or view.depth is not None or table.lines(view.width) <= view.height:
         return table
     # The first line, which has the verdict, would leave the screen.
     if len(table.cells) > _LEAST:
-        table = _laid_out(report, shown, view, tight=True)
+        table = _laid_out(report, shown, view, first, tight=True)
     if (more := table.lines(view.width) - view.height) > 0:
-        table = _laid_out(report, _shown(report, view, _AROUND + more), view, tight=True)
+        table = _laid_out(report, _shown(report, view, _AROUND + more), view, first, tight=True)
     return table
 
 
@@ -114,8 +114,8 @@ def _summary(report: Report, shown: Report, view: View) -> str:
     return f"{formatting.counted(len(report.rows), what)}: {parts}{more}"
 
 
-def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False) -> Table:
-    """The table of the rows that are `shown`; `tight`: with as few lines below rows as possible."""
+def _laid_out(report: Report, shown: Report, view: View, first: Sequence[str], *, tight: bool = False) -> Table:
+    """The table of the rows that are `shown`, below the `first` lines; `tight`: with as few lines below as possible."""
     columns = table_columns.visible(shown, view)
     names = {column.name for column in report.columns}
     in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
@@ -140,7 +140,7 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
-        "\n".join(filter(None, (*largest.first_lines(report, view), summary, footer.run_line(report)))),
+        "\n".join(filter(None, (*first, summary, footer.run_line(report)))),
         below,
         bars=list(drawn.bars.values()),
         remarks=remarks,

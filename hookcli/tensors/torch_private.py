@@ -143,5 +143,7 @@ registered_nodes: Mapping[type, Any] = private(
 )
 """Functions that flatten and rebuild values, by type, as registered with pytree."""
 
+TYPED = "torch.jit._pickle"
+"""The module whose functions, in pickles of TorchScript, give lists and dicts their types."""
 REBUILDS = ("torch._utils", "_rebuild_tensor_v2")
 """The module and the name by which pickles of PyTorch say that a tensor is made of a storage."""

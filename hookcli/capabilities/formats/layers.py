@@ -23,7 +23,7 @@ Held = Mapping[str, Sequence[tuple[str, Any]]]
 
 
 class Figures(Protocol):
-    """What is known of the tensors at one place."""
+    """Figures of the tensors at one place."""
 
     calls: int
 
@@ -58,7 +58,7 @@ class LayerProbe(Probe):
         """Find the weights and the layers."""
         self.session = session
         modules = dict(session.model.named_modules())
-        self.held = {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
+        self.held = held_by(modules)
         self.places = layers_of(modules, self.held)
 
     def enter(self, event: HookEvent) -> None:
@@ -96,6 +96,11 @@ class LayerProbe(Probe):
     def unseen(self) -> list[Skipped]:
         """The layers that did not run, or that no hook can see run."""
         return [item for item in unmeasured(self.session) if item.fqn in self.places]
+
+
+def held_by(modules: Mapping[str, nn.Module]) -> Held:
+    """The matrices of these modules."""
+    return {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
 
 
 def layers_of(modules: Mapping[str, nn.Module], held: Held) -> dict[str, str]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookcli.capabilities.formats.layers import layers_of
+from hookcli.capabilities.formats.layers import held_by, layers_of
 from hookcli.capabilities.formats.layout import ACTIVATIONS, WEIGHTS
 from hookcli.engine.changed_runs import ChangedWeight
 from hookcli.hooks.edits.base import Edit
-from hookcli.probes.shared.layer_rows import laid_out_as, layer_around, matrices, rounded_input, rounded_weight
+from hookcli.probes.shared.layer_rows import laid_out_as, layer_around, rounded_input, rounded_weight
 from hookcli.table import Reason, Skipped
 from hookcli.table.formatting import counted
 from hookcli.table.names import in_words
@@ -62,7 +62,7 @@ class Rounding:
 
 
 def round_plain(x: Tensor, *, module: nn.Module, form: str) -> Tensor:
-    """What a module receives, rounded if it is a matrix of real numbers in plain memory."""
+    """An input of a module, rounded if it has real numbers in plain memory."""
     return rounded_input(x, module, form) if x.is_floating_point() and tree.is_plain(x) and x.numel() else x
 
 
@@ -79,7 +79,7 @@ def roundable(
     weights and the inputs that are left out.
     """
     owners, modules = dict[int, str](), dict(model.named_modules())
-    held = {fqn: own for fqn, module in modules.items() if (own := [*matrices(module)])}
+    held = held_by(modules)
     places = [fqn for fqn in layers_of(modules, held) if fqn in chosen]
     inputs = roundable_inputs(places, received, skipped, of) if ACTIVATIONS in of else set()
     parts = defaultdict[str, list[str]](list)

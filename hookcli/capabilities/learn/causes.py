@@ -77,11 +77,10 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
 
 def hardly_varied(lines: Sequence[Learning]) -> str:
     """Words on inputs that are next to one number in every recorded step; "" if they are not."""
-    varied = [line.varied for line in lines]
-    if not varied or any(share is None or share > _ONE_NUMBER for share in varied):
+    shares = [line.varied for line in lines if line.varied is not None]
+    if not shares or len(shares) < len(lines) or max(shares) > _ONE_NUMBER:
         return ""
-    most = max(filter(None, varied), default=0.0)
-    return f"the inputs are next to one number: their standard deviation is {most:.2g} of their size"
+    return f"the inputs are next to one number: their standard deviation is {max(shares):.2g} of their size"
 
 
 _WHY = {

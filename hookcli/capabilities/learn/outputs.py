@@ -43,9 +43,10 @@ class Alike:
             rows = sample(x)
             self._differ.append((rows != rows[:1]).any())
             if x.is_floating_point():
-                size = rows.float().square().mean().sqrt()
+                values = rows.float()
+                size = values.square().mean().sqrt()
                 self._largest.append(size)
-                self._varied.append(rows.float().std(correction=0) / size)
+                self._varied.append(values.std(correction=0) / size)
                 self._measured = self._measured or x.numel() >= _NUMBERS * len(x)
 
     def returned(self, outputs: Sequence[Tensor]) -> None:
@@ -63,9 +64,9 @@ class Alike:
     def fields(self, model: nn.Module) -> dict[str, Any]:
         """The fields of a line on the inputs. Waits for an accelerator."""
         fill = self.fill()
-        varied = max(map(float, self._varied), default=math.nan)
-        figures = {"inputs": self.size(), "varied": varied if math.isfinite(varied) else None}
-        return {**figures, "fill": fill, "alike_too": bool(fill) and self.alike(model)}
+        varied = max(filter(math.isfinite, map(float, self._varied)), default=None)
+        alike_too = bool(fill) and self.alike(model)
+        return {"inputs": self.size(), "varied": varied, "fill": fill, "alike_too": alike_too}
 
     def fill(self) -> str:
         """The one number that all floating-point inputs hold; ROWS if only their rows are the same; else "".

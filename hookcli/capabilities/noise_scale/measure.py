@@ -61,13 +61,14 @@ class NoiseScaleRun:
                 measured = Measured(gradients, *self.passes(gradients, first, batch))
             session.release()
         groups, remark = self.groups([*measured.squares])
-        rows = [self.row("", measured.scale_of([*gradients.parameters]), [*gradients.parameters], 0)]
+        names = [*gradients.parameters]
+        whole = measured.scale_of(names)
+        rows = [self.row("", whole, names, 0)]
         rows += [self.row(fqn, measured.scale_of(of), of, n) for n, (fqn, of) in enumerate(groups.items(), 1)]
-        skipped = [Skipped(name, "got no gradient") for name in gradients.parameters if name not in measured.squares]
+        skipped = [Skipped(name, "got no gradient") for name in names if name not in measured.squares]
         info: Meta = {**run.info, "complete": True, "seconds": perf_counter() - began}
         meta = with_notes(finished(info), *self.remarks(measured), *filter(None, [measured.remark, remark]))
-        said = verdict(measured.scale_of([*gradients.parameters]), measured.first.samples, batch)
-        totals = {"verdict": said, "samples": measured.first.samples}
+        totals = {"verdict": verdict(whole, measured.first.samples, batch), "samples": measured.first.samples}
         return Report("noise-scale", run.name, COLUMNS, rows, meta, totals, skipped, grouping="list")
 
     def size_of(self, batch: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +50,7 @@ class HeadChange:
 
     def begin(self, session: HookSession, count: int) -> None:
         """Change it while the session runs."""
-        self._calls, self._numbers = AttentionCalls(session, count), defaultdict[str, int](int)
+        self._calls = AttentionCalls(session, count)
         session.change_functions(self._change, *FUNCTIONS)
 
     def _change(self, event: HookEvent) -> object:

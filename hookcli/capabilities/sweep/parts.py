@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from hookcli.probes.shared.layer_rows import is_transposed
 from hookcli.probes.shared.module_facts import HEAD_COUNTS
 from hookcli.tensors.tree import is_plain, type_text
 
@@ -46,7 +47,7 @@ def heads(model: nn.Module) -> Iterator[Head]:
             continue
         known.add(name)
         weight = matrices(modules[name])[0]
-        step, left = divmod(weight.shape[type(modules[name]).__name__ != "Conv1D"], count)
+        step, left = divmod(weight.shape[not is_transposed(modules[name])], count)
         for n in range(1 if left else count):
             part = slice(0, 0) if left else slice(n * step, (n + 1) * step)
             yield Head(fqn, type_text(module), n, name, weight, part)

@@ -233,9 +233,10 @@ def by_projection(
 ) -> Iterator[Trial]:
     """A run for each head of a module in which no attention was seen, by its output projection."""
     for head in heads:
-        change: Any = {"weights": [(head.weight, (slice(None), head.part), torch.zeros_like)]}  # another word
+        edits: Sequence[Edit] = ()
+        weights: Sequence[ChangedWeight] = [(head.weight, (slice(None), head.part), torch.zeros_like)]
         if head.projection in seen.makers:
-            change = {"edits": [sweep.edit(head.projection, what="input", part=head.part)]}
+            edits, weights = [sweep.edit(head.projection, what="input", part=head.part)], ()
         elif sweep.operation != "zero":
             why = f"{head.projection} is not called, so its heads can only be zeroed"
             skipped[head.fqn] = Skipped(head.fqn, why)
@@ -243,7 +244,7 @@ def by_projection(
             why = f"its heads can't share the columns of {head.projection} evenly: {head.weight.shape[-1]}"
             skipped[head.fqn] = Skipped(head.fqn, why)
         if head.fqn not in skipped:
-            yield Trial(head.fqn, head.type, part={"head": head.number}, **change)
+            yield Trial(head.fqn, head.type, edits, weights, part={"head": head.number})
 
 
 def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:

@@ -51,11 +51,20 @@ def is_transposed(module: nn.Module) -> bool:
     return any(kind.__name__ == "Conv1D" for kind in type(module).__mro__)
 
 
+def swapped(module: Any, x: Tensor) -> Tensor:
+    """The weight of a convolution, if that is transposed with its input and output channels swapped; twice undoes it.
+
+    [in, out / groups, ...] becomes [out, in / groups, ...].
+    """
+    if getattr(module, "transposed", False):
+        x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+    return x
+
+
 def weight_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
     """A weight with output channels first, how many dimensions are rows, and how many columns an input channel has."""
     if is_kernel(module, x):
-        if getattr(module, "transposed", False):  # [in, out / groups, ...]
-            x = x.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+        x = swapped(module, x)
         return x, 1, math.prod(x.shape[2:])
     x = x.T if is_transposed(module) else x
     return x, x.dim() - 1, 1
@@ -77,8 +86,7 @@ def rounded_weight(w: Tensor, module: nn.Module, form: str) -> Tensor:
     """A weight of a module, or one expert's part of it, as a number format holds it; in its own dtype and shape."""
     x, leading, _ = weight_rows(module, w)
     y = rounded_rows(x, leading, form)
-    if is_kernel(module, w) and getattr(module, "transposed", False):
-        y = y.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+    y = swapped(module, y) if is_kernel(module, w) else y
     return y.T if is_transposed(module) else y
 
 

@@ -32,6 +32,8 @@ _STARTS = (  # where the bytes lie, in lower case, and what they begin
     (4, b"et1", f"a program of ExecuTorch: {_SAVE}"),
 )
 _OWN = (".safetensors", ".gguf")
+CONSTANTS = "constants.pkl"
+"""The member of an archive that torch.jit.save alone writes."""
 _IR_VERSIONS = range(1, 32)  # of ONNX; the next field is one of these
 _ONNX_FIELDS = {number << 3 | 2 for number in (2, 3, 4, 6, 7, 8, 14, 20, 25)} | {5 << 3}
 
@@ -77,7 +79,7 @@ def _of_archive(path: Path) -> str:
     if not names:
         return ""
     inner = {name.partition("/")[2] for name in names}
-    if "constants.pkl" in inner:
+    if CONSTANTS in inner:
         run = f"write a function that returns torch.jit.load({str(path)!r}), and give file.py:function as the model"
         shown = hint("tensors at rest").format(shell_path(path))
         return f"a TorchScript archive (torch.jit.save wrote it): {shown}{run}"

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.system.files import member, opened, regular
-from hookcli.tensors.torch_private import REBUILDS
+from hookcli.tensors.files.file_kinds import CONSTANTS
+from hookcli.tensors.torch_private import REBUILDS, TYPED
 
-_CONSTANTS = "constants.pkl"
 _CLASS = re.compile(r"^class (\w+)\(Module\):\n  __parameters__ = \[(.*)\]\n  __buffers__ = \[(.*)\]", re.MULTILINE)
 _QUOTED = re.compile(r'"([^"]*)"')
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")
@@ -43,7 +43,7 @@ class Held(NamedTuple):
 def is_torchscript(file: Path) -> bool:
     """True for an archive of torch.jit.save."""
     with suppress(OSError, zipfile.BadZipFile), opened(file) as stream, zipfile.ZipFile(stream) as archive:
-        return any(name.partition("/")[2] == _CONSTANTS for name in archive.namelist())
+        return any(name.partition("/")[2] == CONSTANTS for name in archive.namelist())
     return False
 
 
@@ -51,11 +51,11 @@ def read_torchscript(file: Path) -> list[Held]:
     """The tensors of an archive, in its order. Raises UsageError for a damaged one, or one that names other classes."""
     try:
         with opened(file) as stream, zipfile.ZipFile(stream) as archive:
-            root = next(name[: -len(_CONSTANTS)] for name in archive.namelist() if name.endswith(f"/{_CONSTANTS}"))
+            root = next(name[: -len(CONSTANTS)] for name in archive.namelist() if name.endswith(f"/{CONSTANTS}"))
             kinds = declared_kinds(archive, f"{root}code/")
             bytes_ = torch.from_file(str(regular(file)), False, file.stat().st_size, dtype=torch.uint8)
             whole = _Reader(archive, f"{root}data/", bytes_, member(archive, f"{root}data.pkl")).load()
-            constants = _Reader(archive, f"{root}constants/", bytes_, member(archive, root + _CONSTANTS)).load()
+            constants = _Reader(archive, f"{root}constants/", bytes_, member(archive, root + CONSTANTS)).load()
     except Exception as error:  # zipfile and pickle fail in many ways
         raise UsageError(
             f"{file}: a TorchScript archive that is damaged, or can't be read ({in_brief(error)})"
@@ -87,7 +87,7 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "__torch__" or module.startswith("__torch__."):
             return type("_Object", (_Object,), {"qualified": f"{module}.{name}", "attributes": {}})
-        if module == "torch.jit._pickle":  # lists and dicts with their types
+        if module == TYPED:
             return lambda value, *_: value
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
