@@ -114,6 +114,33 @@ def _run() -> list[str]:
         return list(json.loads(record.read_text().splitlines()[-1])["notes"])
 
 
+def _losses() -> list[str]:
+    """Steps of a training with a loss of each kind, into a record."""
+    import torch
+    from torch.nn import functional
+
+    import hookcli
+
+    model = _net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    targets = torch.rand(2, 4)
+    losses: list[Callable[[Any], Any]] = [
+        lambda out: functional.cross_entropy(out, torch.arange(2)),
+        lambda out: functional.binary_cross_entropy_with_logits(out, targets),
+        lambda out: functional.binary_cross_entropy(out.sigmoid(), targets),
+        lambda out: functional.mse_loss(out, targets) + 0.5 * functional.mse_loss(out.square(), targets),
+        lambda out: functional.mse_loss(out, targets),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.jsonl"
+        with hookcli.watch(model, every=1, output=record):
+            for loss in losses * 2:
+                optimizer.zero_grad()
+                loss(model(torch.randn(2, 3, 4, 4))).backward()
+                optimizer.step()
+        return list(json.loads(record.read_text().splitlines()[-1])["notes"])
+
+
 def _compiled() -> list[str]:
     """A model that is compiled, and one with a part that is compiled in place."""
     import torch
@@ -184,6 +211,7 @@ PARTS: dict[str, Callable[[], list[str]]] = {
     "shapes": _shapes,
     "hooks": _hooks,
     "run": _run,
+    "losses": _losses,
     "compiled": _compiled,
     "compilations": _compilations,
     "comm": _comm,

@@ -23,7 +23,7 @@ USES = {
     "hookcli.hooks.torch_private.meta_operators": "shapes",
     "hookcli.hooks.torch_private.autograd": "capture",
     "hookcli.hooks.torch_private.nodes": "run",
-    "hookcli.hooks.torch_private.losses": "run",
+    "hookcli.hooks.torch_private.losses": "losses",
     "hookcli.hooks.torch_private.modules": "hooks",
     "hookcli.hooks.torch_private.overrides": "shapes",
     "hookcli.hooks.torch_private.frames": "run",
