@@ -41,7 +41,7 @@ class ModelChecks:
         return check(model, *inputs, **settings)
 
     def assert_healthy(self, model: nn.Module, *inputs: object, fail_on: str = "error", **settings: object) -> Report:
-        """Fail the test for findings at least as severe as `fail_on`; `settings` are those of `hookcli.check`."""
+        """Fail the test for findings at least as severe as `fail_on`; `settings` as in `hookcli.check`."""
         __tracebackhide__ = True
         from hookcli.checks.judgement import fails
         from hookcli.errors import UsageError, unknown
@@ -96,7 +96,7 @@ class ModelChecks:
     def _save(
         self, model: nn.Module, inputs: Sequence[object], file: Path, name: str, settings: dict[str, Any]
     ) -> Report:
-        """Write the model's baseline together with those of the test's earlier calls. Raises if the model crashes."""
+        """Write the model's baseline, and the baselines of the test's earlier calls. Raises if the model crashes."""
         from hookcli.diff.baseline import Baseline, write_baselines
         from hookcli.engine.checking import examine, plan_of
         from hookcli.engine.prepare import PreparedRun

@@ -45,7 +45,7 @@ class Check(ABC):
     A check without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option
     that the check runs with, and not without. `follows` lists the ids of checks that find causes of this one's
     findings, which are then listed first (`hookcli.checks.judgement`). `over_steps` says which of the findings in a
-    program's recorded steps is reported: the "first" or the "largest"; with "" that of the last step. `look` is the
+    program's recorded steps is reported: the "first" or the "largest"; with "" the last step's. `look` is the
     command that shows more of a finding, without the model: "grads --of outputs".
     """
 

@@ -13,7 +13,7 @@ def blocks(report: Report) -> list[Row]:
 
     Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
     container is entered before its parts and returns after them: if its parts are blocks, it is not one. Operators are
-    none, since they are steps inside of blocks; nor do masked outputs count, whose spread is that of the mask.
+    steps inside of blocks, and don't count; nor do masked outputs, whose spread comes from the mask.
     """
     rows = []
     for row in report.rows:

@@ -104,7 +104,7 @@ class SaturatedUnits(_Units):
 
     For Sigmoid, Tanh, Softsign, Hardsigmoid and Hardtanh both bounds count, for ReLU6 the upper one. A channel counts
     if it is always within 1 % of the range from a bound: there the derivative of a sigmoid is below 0.01, a 25th of its
-    maximum, and that of the hard activations is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a
+    maximum, and for the hard activations it is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a
     channel needs at least 8 values, of as many inputs unless there are 64. The sigmoid that the model returns is
     not judged: sure answers of a classifier with several labels are at a bound.
     """
@@ -124,5 +124,5 @@ class SaturatedUnits(_Units):
         return [row for row in rows if not (row.get("returned") and "sigmoid" in row["type"].lower())]
 
     def _enough(self, row: Row) -> bool:
-        """True for enough values, of several inputs or of many places: those of one input are much alike."""
+        """True for enough values, of several inputs or of many places: the values of one input are much alike."""
         return super()._enough(row) and (row.get("items", _LEAST) >= _LEAST or row["positions"] >= _LEAST**2)

@@ -103,8 +103,8 @@ class ActivationNotFinite(_NotFinite):
     Only the first such module is reported, with a count of those after it: NaN spreads to everything downstream, but
     begins in one place. If that module already received such values, they begin in the code that calls it; the finding
     then names the module that this code belongs to, and the two of its parts between which the values appear. With
-    --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
-    attention masks, are no fault. Nor is -inf that the program wrote into what a module returns, such as the scores of
+    --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as in
+    attention masks, are meant. Nor is -inf that the program wrote into what a module returns, such as the scores of
     actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it. In a recorded
     step that shows neither where they come from nor that they did harm, to the loss or a gradient, they are a warning.
 
@@ -234,7 +234,7 @@ class GradientNotFinite(_NotFinite):
     its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken. --ops names it, and
     its line in the code.
 
-    `hookcli run --check` also looks at the gradients of what modules return, where those of parameters are finite or
+    `hookcli run --check` also looks at the gradients of what modules return, where the parameters' own are finite or
     were never read: a warning, unless five backward passes or more were not followed by an optimizer's step.
     """
 
@@ -277,7 +277,7 @@ class GradientNotFinite(_NotFinite):
             yield replace(finding, message=f"{finding.message}, made by the backward of {makers}{after}")
 
     def _of_outputs(self, measured: _ReadsAnyGrads) -> Iterator[Finding]:
-        """Judge the gradients of outputs in a running program, if those of parameters are finite or were not read."""
+        """Judge the gradients of outputs in a running program, if the parameters' own are finite or were not read."""
         course, outputs = measured.training, measured.output_grads
         if measured.step is None or (course and course.scaled):
             return
@@ -288,7 +288,7 @@ class GradientNotFinite(_NotFinite):
             findings = [self.finding("", "gradients of parameters are NaN or infinite")]
         for finding in findings:
             if measured.grads:
-                said = "those of parameters were finite as the optimizer stepped"
+                said = "the parameters' gradients were finite as the optimizer stepped"
                 yield replace(finding, severity=WARNING, message=f"{finding.message}; {said}")
             elif passes >= LEAST:
                 said = f"none of {passes:,} backward passes was followed by a step"

@@ -31,8 +31,8 @@ class Judgement:
     def report(self, model: str, meta: Meta, modules: int = 0, **judged: int) -> Report:
         """The report: a row per finding, and in `totals` how many checks were made on how many modules.
 
-        `judged`, which are in `totals`, too: the number of recorded `steps` that were judged, that of all steps
-        (`of_steps`), and that of their `losses` that are known, unless all are.
+        `judged`, which are in `totals`, too: how many recorded `steps` were judged, of how many steps in all
+        (`of_steps`), and how many of their `losses` are known, unless all are.
         """
         count = Counter(finding.severity for finding in self.findings)
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
@@ -49,7 +49,7 @@ class SoFar:
     """Findings of earlier steps of a program, which some checks keep. A single run has none."""
 
     def add(self, check: Check, found: list[Finding]) -> list[Finding]:
-        """The findings of a check, with those of earlier steps that stay."""
+        """The findings of a check, with the earlier steps' findings that stay."""
         return found
 
     def recall(self, check: Check) -> list[Finding] | None:
@@ -204,7 +204,7 @@ def _order(checks: Sequence[Check]) -> dict[str, int]:
 
 
 def _with_their_causes(ids: Sequence[str], checks: Sequence[Check]) -> set[str]:
-    """These ids of checks, and those of every check that one of them follows, directly or not."""
+    """These ids, and the ids of all checks that they follow, directly or not."""
     follows = {check.id: check.follows for check in checks}
     causes: set[str] = set()
     waiting = [*ids]
@@ -230,7 +230,7 @@ class _Flow:
         self._idle = {row.fqn for row in rows if row["kind"] == "never_called"}
 
     def leads(self, cause: Finding, effect: Finding) -> bool:
-        """True if data can get from the place of one finding to that of the other."""
+        """True if data can get from the place of one finding to the place of the other."""
         a, b = cause.fqn, effect.fqn
         if is_within(a, b) or is_within(b, a) or a == b:
             return True
@@ -245,7 +245,7 @@ class _Flow:
         return math.inf if a is None or b is None else abs(a - b)
 
     def _place(self, fqn: str) -> int | None:
-        """The number of the first call of a module, or of that of a parameter or operator; None if it is not known."""
+        """The number of the first call of a module, or of a parameter's or operator's module; None if unknown."""
         return self._ran.get(fqn, self._ran.get(owner_of(fqn)))
 
     def _never_ran(self, fqn: str) -> bool:

@@ -119,7 +119,7 @@ class Measurements:
 
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
-    are there. Any other name that it needs is that of a probe, or of a capability that measures for its checks, whose
+    are there. Any other name that it needs names a probe, or a capability that measures for its checks, whose
     report is `probes[name]`. `again` holds one more `inventory` per repetition. `used_by_loss`: for each parameter
     without a gradient, how the loss is computed from it: by "tensors" alone, with "numbers" of Python or NumPy on the
     way, or "" if it is not. `output_grads`: gradients of modules' outputs, if a parameter's is zero everywhere.

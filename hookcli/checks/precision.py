@@ -97,7 +97,7 @@ class Float16Underflow(Check):
     2018 (arXiv:1710.03740, section 3.2) found most of a detector's below 6e-8 and introduced loss scaling, which
     torch.amp.GradScaler starts with a factor of 2^16. Below the threshold's default, 2^-40, even that does not help: a
     typical element becomes zero. For a run in float16 without scaling, use 6e-8. Gradients that are entirely zero are
-    reported by HK009; those that are zero but for rounding, as that of the keys' bias in attention, are left out.
+    reported by HK009; gradients that are zero but for rounding, such as of the keys' bias in attention, are left out.
     bfloat16 has the range of float32, so a run in bfloat16 is not judged.
     """
 

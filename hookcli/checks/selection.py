@@ -269,7 +269,7 @@ def _require_runs(
     if not settings.get("backward", True) and _MEMORY in chosen:
         raise UsageError(f"--{_MEMORY} limits the memory saved for backward: remove --no-backward", option=_MEMORY)
     if not settings.get("compile") and _BREAKS in limits and _BREAKS in chosen.values():
-        raise UsageError(f"{dashes}max-graph-breaks limits those of a compiled run: give {dashes}compile")
+        raise UsageError(f"{dashes}max-graph-breaks limits a compiled run: give {dashes}compile")
     if ops not in (None, OPS[0]):
         raise UsageError(f"{dashes}ops {ops}: checks judge PyTorch's functions; give {OPS[0]}")
 

@@ -38,8 +38,8 @@ class NotInOptimizer(Check):
     `hookcli run --check` says so after three recorded steps, if nothing else has moved such a parameter either: the
     program itself may update them by hand, or from copies in more bits. It is a warning, since an optimizer is often
     given a part of a model on purpose; to freeze the rest (`requires_grad_(False)`) then saves its gradients. It is an
-    error if an optimizer has parameters without gradients that no module has: those of a layer that was replaced, or of
-    a model that was copied, after the optimizer was made.
+    error if an optimizer has parameters without gradients that no module has, since a layer was replaced, or
+    the model copied, after the optimizer was made.
     """
 
     id = "HK053"

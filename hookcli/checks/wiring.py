@@ -18,9 +18,9 @@ class DoubleSoftmax(Check):
     log_softmax itself, or the output of a sigmoid into binary_cross_entropy_with_logits. Or nll_loss, which expects
     log-probabilities, got the output of a softmax.
 
-    Nothing fails, but the second softmax sees values between 0 and 1 only, so that of 10 classes even a perfect
+    Nothing fails, but the second softmax sees values between 0 and 1 only, so that among 10 classes even a perfect
     prediction keeps a probability of 0.23 and a loss of 1.46, and gradients are small. Read from the autograd graph of
-    the loss that was differentiated: the model's own, or that of --loss. Only operations that arrange values (a view, a
+    the loss that was differentiated: the model's own, or --loss. Only operations that arrange values (a view, a
     slice, a cast) may lie between. A log_softmax before nll_loss or kl_div, a softmax in attention and a softmax of the
     target are as they should be; a log_softmax before cross_entropy changes nothing.
     """
@@ -69,7 +69,7 @@ class BiasWithoutEffect(Check):
         lost = [r for r in rows if r["kind"] == "normalized" and _is_lost(r.fqn, weights, grads, outputs)]
         if lost:
             first, by = lost[0], lost[0]["by"]
-            more = f", as are those of {len(lost) - 1} more" if lost[1:] else ""
+            more = f", as are {len(lost) - 1} more" if lost[1:] else ""
             message = f"the bias of this {types[first.fqn]} is removed by {by} ({types[by]}){more}"
             elements = sum(math.prod(grads[f"{row.fqn}.bias".lstrip(".")]["shape"]) for row in lost)
             yield self.finding(first.fqn, message, elements)
@@ -79,10 +79,10 @@ _Rows = Mapping[str, Row]
 
 
 def _is_lost(fqn: str, weights: _Rows, grads: _Rows, outputs: _Rows) -> bool:
-    """True if the gradient of a layer's bias is nothing next to that of its weight.
+    """True if the gradient of a layer's bias is nothing next to its weight's gradient.
 
     The one is a sum of what flows back, the other a sum of its products with the layer's input, whose size follows from
-    those of the output and the weight.
+    the sizes of the output and the weight.
     """
     of_bias, of_weight = f"{fqn}.bias".lstrip("."), f"{fqn}.weight".lstrip(".")
     rows = grads.get(of_bias), grads.get(of_weight), weights.get(of_weight), outputs.get(fqn)

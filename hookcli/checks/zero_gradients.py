@@ -40,7 +40,7 @@ class ZeroGradient(Check):
     depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported, nor a layer's
     bias alone whose gradients cancel, as in the difference of two outputs that trains a critic. `hookcli run
     --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing. It
-    is a note if the loss of the step is 0, as that of a margin is where all is learned. The command also knows what
+    is a note if the loss of the step is 0, as a margin loss is where all is learned. The command also knows what
     backward left, and so whether the program cleared the gradients before the optimizer's step.
     """
 
@@ -78,7 +78,7 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     """Where the zero factor is, as far as is known, and what to try if not the usual; `names` are the parameters of one
     module among all `zero` ones.
 
-    The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input. Two
+    The gradient of a bias is the gradient that flows back; a weight's is its product with the layer's input. Two
     factors that are zero both, as of an adapter, each make the other's gradient zero; one alone gets a gradient itself.
     """
     if measured.loss == 0 and all(map(is_zero, measured.grads.rows)):
@@ -105,7 +105,7 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
 
 
 def why_of_weight(measured: _ReadsZeros, owner: str) -> tuple[str, str]:
-    """Why the gradient of a module's weight is zero and that of its bias is not, and what to try if not the usual.
+    """Why the gradient of a module's weight is zero and its bias's is not, and what to try if not the usual.
 
     What the module received is known if the module that ran last before it, or the model's input, gave zeros alone.
     """
@@ -119,7 +119,7 @@ def why_of_weight(measured: _ReadsZeros, owner: str) -> tuple[str, str]:
 
 
 def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, str]:
-    """Why all gradients are zero, though those of outputs (the largest is `arrived`) are not, and what to try."""
+    """Why all gradients are zero, though outputs have some (the largest is `arrived`), and what to try."""
     left = course.left if course else None
     if left is not None and math.isnan(left):
         return "backward left NaN or infinities, and the program set all gradients to zero", find_where("they begin")
@@ -136,7 +136,7 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
 
 _SET_TO_ZERO = f"{CLEAR_LATER}; look at the norm that gradients are clipped to"
 _LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
-_WEIGHT_ALONE = " (that of the bias is not: the layer's input is zero, or a mask or hook makes it so)"
+_WEIGHT_ALONE = " (the bias's is not: the layer's input is zero, or a mask or hook makes it so)"
 _AT_ZERO = "see whether a loss of 0 is meant, as of a margin that is reached"
 _CHANGED = "look for a hook on the weight, a mask, or zeros in the input"
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
@@ -160,7 +160,7 @@ def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> lis
 
 
 def _factor_after(measured: _ReadsZeros, name: str) -> str:
-    """The parameter that is zero, of those of the module whose gradients arrived just before; "" if none is.
+    """The parameter that is zero, in the module whose gradients arrived just before; "" if none is.
 
     Biases, which often begin at zero, are no factors.
     """

@@ -32,7 +32,7 @@ def activations(
 ) -> int:
     """Show statistics of every module's outputs.
 
-    Statistics of complex outputs are those of the modulus.
+    Statistics of complex outputs are taken over the modulus.
     """
     return inspect_tensors(
         ctx, model, layer, "activations", own=own, options=options, time=timing.time, compiling=compiling

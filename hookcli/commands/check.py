@@ -37,7 +37,7 @@ EXAMPLES = (
 COLUMNS = FINDINGS
 FIRST = "select ignore fail_on max_params save against meta list_checks weights input data format ops"
 _SHARED = (*RUNNING, *DATA, "ops", *SHOWING)
-_MODELS = f"Models: torchvision, timm:, hf:, {FILES}, file.py:fn [those of {DEFAULT_FILE}]."
+_MODELS = f"Models: torchvision, timm:, hf:, {FILES}, file.py:fn [the models in {DEFAULT_FILE}]."
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
 
 
 def _ending(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError | None:
-    """The error that ends the command: that of a model, or one that names all of several."""
+    """The error that ends the command: one model's, or one that names all of several."""
     if len(errors) < 2:
         return next((error for _, error in errors), None)
     lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
@@ -84,7 +84,7 @@ def _checked(
     job: Job, options: Options, progress: Progress, errors: list[tuple[str, HookcliError]], baselines: list[Baseline]
 ) -> list[list[Report]]:
     """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
-    # If it needs no values, and runs no code but that of hookcli and libraries.
+    # If it needs no values, and runs no code but hookcli's and libraries'.
     ours = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
     wanted = job.settings["cache"] and job.settings["meta"] and ours
     settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
@@ -140,7 +140,7 @@ def _with_next(report: Report, job: Job) -> Report:
 
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
-    """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
+    """Build a job's model, run it and judge it; `in_full` as in `examine`. Raises UsageError and ModelError."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
     from hookcli.engine.examiner import LAYOUT, Subject

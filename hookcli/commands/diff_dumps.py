@@ -161,7 +161,7 @@ class DumpRuns:
         """The dump without operators if the other has none, which says nothing of the models."""
         if not _has_operators(reader.dump) or _has_operators(other.dump):
             return reader
-        remark(f"{other.folder} has no operators: those of {reader.folder} are left out", self.options)
+        remark(f"{other.folder} has no operators: the operators of {reader.folder} are left out", self.options)
         left = [row for row in reader.dump.tensors if operator_owner(row.fqn) is None]
         return DumpReader(reader.folder, replace(reader.dump, tensors=left))
 
@@ -190,7 +190,7 @@ def _has_operators(dump: Dump) -> bool:
 
 
 def _with(options: Any, values: dict[str, object]) -> Any:
-    """The options with those of the values that they have. Raises ValueError for a value of another type."""
+    """The options with the values that they have. Raises ValueError for a value of another type."""
     hints = get_type_hints(type(options))
     fitting = {name: value for name, value in values.items() if name in hints}
     for name, value in fitting.items():

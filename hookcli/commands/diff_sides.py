@@ -76,7 +76,7 @@ class SideSpec:
 
 
 def both_sides(a: str, b: str | None, shared: Options) -> tuple[str, str]:
-    """The sides as typed. Without B, A's own options on how it computes are those of B alone. Raises UsageError."""
+    """The sides as typed. Without B, A's own options on how it computes belong to B alone. Raises UsageError."""
     if b is not None:
         return a, b
     plain = a if kinds_of(a) or is_folder(a) else parse_side("B", a, shared).plain

@@ -31,7 +31,7 @@ _BY_OPERATOR = ("activations", "inputs", "grads", "check")
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 _COMMAND = re.compile(r"`hookcli (\w+) MODEL([^`]*)`")
 _JUDGED = ("activations", "inputs", "grads")
-_ALIKE = 0.5  # relative error of weights; that of other random ones is about 1.4
+_ALIKE = 0.5  # relative error of weights; other random weights differ by about 1.4
 _AS_CHECKED = {one.name: one.as_checked for one in capabilities() if one.as_checked}
 """The functions that name the options with which a capability's command shows what its checks judged, by command."""
 
@@ -39,7 +39,7 @@ _AS_CHECKED = {one.name: one.as_checked for one in capabilities() if one.as_chec
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:
     """The command that shows more of a finding, on the same model, input and loss; `hookcli explain` if there is none.
 
-    `step` has the loss as typed, or the vector that the check differentiated; `settings` are those of the check.
+    `step` has the loss as typed, or the vector that the check differentiated; `settings`: the check's settings.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
     look = "check --ops" if finding.check == "HK003" and not is_operator(finding.fqn) else look

@@ -25,7 +25,7 @@ GREATEST_TOLERANCE = 1e9
 def option(default: object, text: str | None, *names: str, **settings: object) -> Any:
     """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
 
-    `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
+    `settings`: typer.Option's, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
     heading in help, by default the `panel` of the dataclass, or Options; and `after`, another field, if not the one
     before is to precede it. It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it has a
     `max`.
@@ -111,7 +111,7 @@ def require_new(
 ) -> None:
     """Raises PluginError if a capability adds an option that a command has as its own, or that another one adds.
 
-    `options` are those of the command, `bases` the dataclasses of what was `added`, and `own` its further parameters.
+    `options`: the command's, `bases` the dataclasses of what was `added`, and `own` its further parameters.
     """
     kinds = [kind for kind in options.__mro__ if not any(issubclass(base, kind) for base in bases)]
     names = [*own, "help", *(name for kind in kinds for name in inspect.get_annotations(kind))]

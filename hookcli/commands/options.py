@@ -26,7 +26,7 @@ def complete_models(incomplete: str) -> list[str]:
 
 
 def complete_formats(incomplete: str) -> list[str]:
-    """The formats whose names begin as typed, including those of other distributions."""
+    """The formats whose names begin as typed, including other distributions'."""
     from hookcli.registry import names
 
     return [name for name in names("reporters") if name.startswith(incomplete)]
@@ -201,7 +201,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 SHARED = frozenset(_names(Options))
 SEVERAL, DATA, BUILDING, GENERATED = map(_names, (_Several, _Data, _Building, _Generated))
 RUNNING = (*BUILDING, *GENERATED, "train", "device", "dtype", "threads")
-"""The options of a run in one process, without those of real input."""
+"""The options of a run in one process, without the options of real input."""
 SHOWING = ("columns", "sort", *_names(_Output))
 """The options of a command that shows a table."""
 

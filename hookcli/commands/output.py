@@ -95,7 +95,7 @@ class Output:
         """Write the reports; a file is complete or as it was before. JSON also has the `error` that ends the command.
 
         Of several processes only the first writes, unless they are this one's `own`. `mixed` reports are of several
-        kinds: each keeps those of the chosen columns that it has. `growing`: more come, and others may read an export
+        kinds: each keeps the chosen columns that it has. `growing`: more come, and others may read an export
         meanwhile. `parts` says what a page is of, if not of reports.
         """
         if not (own or world().writes):

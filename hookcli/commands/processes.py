@@ -27,7 +27,7 @@ _MEMORY = 300 * 2**20  # bytes that a process takes for PyTorch and hookcli, bef
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of the run. A lone process has no `group`, and its methods change nothing."""
+    """This process among the run's processes. A lone process has no `group`, and its methods change nothing."""
 
     options: Options
     group: Group | None = None
@@ -64,13 +64,13 @@ class Processes:
             if edit.what == "grad":
                 raise UsageError(
                     f"--edit {edit.text!r}: each process would change its own gradient before they are averaged, and "
-                    "hooks don't see those of FSDP2; one process shows the edited gradient of the whole batch"
+                    "hooks don't see FSDP2's; one process shows the edited gradient of the whole batch"
                 )
 
     def remark_on(self, meta: Mapping[str, Any], named_loss: bool) -> None:
         """Remark on differences from one process with the whole batch."""
         if meta.get("random"):
-            remark(f"{meta['random']} (as dropout does): statistics differ from those of one process", self.options)
+            remark(f"{meta['random']} (as dropout does): statistics differ from one process's", self.options)
         if meta.get("loss_reduction") and not named_loss:
             remark(f"the loss {meta['loss']} is treated as a mean over the batch, as DDP does", self.options)
 

@@ -41,7 +41,7 @@ def working(options: Options, *, torch: bool = True) -> Iterator[Progress]:
 
 
 def import_torch(options: Options, progress: Progress) -> None:
-    """Import torch and set its number of threads to that of --threads."""
+    """Import torch and set its number of threads to --threads."""
     progress.stage("importing torch")
     import torch
 

@@ -87,7 +87,7 @@ class LivePage:
             return page(self._steps.payload(live))
 
     def news(self, have: str) -> str | None:
-        """The steps that came after those of a version, as JSON; "" if there are none, None for another run's."""
+        """The steps that came after a version's, as JSON; "" if there are none, None for another run's."""
         with self._lock:
             self.look()
             if have == self._version:
@@ -142,7 +142,7 @@ class PageServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: object) -> None:
-        # An OSError is that of a browser that has closed the connection; Ctrl-C may break off the start of a thread.
+        # An OSError comes from a browser that has closed the connection; Ctrl-C may break off the start of a thread.
         if not (isinstance(sys.exception(), OSError) or interrupts.came()):
             super().handle_error(request, client_address)
 

@@ -175,7 +175,7 @@ def _exit_code(code: int, files: RecordFiles | None, process: int, own: RunOptio
     """The exit code: the program's own, else 1 for a fault in the record, else 2 if a part was not judged or `lost`."""
     failed, reason = _failure(files, process, own.check, lost) if files and not code else (code, "")
     if reason and not own.quiet:
-        say(f"exit code {failed}: {reason}")  # the summary may be that of another rank
+        say(f"exit code {failed}: {reason}")  # the summary may be another rank's
     return failed
 
 

@@ -83,7 +83,7 @@ class ShowOptions:
             raise UsageError(unknown("--x", self.x, AXES))
         if not chart and (self.smooth or self.x == "time"):
             name = "--smooth" if self.smooth else "--x time"
-            raise UsageError(f"{name}: is for charts; add --over-time . for those of the model, or a second record")
+            raise UsageError(f"{name}: is for charts; add --over-time . for the model's figures, or a second record")
         for name, value in (("--step", self.step), ("--probe", self.probe)):
             if chart and value is not None:
                 raise UsageError(f"{name} and {chart}: a chart shows all steps, with all probes; leave one out")

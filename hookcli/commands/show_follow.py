@@ -111,7 +111,7 @@ def export(tail: Tail, query: Query, output: Output, over: Callable[[], bool] = 
 
 
 def _arriving(query: Query, changes: Iterable[Record]) -> Iterator[Report]:
-    """Yield the reports of steps that were finished, also those of a new run that replaces the file."""
+    """Yield the reports of steps that were finished, also of a new run that replaces the file."""
     latest: Record | None = None
     seen = 0
     for record in changes:

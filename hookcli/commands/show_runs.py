@@ -30,7 +30,7 @@ def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | 
     for report in charts:
         output.check_columns(report.columns)
     reports = charted(charts, smooth, x) if smooth or x == "time" else charts
-    if output.takes(RUNS) and not (output.options.columns or output.options.sort):  # which are those of charts
+    if output.takes(RUNS) and not (output.options.columns or output.options.sort):  # which belong to charts
         reports = [*tables, *reports]
     else:
         _say_verdicts(tables, output)

@@ -82,8 +82,8 @@ def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
 
     Modules of the same name and type are paired first. The others are paired if they stand in the same order between
     these: by type and the last part of the name (a container was renamed), then by type alone. At last, modules of the
-    same name whose type changed are paired. Operators are paired if their modules are, and those of the loss function,
-    by function, whether it works in place or not, in the order in which they ran; their numbers don't matter.
+    same name whose type changed are paired. Operators are paired if their modules are, and operators of the loss
+    function, by function, whether it works in place or not, in the order in which they ran; their numbers don't matter.
     """
     ours, theirs = list(a), list(b)
     paired = _modules(*([place for place in side if not place.is_operator] for side in (ours, theirs)))

@@ -104,7 +104,7 @@ def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
 
 
 def add_baselines(file: str, baselines: Sequence[Baseline]) -> None:
-    """Add baselines to a file; those of the same models are replaced, and others stay."""
+    """Add baselines to a file; baselines of the same models are replaced, and others stay."""
     there = read_baselines(file).models if exists(file) else {}
     write_baselines(file, ({**there} | {baseline.model: baseline for baseline in baselines}).values())
 

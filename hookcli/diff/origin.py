@@ -29,7 +29,7 @@ def unfit(report: Report) -> str:
     """The reason why a report can't be compared, after "can't be compared"; "" if it can."""
     fits = report.grouping == "nested" or report.probe in _LISTS
     if report.probe in _UNFIT or not fits:
-        return "; those of shapes, inputs, activations and grads can"
+        return "; reports of shapes, inputs, activations and grads can"
     if not report.has_column("fqn"):
         return ": their rows are not places in a model"
     return ""
@@ -114,7 +114,7 @@ def between_modules(rows: Sequence[Row]) -> bool:
 def lone_before(first: Row, rows: Sequence[Row]) -> list[Row]:
     """The operators that one side alone has just before a place: of a module, after its last part that is alike.
 
-    `rows` are those of outputs, in the order of execution, containers before their parts.
+    `rows`: outputs, in the order of execution, containers before their parts.
     """
     if first not in rows:
         return []

@@ -100,7 +100,7 @@ def _times(ratio: float) -> str:
 
 
 def _most_grown(rows: Sequence[Row]) -> Row:
-    """The module without compared parts whose error exceeds that of what it received by most."""
+    """The module without compared parts whose error most exceeds the error of what it received."""
     outer = _with_parts(rows)
     inner = [row for row in rows if row.fqn not in outer] or rows
     known = [row for row in inner if _received(row) is not None] or inner

@@ -188,7 +188,7 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
 
 def _key(row: Row, fqn: str | None) -> Key:
     """The key by which rows are paired; `fqn` is the name in A, or None for a module that only B has."""
-    # A layer's own row, which has no number of a head or an expert, is not that of number 0.
+    # A layer's own row, which has no number of a head or an expert, is not the row of number 0.
     name = ("in B", row.fqn) if fqn is None else ("in A", fqn)
     return (*name, *(-1 if DECLARED[key].detail and row.get(key) is None else row.get(key) or 0 for key in _KEY))
 

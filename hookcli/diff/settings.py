@@ -43,8 +43,8 @@ class ChangedSettings:
 class Cause(NamedTuple):
     """Modules that differ in the same way by themselves, whatever they received, in a sentence.
 
-    `severity` is that of a finding: an error, or a note where the settings are allowed to differ; "" if other findings
-    tell of it. `acts`: the difference can change a figure of this run. `names` are those of the settings.
+    `severity` as in a finding: an error, or a note where the settings are allowed to differ; "" if other findings
+    tell of it. `acts`: the difference can change a figure of this run. `names`: the settings' names.
     """
 
     fqns: Sequence[str]

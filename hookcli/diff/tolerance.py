@@ -38,7 +38,7 @@ _EPS = {
 def eps(*dtypes: str) -> float:
     """Return the epsilon of the least precise of these dtypes; 0 for integers and bools, which are exact.
 
-    That of GGUF's quantized types follows from the bits of an element: 2**-7 for Q8_0, 2**-3 for Q4_K.
+    For GGUF's quantized types it follows from the bits of an element: 2**-7 for Q8_0, 2**-3 for Q4_K.
     """
     return max((_EPS.get(dtype, _of_quantized(dtype)) for dtype in dtypes), default=0.0)
 
@@ -55,7 +55,7 @@ class Tolerance:
     The default `rtol` is the square root of the epsilon of the less precise dtype, so half of its digits agree: 3.5e-4
     for float32, 0.031 for float16, 0.088 for bfloat16, 1.5e-8 for float64. The default `atol` is 0. Gradients lose
     more: a float32 backward through batch normalization over two images is 2.6e-3 off a float64 one, and a gradient
-    that would be zero but for rounding (that of a bias before the normalization) is noise. Their `rtol` is therefore
+    that would be zero but for rounding (a bias's before the normalization) is noise. Their `rtol` is therefore
     ten times that, and, unless `rtol` was given, their `atol` a tenth of that square root times the largest rms among
     gradients of the same kind.
 
@@ -133,7 +133,7 @@ _VALUES = ("input", "output", WEIGHT)  # all others are gradients, which share a
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """A pair of tensors: its place as a row's values, the discrepancy, both dtypes, and those of the inputs.
+    """A pair of tensors: its place as a row's values, the discrepancy, both dtypes, and the inputs' dtypes.
 
     `complete`: the discrepancies of all inputs are known.
     """
@@ -151,7 +151,7 @@ _PARAMETER = "grad"  # the kind of gradients that do not grow with the batch
 
 
 class MergedPairs:
-    """Compared tensors of several batches by their place: their discrepancy is that of all batches, concatenated."""
+    """Compared tensors of several batches by their place: their discrepancy is taken over all batches, concatenated."""
 
     def __init__(self) -> None:
         self._places: dict[Hashable, Compared] = {}
@@ -167,7 +167,7 @@ class MergedPairs:
                 self._places[key] = _merged(earlier, item) if isinstance(item, MeasuredPair) else item
 
     def found(self) -> list[Compared]:
-        """All places, those of the first batch first."""
+        """All places, the first batch's first."""
         return list(self._places.values())
 
 

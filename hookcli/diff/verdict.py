@@ -168,7 +168,7 @@ def weights_come_first(report: Report) -> bool:
 def _differing_weights(first: Row, rows: Iterable[Row]) -> list[str]:
     """The names of the parameters and buffers beyond tolerance of the module whose output `first` compares.
 
-    Those of another dtype are left out: rounding explains them.
+    Differences in another dtype are left out: rounding explains them.
     """
     differing = (row for row in rows if row.get("kind") == WEIGHT and row.get("beyond") and first.get("kind") == OUTPUT)
     names = (row.fqn.rpartition(".") for row in differing if "→" not in (row.get("dtype") or ""))

@@ -47,7 +47,7 @@ class BatchSearch:
     def _further(self, fits: int) -> int:
         """A batch above the largest known: where the line through the last two meets the limit, or twice as large.
 
-        At most 64 times as large where the peak hardly grows yet, as that of small batches in the optimizer's step.
+        At most 64 times as large where the peak hardly grows yet, as with small batches in the optimizer's step.
         """
         before = max((batch for batch in self.peaks if batch < fits), default=fits)
         rise = self.peaks[fits] - self.peaks[before]

@@ -136,7 +136,7 @@ class DataBatches:
 
 
 def _tensors(value: object, dtype: torch.dtype | None) -> object:
-    """The value with numpy's arrays as tensors; those of float64, which numpy makes by default, cast to `dtype`."""
+    """The value with NumPy's arrays as tensors; float64, which NumPy makes by default, is cast to `dtype`."""
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return type(value)(_tensors(item, dtype) for item in value)
     if isinstance(value, dict):

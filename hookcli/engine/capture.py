@@ -119,7 +119,7 @@ def capture(
     the last of several arguments. The single report unpacks as a list of one.
 
     With a probe that needs gradients there is a backward pass too, from `loss` or as `step` says (see Step: several
-    passes, an optimizer ...). `edits`, `select`, `fastpath`, `globally`, `ops` and `time` are those of Hooking; `info`
+    passes, an optimizer ...). `edits`, `select`, `fastpath`, `globally`, `ops` and `time` as in Hooking; `info`
     describes the run in the reports' `meta`.
 
     Afterwards the model (parameters, gradients, buffers, modes), the inputs and the random number generators are as

@@ -76,7 +76,7 @@ def check(
 ) -> Report:
     """Run the model once on `inputs`, in its present mode, and judge the run as `hookcli check` does.
 
-    `inputs` and `loss` are those of `capture`, and so are keywords that are no settings; without a loss, neither given
+    `inputs`, `loss` and keywords other than settings are as in `capture`; without a loss, neither given
     nor returned by the model, gradients start from a random projection of the outputs.
     `save` is a file that gets a baseline, unless the model crashes. The settings, all optional: `select` and `ignore`
     take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets ("max-params") among them;
@@ -212,7 +212,7 @@ def report(
 ) -> ReportPage:
     """Run the model once on `inputs`, in its present mode, and return everything that was measured, as a page.
 
-    The arguments, and the promise that the model is afterwards as it was, are those of `hookcli.check`. A model that
+    Takes the same arguments as `hookcli.check`, and leaves the model as it was, too. A model that
     fails is a finding, and the page ends there.
     """
     plan, given = plan_of("report", model, inputs, settings)

@@ -47,8 +47,8 @@ _MEASURES = {one.name: one.measures for one in capabilities() if one.measures}
 class Subject:
     """The model that is checked, for a capability that measures it by itself (`Capability.measures`).
 
-    The run was made from `recipe` and `setting`, which a check from Python does not have. `settings` are those of the
-    check, as options of the command line.
+    The run was made from `recipe` and `setting`, which a check from Python does not have. `settings`: the settings of
+    the check, as options of the command line.
     """
 
     run: PreparedRun
@@ -185,7 +185,7 @@ class Examiner:
         return {"probes": self._of_probes, **{name: read[name] for name in read.keys() & FIELDS}}
 
     def _inside(self, measured: Measurements) -> Measurements:
-        """The measurements with those of the probes that wait to see inside compiled programs."""
+        """The measurements, with the probes' that wait to see inside compiled programs."""
         if not self._waiting or measured.crash:
             return measured
         before, self.error = self.error, None

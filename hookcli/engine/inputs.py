@@ -56,7 +56,7 @@ class Call(NamedTuple):
 
 
 def as_called(function: str, model: nn.Module, given: Sequence[Any], keywords: Any, settings: Collection[str]) -> Any:
-    """The model's inputs among the arguments of `function`: several are those of a call, one alone may hold them all.
+    """The model's inputs among the arguments of `function`: several belong to one call, one alone may hold them all.
 
     Raises TypeError for a keyword that is neither one of the function's `settings` nor one of the model's forward.
     """

@@ -66,8 +66,8 @@ class Mixture:
 class Meeting:
     """An operation that returns a mixture, in a model whose batch has `size` items of `positions` each, if 3-D.
 
-    `clean` are the shapes of the tensors that it takes in which items stand by themselves, `mixed` those of mixtures,
-    and `others` those of tensors that depend on no item. `graph`: the model sums values by index.
+    `clean` are the shapes of the tensors that it takes in which items stand by themselves, `mixed` the shapes of
+    mixtures, and `others` the shapes of tensors that depend on no item. `graph`: the model sums values by index.
     """
 
     one: Operation
@@ -198,7 +198,7 @@ def by_pairs(meeting: Meeting) -> Verdict | None:
         swapped = meeting.positions > 1 and together > 0 and together % meeting.positions == 0
     if swapped:
         return Verdict(f"{one.place} compares the items instead of their positions: dimensions are swapped", fault=True)
-    return Verdict(f"{one.place} compares the items with each other, as those of a set; {IS_IT_MEANT}")
+    return Verdict(f"{one.place} compares the items with each other, as a set's; {IS_IT_MEANT}")
 
 
 def by_product(meeting: Meeting) -> Verdict | None:

@@ -139,12 +139,11 @@ def _distance(plain: Witness, looked: Witness) -> str:
     bits = SameBits()
     for a, b in (*outputs, *gradients):
         bits.see(a, b)
-    without = "the compiled model without looks"
     if bits:
-        return f"outputs {'and gradients ' if gradients else ''}bit-identical to those of {without}"
+        return f"outputs {'and gradients ' if gradients else ''}bit-identical to the compiled model's without looks"
     parts = [f"outputs by {_apart(outputs):.1e}"]
     parts += [f"gradients of parameters by {_apart(gradients):.1e}"] if gradients else []
-    return f"looks move {', '.join(parts)} of their norm, against {without}"
+    return f"looks move {', '.join(parts)} of their norm, against the compiled model without looks"
 
 
 def _apart(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:

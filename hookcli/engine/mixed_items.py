@@ -1,4 +1,4 @@
-"""Follows the items of a batch through a forward, and says why those of its outputs are mixed."""
+"""Follows the items of a batch through a forward, and says why its outputs mix them."""
 
 from __future__ import annotations
 

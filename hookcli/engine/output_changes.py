@@ -1,4 +1,4 @@
-"""The outputs of a model under a change, compared with those of the model as it is."""
+"""Compares the outputs of a model under a change with the outputs of the model as it is."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class _Module:
             names = {*table, *before}
             table.clear()
             table.update(before)
-            for name in names:  # the run may have given those of plain attributes to parts
+            for name in names:  # the run may have given names of plain attributes to parts
                 if name in self._attributes:
                     vars(self._module)[name] = self._attributes[name]
                 else:

@@ -63,5 +63,5 @@ def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
 
 
 def model_dtype(model: nn.Module) -> torch.dtype:
-    """The dtype of a model's generated input: that of its parameters, else of its buffers, else PyTorch's default."""
+    """The dtype of a model's generated input: its parameters', else its buffers', else PyTorch's default."""
     return floating_dtype(model.parameters()) or floating_dtype(model.buffers()) or torch.get_default_dtype()

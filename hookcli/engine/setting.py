@@ -73,7 +73,7 @@ def compile_settings(word: str) -> dict[str, Any]:
     if word in COMPILE_MODES:
         return {"mode": word}
     if word not in torch.compiler.list_backends(exclude_tags=()):
-        names = dict.fromkeys([*COMPILE, *torch.compiler.list_backends()])  # not those of PyTorch's own tests
+        names = dict.fromkeys([*COMPILE, *torch.compiler.list_backends()])  # not the backends of PyTorch's own tests
         raise UsageError(unknown("--compile", word, [*names]), option="compile")
     return {"backend": word}
 

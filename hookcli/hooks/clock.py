@@ -32,7 +32,7 @@ class _Waits(threading.local):
 
 
 class ProgramClock:
-    """Tells the time of the program apart from that of hookcli, which is the time between `enter` and `leave`.
+    """Splits time into the program's and hookcli's own, which passes between `enter` and `leave`.
 
     Threads take turns in there. On the CPU this is the time that the program's own work takes; on an accelerator, the
     time that it takes to launch that work, unless the program waits for results.
@@ -171,7 +171,7 @@ class ProgramTimer:
         self.now = clock.now
 
     def wait(self) -> None:
-        """Wait until all moments that were noted have come, as those of the CPU have at once."""
+        """Wait until all noted moments have passed; on the CPU they have at once."""
 
     def between(self, began: float, ended: float) -> float:
         """Return the microseconds between two moments; ask only after `wait`."""

@@ -146,7 +146,7 @@ def _recompiled(attempts: Sequence[Attempt]) -> list[Recompiled]:
 
 
 def _function(attempt: Attempt, attempts: Sequence[Attempt]) -> tuple[str, str]:
-    """The place where a function begins, and its name; for a part after a graph break, those of the function around it.
+    """The place and name of a function; for a part after a graph break, of the function around it.
 
     PyTorch names no function where the limit was hit, but the number of its code.
     """

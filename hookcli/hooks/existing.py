@@ -62,7 +62,7 @@ class ExistingHook:
 
 
 def existing_hooks(model: nn.Module, select: Select | None = None) -> list[ExistingHook]:
-    """List the hooks of the process, then those of each module, its parameters and its buffers, in the model's order.
+    """List the hooks of the process, then of each module, its parameters and its buffers, in the model's order.
 
     `select(fqn, module)` narrows the list: a parameter or buffer is listed if its own name or its module is selected,
     the hooks of the process only without `select`.

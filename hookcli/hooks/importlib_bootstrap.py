@@ -1,7 +1,7 @@
 """The frames of hookcli that stand between a program and PyTorch. Warnings pass over them.
 
 Python attributes a warning to the frame that `stacklevel` counts to, from the function that warns. It does not count
-frames of files whose path contains "importlib" and "_bootstrap", which are those of imports (`_is_internal_frame` in
+frames of files whose path contains "importlib" and "_bootstrap", as the frames of imports do (`_is_internal_frame` in
 warnings.py). Hence the name of this file: the program's filters by module, and what it has warned of already, go by the
 program's own line, as without hookcli. Nothing else belongs here.
 """

@@ -1,7 +1,7 @@
 """A mode that sees every call of PyTorch's functions, and changes none.
 
 PyTorch passes every function, with its arguments, to a mode of `torch.overrides` before any operator runs. The mode
-calls the function unchanged, so the operators and values are those of a run without it; while a function runs, calls
+calls the function unchanged, so operators and values are the same as in a run without it; while a function runs, calls
 inside it are not seen. Calls from compiled code are not seen; a call of a TorchScript function is seen from outside.
 """
 

@@ -91,7 +91,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def shown_path(filename: str) -> str:
-    """Return a path relative to site-packages or to the working directory, else in full; that of a cell is none."""
+    """Return a path relative to site-packages or to the working directory, else in full; "" for a notebook's cell."""
     path = Path(filename)
     if path.parent.name.startswith("ipykernel_"):
         return "notebook cell"

@@ -47,7 +47,7 @@ class ActivationsProbe(_CallStatsProbe):
         return rows
 
     def remarks(self) -> Mapping[Place, str]:
-        """MASK for each place whose infinities are meant, and what is known of those of a softmax."""
+        """MASK for each place whose infinities are meant, and what is known of a softmax's."""
         return self._scores.remarks() if self._scores else {}
 
     def has_computed(self, row: Row) -> bool:

@@ -180,7 +180,7 @@ class StatsProbe(Probe):
     ) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it.
 
-        `layout` is that of the tensor over ranks (`tree.layout_of`), if others than the tensor itself know it.
+        `layout`: how the tensor lies over ranks (`tree.layout_of`), if others than the tensor itself know it.
         """
         ranks = shard_of(tensor) if values.get("kind") == "parameter" else layout_of(tensor) or layout or {}
         row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | ranks
@@ -229,7 +229,7 @@ class StatsProbe(Probe):
         return False
 
     def batch_ended(self) -> None:
-        """Merge the batch's rows into those of the batches before."""
+        """Merge the batch's rows into the rows of the batches before."""
         self._batches.add(self._latest())
         self._taken.clear()
 

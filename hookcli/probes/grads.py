@@ -107,13 +107,13 @@ class GradsProbe(StatsProbe):
             self._take(event)
 
     def _reduced(self) -> None:
-        """Take in the gradients once those of all processes are summed up."""
+        """Take in the gradients once they are summed up over all processes."""
         for event in self._awaited:
             self._take(replace(event, grad=self.session.parameters[event.fqn].grad))
         self._awaited.clear()
 
     def rows(self) -> list[Row]:
-        """The rows; gradients that were averaged over processes are shown as their sum, that of the whole batch."""
+        """The rows; gradients that were averaged over processes are shown as their sum, over the whole batch."""
         processes = self.session.processes if self.session and self.of == "parameters" else 1
         rows = super().rows()
         return [_scaled(row, processes) for row in rows] if processes > 1 else rows

@@ -125,7 +125,7 @@ class InventoryProbe(Probe):
         self._kept += 0 if self.session.batch_number else self._memory.keep(event.tensor)
 
     def batch_ended(self) -> None:
-        """Merge the statistics of the batch; outputs, checksums and memory are those of the first."""
+        """Merge the statistics of the batch; outputs, checksums and memory are kept from the first."""
         self._batches.add(_measured(self._taken))
         self._taken.clear()
         for part in self._parts:

@@ -25,8 +25,8 @@ class Operation:
     """An operator, or a layer whose work is not seen (`layer`; `opaque` if it is not one of PyTorch's), and its line.
 
     `given` are the shapes of the tensors that it takes, and `operands` the numbers of the operations that made them,
-    below 0 for none. `weights` are the shapes of parameters among them, or of a layer's own, and `made` those of the
-    tensors that it returns. `dim` is the dimension that it was given.
+    below 0 for none. `weights` are the shapes of parameters among them, or of a layer's own, and `made` the shapes of
+    the tensors that it returns. `dim` is the dimension that it was given.
     """
 
     fqn: str

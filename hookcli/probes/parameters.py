@@ -64,7 +64,7 @@ _DECLARED = re.compile(r"\b(\w+)=")
 class SettingsProbe(Probe):
     """A row per module that has settings: its public attributes that are numbers, words, flags or tuples of these.
 
-    Modules of torch.nn and torchvision keep there what they were made with. Those of other classes may keep counters
+    Modules of torch.nn and torchvision keep there what they were made with. Other classes may keep counters
     and paths, too, so only declared attributes count: those that `extra_repr` shows as `name=`, and `__constants__`.
     `for_people` adds all that is plain, whatever declares it, and where the module's code begins.
     """

@@ -57,7 +57,7 @@ def single_items(x: Tensor, batch: int, item: int) -> list[Tensor]:
 
 
 class RandomDrawsProbe(Probe):
-    """A row per module whose own code, not that of its parts, changed the state of a generator.
+    """A row per module whose own code, not its parts', changed the state of a generator.
 
     `states` reads the states of the generators in question; it is called twice per call of a module.
     """

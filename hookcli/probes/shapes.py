@@ -53,11 +53,11 @@ _LISTED = 3  # tied weights
 class ShapesProbe(Probe):
     """A row per call of a module or operator (and per tensor of a nested output), in the order of the calls.
 
-    `params` counts the module's parameters and those of its parts, each tensor once; `macs` what ran inside the call,
+    `params` counts the parameters of the module and its parts, each tensor once; `macs` what ran inside the call,
     `kept` the memory that it saved for backward. Where an output is nested, its first row carries them and the others
     None, so that sums stay right. Nothing is counted while the model runs: the calls that it makes of PyTorch's
     functions are remembered by their shapes, from which `costs` computes the figures afterwards. Where operators have
-    rows, `read_bytes` and `written_bytes` are what they move; a module's are those of all that ran inside it.
+    rows, `read_bytes` and `written_bytes` are what they move; a module's add up all that ran inside it.
 
     For `kept` the forward records autograd's graph; where another probe looks at values, only if that one needs it. A
     model that can't run so is run again without: `memory=False`.

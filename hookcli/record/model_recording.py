@@ -45,10 +45,10 @@ class ModelRecording:
     Observes calls of the model, of its wrappers and of its parts. One in `every` steps of its optimizer (or forwards,
     without one) goes into the file `output`, which `hookcli show` reads; by default the first steps and then fewer, as
     their time allows, and the file is `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks
-    records its part, `rank0.jsonl` and so on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`).
-    The other settings are the options of `hookcli run`; `of_parts` those that its help has besides. Raises UsageError
-    for invalid ones, OSError if the file can't be created. A later failure ends the recording with one warning, not the
-    program.
+    records its part, `rank0.jsonl` and so on, in the folder `MODEL.run`, or in one named by `output` (`run` for
+    `run.jsonl`). The other settings are the options of `hookcli run`; `of_parts` those that its help has besides.
+    Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the recording with
+    one warning, not the program.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ def _opened(output: str | Path | None, name: str, header: Header) -> RecordWrite
 class RecordingCallback:
     """Records a training with the `settings` of `hookcli.watch`, such as `every=100` and `output`.
 
-    Each of several ranks records its part. `recording` is that of the last training; None before it. Raises TypeError
+    Each of several ranks records its part. `recording` belongs to the last training; None before it. Raises TypeError
     for an unknown setting and, when the training begins, UsageError for an invalid value.
     """
 

@@ -85,7 +85,7 @@ _CORE = {
 
 @cache
 def built_in(kind: str) -> Mapping[str, str]:
-    """The built-in plugins of this kind: the core's, and those of hookcli's own capabilities."""
+    """The built-in plugins of this kind: the core's, and the own capabilities'."""
     own = [one for one in capabilities() if one.distribution == "hookcli" and one.plugins(kind)]
     plugins = _CORE[kind] | {name: target for one in own for name, target in one.plugins(kind).items()}
     if kind == "reporters":

@@ -56,7 +56,7 @@ class RecorderOption:
 class Capability:
     """The manifest of a capability: plain values, and texts such as "package.module:attribute", which load nothing.
 
-    `name` is that of its command, its probe, its format and its flag. A capability of another distribution is an entry
+    `name` names its command, its probe, its format and its flag. A capability of another distribution is an entry
     point of the group `hookcli.capabilities` with this name.
     """
 
@@ -111,7 +111,7 @@ class Capability:
     headline: str = ""
     """A function from a record to the line, or the lines, that stand first in what is said of it; "" for none."""
     headline_place: int = 0
-    """Where this stands among those of others: the lowest first."""
+    """Where this stands among others' entries: the lowest first."""
     fault: str = ""
     """A function that says why `run` ends with exit code 1, given this part's options, or ""; its arguments are the
     record, and True if the summary has said more."""
@@ -122,8 +122,8 @@ class Capability:
     hooks: Mapping[str, str] = field(default_factory=dict)
     """The commands that show kinds of hooks, by kind: the rest of a command line, as in the list of `plugins`."""
     layout: str = ""
-    """The columns of its report, if those of a saved one leave a narrow table in another order than usual: the order is
-    that of these."""
+    """The columns of its report, if a saved report's columns leave a narrow table in another order than usual: this is
+    the order."""
     reports: Sequence[str] = ()
     """The names of further reports of its command, to which the settings below apply as well."""
     complete: bool = False
@@ -212,7 +212,7 @@ def load_text(target: str) -> Any:
 
 @cache
 def capabilities() -> Sequence[Capability]:
-    """All capabilities: hookcli's own, then those of other distributions, each in the order of their names, but one
+    """All capabilities: hookcli's own, then other distributions', each in the order of their names, but one
     that comes `after` another behind that.
 
     A manifest of another distribution that can't be read is left out, and `broken` says why. Of two with one name the

@@ -79,7 +79,7 @@ class Exporter(_Format, Protocol):
 def require(name: str, module: str, extra: str = "", **environment: str) -> None:
     """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported.
 
-    `extra` is that of the package hookcli; by default the one that the capability of this format names, or its name.
+    `extra`: an extra of the package hookcli; by default the one that this format's capability names, or its name.
     It is imported with these environment variables, which are then as before: `hookcli run` hands them to a program.
     """
     before = dict(os.environ)

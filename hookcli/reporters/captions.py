@@ -27,7 +27,7 @@ _BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
 
 @dataclass(frozen=True)
 class Captions:
-    """What stands below a table of the rows that are `shown`, with those of the columns that are `kept`.
+    """What stands below a table of the `shown` rows, with the `kept` columns.
 
     `on_bars` are lines on bars. `remarks` on rows had no room below these, and are counted with the notes. `tight`:
     room is short, so that the lines of a record's step are shortened, too.
@@ -93,7 +93,7 @@ class Captions:
         ]
 
     def _explained(self) -> list[str]:
-        """Sentences on a plugin's columns, and on those of a comparison that has differences."""
+        """Sentences on a plugin's columns, and on the columns of a comparison that has differences."""
         shown, compares = self.shown, self.shown.probe == "diff"
         asked = [c for c in self.columns if c.explanation and (compares or c.name not in DECLARED)]
         filled = [c for c in asked if c not in self.hidden and any(row.get(c.name) for row in shown.rows)]

@@ -23,7 +23,7 @@ from hookcli.table.grouping import View
 from hookcli.table.meta import without
 from hookcli.table.printable import printable
 
-_WIDTH = 80  # of a file or pipe, as that of a plain terminal
+_WIDTH = 80  # of a file or pipe, as a plain terminal has it
 _WIDEST = 120
 _LOWEST, _HEIGHT, _TALLEST = 7, 9, 15  # lines of a chart, with its axis: at least, usually, and of one alone
 _NAMED = 4  # further figures on a terminal
@@ -192,7 +192,7 @@ def memory_curve(sizes: Sequence[int], phases: Sequence[tuple[str, int]], size: 
 
 
 def _cells(points: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
-    """Yield the column and line of each point, and those of straight lines between them; none beside a gap."""
+    """Yield the column and line of each point, and of straight lines between them; none beside a gap."""
     for x, y in points:
         if not math.isnan(y):
             yield round(x), round(y)

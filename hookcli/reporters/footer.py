@@ -224,7 +224,7 @@ def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -
 
 
 def short_totals(report: Report, totals: Sequence[str]) -> str:
-    """The totals in one line; those of shapes without the exact MACs, and without the parts of memory."""
+    """The totals in one line; for shapes without the exact MACs, and without the parts of memory."""
     figures = report.totals
     if not {"macs", "grad_bytes"} <= figures.keys():
         return " · ".join(line for text in totals for line in text.split("\n") if line)

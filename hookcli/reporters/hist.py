@@ -12,7 +12,7 @@ from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
 
-_WIDTH = 80  # of a file or pipe, as that of a plain terminal
+_WIDTH = 80  # of a file or pipe, as a plain terminal has it
 _WIDEST = 120
 _AROUND = 8  # lines around the bars: title, quantiles, the run, a prompt
 

@@ -25,7 +25,7 @@ _FLOATS = ("float", "bfloat", "complex")
 def first_lines(report: Report, view: View) -> list[str]:
     """The lines above all else: the verdict and its cause, else what is largest; empty where nothing is to be said.
 
-    It is said of the rows that the report has: those of a depth or a selection are named as such. A run that ended
+    It is said of the rows that the report has; a depth or a selection is named. A run that ended
     early, a list of rows, and rows of an older hookcli have none.
     """
     partial = report.meta.get("complete") is False or report.grouping == "list" or any(r.lacking for r in report.rows)

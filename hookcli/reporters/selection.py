@@ -57,7 +57,7 @@ def needed(reporter: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def commands(reporter: Any) -> tuple[str, ...]:
-    """Return the commands whose reports a reporter shows; none for those of all commands."""
+    """Return the commands whose reports a reporter shows; none if it shows the reports of all commands."""
     return declared(reporter, "commands") or tuple(filter(None, [declared(reporter, "command")]))
 
 
@@ -73,7 +73,7 @@ def offered(command: str) -> list[str]:
 
 
 def _loaded(built_in: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the names and classes of reporters that load; with `built_in`, only those of hookcli."""
+    """Yield the names and classes of reporters that load; with `built_in`, only hookcli's own."""
     for plugin in registry.plugins("reporters"):
         if plugin.built_in or not (built_in or plugin.shadowed):
             with suppress(HookcliError):

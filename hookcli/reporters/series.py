@@ -2,7 +2,7 @@
 
 Tags are `FIGURE/MODULE`. These programs make a section of all tags with one first word, so a section shows one figure
 of all modules side by side: 15 sections of 100 charts, where `MODULE/FIGURE` would make 100 sections of 15. A search
-for a module's name shows all its figures. Those of the whole model are in the section `(model)`, which comes first.
+for a module's name shows all its figures. Figures of the whole model are in the section `(model)`, which comes first.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """A figure over steps: one curve, or those of the runs A, B ...
+    """A figure over steps: one curve, or the curves of the runs A, B ...
 
     `flat` describes in one line a figure that never changed, but for rounding; such a figure is not drawn. `lost` are
-    steps in which the figure is NaN or infinite. `limits` are those of the axis, beyond which a run that diverged goes.
+    steps in which the figure is NaN or infinite. `limits`: the ends of the axis, beyond which a run that diverged goes.
     `over_time`: points and `lost` have seconds since the run began in place of steps.
     """
 

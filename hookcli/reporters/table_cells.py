@@ -22,7 +22,7 @@ _COUNTED = 6  # kinds of rows that a summary counts
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 _LEAST = 6  # rows shown on a screen that is too small for them
-_INDENTED = 12  # levels that are indented, so that those of very deep models leave room for figures
+_INDENTED = 12  # levels that are indented: deeper ones would leave little room for figures
 _TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
 
 

@@ -124,7 +124,7 @@ def _clipped(remark: str) -> str:
 
 
 def widths_of(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: View) -> dict[str, int]:
-    """The width of each column, by name: that of its longest text or, on a terminal, word of its heading."""
+    """The width of each column, by name: its longest text or, on a terminal, the longest word of its heading."""
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
     headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
     return {

@@ -37,7 +37,7 @@ def size_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The entries of a checkpoint whose names begin with `prefix` and go on as those of the model."""
+    """The entries of a checkpoint whose names begin with `prefix` and go on as the model's names."""
 
     prefix: str
     place: str
@@ -51,7 +51,7 @@ class _Found:
 
     @property
     def is_copy(self) -> bool:
-        """True if the prefix is that of an average of the weights, or of something else that is laid out like them."""
+        """True if the prefix marks an average of the weights, or something else that is laid out like them."""
         return any(word in self.prefix.lower() for word in _COPIES)
 
 
@@ -77,7 +77,7 @@ class Fitting:
         self._entries = [entry for entry in entries(checkpoint) if not entry.of_optimizer]
 
     def part(self) -> Part:
-        """The part that fits best: that of the most tensors. Raises UsageError where two of one dict fit as well."""
+        """The part that fits best, by the number of tensors. Raises UsageError where two of one dict fit as well."""
         found = [one for one in self._found() if self._may_be(one)]
         if not found:
             place = self._largest()
@@ -105,7 +105,7 @@ class Fitting:
         return [*found.values()]
 
     def _may_be(self, found: _Found) -> bool:
-        """True if a prefix within names is that of most of the model, or of all names: others are there by chance."""
+        """True if a prefix within names covers most of the model, or all names: others are there by chance."""
         if not found.in_names or 2 * len(found.entries) > len(self._model):
             return True
         held = (entry for entry in self._entries if entry.place == found.place and isinstance(entry.value, Tensor))

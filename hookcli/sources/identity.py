@@ -45,7 +45,7 @@ def identity(spec: str) -> str | None:
     folders = code_folders(spec)
     if config is None or not folders:
         return None
-    # torch has thousands of files: its version names the commit, and of the code only that of modules is likely edited.
+    # torch has thousands of files: its version names the commit, and of its code only modules are likely edited.
     version = _text(folders[1].with_name("version.py"))
     return "\n".join([sys.version, platform.machine(), version, *map(str, folders), spec, config])
 

@@ -1,4 +1,4 @@
-"""Reads state dicts from files, those of torch.save with `weights_only=True`, and fills models with them."""
+"""Reads state dicts from files, torch.save's with `weights_only=True`, and fills models with them."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: object) 
 
 
 def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...]:
-    """The natural input, or that of the size that the named weights' transforms produce."""
+    """The natural input, or one of the size that the named weights' transforms produce."""
     keywords = getattr(weights.transforms, "keywords", {}) if weights else {}
     size = keywords.get("crop_size")
     if size is None or entry.kind in ("detection", "optical_flow"):

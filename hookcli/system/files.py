@@ -1,6 +1,6 @@
 """Looks up files by names from outside, reads only what is a file and ends, and writes files whole or not at all.
 
-Every read goes through `opened`, `content` or `regular` (a test finds any that does not): a name may be that of a
+Every read goes through `opened`, `content` or `regular` (a test finds any that does not): a name may belong to a
 device that never ends, of a pipe that nobody writes to, or of a link that somebody else has put there.
 """
 
@@ -57,7 +57,7 @@ def near_files(path: Path, suffix: str = ".py", holds: str = "", prefix: str = "
 
 
 def is_stream(name: str | Path) -> bool:
-    """Return whether the name is that of a pipe or device, which can be written to but not replaced."""
+    """Return whether the name belongs to a pipe or device, which can be written to but not replaced."""
     return exists(name) and not is_file(name) and not is_folder(name)
 
 
@@ -67,7 +67,7 @@ def followed(path: Path) -> Path:
 
 
 def is_pipe(name: str | Path) -> bool:
-    """Return whether the name is that of a pipe (`<(...)`, or /dev/stdin after `|`), which can be read only once."""
+    """Return whether the name belongs to a pipe (`<(...)`, or /dev/stdin after `|`), which can be read only once."""
     with suppress(OSError, ValueError):
         mode = os.stat(name).st_mode  # noqa: PTH116
         return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -44,7 +44,7 @@ class Kind(StrEnum):
     SECONDS = "seconds"
     MICROSECONDS = "microseconds"
     SHAPE = "shape"
-    """A shape, or those of several arguments."""
+    """A shape, or the shapes of several arguments."""
     SHAPES = "shapes"
     """The shapes of several calls."""
     NUMBERS = "numbers"
@@ -119,7 +119,7 @@ class Column:
 
     - `kind`: the type of its values; `required`: a row that has the column has a value (None is damage).
     - `merge`: the rule for several rows that become one (calls, batches, ranks, parts, folded blocks). `lowest_of`: a
-      column; if the rows have it, the value is that of the row in which it is lowest, so that figures stay together.
+      column; if the rows have it, the value comes from the row in which it is lowest, so that figures stay together.
     - `identity`: rows with another value are other places; only hookcli's own columns say so. `charted`: False for
       numbers that do not change from step to step, or say which row it is. `per_call`: one value for a call, however
       many tensors it returned.
@@ -131,7 +131,7 @@ class Column:
       `pair` leave together. `left`: holds words, and aligns left.
     - `alike`: repeated blocks are folded only if they agree in it.
     - `about`: what a statistic of a module measures: "output", "gradient", "parameters" or "time"; or a "distance" of
-      two sides. `of_parts`: that of a container is merged from its parts. `full`: the title where nothing around it
+      two sides. `of_parts`: a container's value is merged from its parts. `full`: the title where nothing around it
       says what the figure is of.
     - `judged`: in a comparison it has the colour of the row's verdict.
     - `total`: what the sum over the model is called, below a table; `explanation`: a sentence on how to read it.
@@ -171,7 +171,7 @@ class Column:
         return {"name": self.name, "title": self.title, "unit": self.unit}
 
     def rules(self, usual: Column) -> dict[str, Any]:
-        """The other fields that differ from those of the `usual` column, as JSON has them."""
+        """The other fields that differ from the `usual` column's, as JSON has them."""
         values = ((name, getattr(self, name)) for name in _RULES)
         return {name: value for name, value in values if value != getattr(usual, name)}
 

@@ -32,8 +32,8 @@ class GraphBreak:
 class Recompiled:
     """A function that was compiled again, and the guards that failed, each once.
 
-    `times` counts recompilations of all its parts between graph breaks, `most` those of one part. `sizes`: all guards
-    are on sizes of tensors, and torch.compile replaces such a size by a symbol when it compiles again.
+    `times` counts recompilations of all its parts between graph breaks, `most` the recompilations of one part. `sizes`:
+    all guards are on sizes of tensors, and torch.compile replaces such a size by a symbol when it compiles again.
     """
 
     place: str

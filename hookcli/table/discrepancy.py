@@ -16,8 +16,8 @@ class Discrepancy:
     """The difference of a tensor b from a reference a of the same shape, or the exactly merged one of several pairs.
 
     `max_abs` and `mean_abs` are over a - b, `error_l2` is its norm, `a_l2` and `b_l2` are the norms of a and b;
-    elements that are not finite in both count as zero. `nonfinite` counts those of them that are not equal either (NaN
-    equals NaN).
+    elements that are not finite in both count as zero. `nonfinite` counts the ones among them that are not equal either
+    (NaN equals NaN).
     """
 
     numel: int = 0
@@ -32,7 +32,7 @@ class Discrepancy:
 
     @property
     def rel_l2(self) -> float:
-        """The error's norm relative to that of a; infinite if a is zero and b is not."""
+        """The error's norm relative to the norm of a; infinite if a is zero and b is not."""
         if self.error_l2 == 0:
             return 0.0
         return self.error_l2 / self.a_l2 if self.a_l2 else math.inf

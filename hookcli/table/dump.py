@@ -40,7 +40,7 @@ class Dump:
     program), `shape`, `dtype`, and `file` and `name`, its key in that file. One that was left out has a `reason` and no
     `file`. `modules` are all modules of the model (fqn and type), empty if unknown; a tensor of theirs without a row
     did not exist. `inputs` describes the arguments of each batch (see `hookcli.tensors.files.dump_reader`); it is empty
-    if they are not in the dump. `narrowed`: only some modules were selected. `options` are those of the run that
+    if they are not in the dump. `narrowed`: only some modules were selected. `options`: the options of the run that
     another run must repeat. `meta` is a report's.
     """
 
@@ -125,7 +125,7 @@ _FIELDS: Mapping[str, tuple[type, Any]] = {
     **{column.name: (_TYPES[column.kind], None) for column in DUMP_TENSOR},
     "reason": (str, None),
 }
-"""The types of a tensor's values, and those of absent ones; only `fqn`, and `file` or `reason`, are needed."""
+"""The types of a tensor's values, and of absent ones; only `fqn`, and `file` or `reason`, are needed."""
 
 
 def _row(number: int, item: Mapping[str, Any]) -> Row:

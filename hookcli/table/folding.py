@@ -1,4 +1,4 @@
-"""Folds repeated blocks: rows of blocks.0 to blocks.11, if alike, become those of blocks.0-11. Free of torch."""
+"""Folds repeated blocks: rows of blocks.0 to blocks.11, if alike, become rows of blocks.0-11. Free of torch."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
 
     A module at the limit keeps its own figures. A `note` names the worst fault that a row hides. Parameters have no
     row above them, so those below the limit are merged into one; so are modules below a container that was never called
-    itself: the statistics of the innermost, and the costs of the outermost, which include those of their parts.
+    itself: the statistics of the innermost, and the costs of the outermost, which include their parts' costs.
     `merged` counts the rows that a row stands for, if more than one. Rows of details go where their module has a row.
 
     If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
@@ -120,7 +120,7 @@ def _without_details(report: Report) -> Report:
 
 
 def _of_nested(report: Report, depth: float, *, operators: bool) -> list[Row]:
-    """The grouped rows of a report in which a module's row includes those of its parts."""
+    """The grouped rows of a report in which a module's row includes its parts' rows."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[Node, list[Row]] = defaultdict(list)
     places = [report.tree[row.fqn] for row in report.rows]
@@ -158,7 +158,7 @@ def _marked(report: Report, grouped: Sequence[Row], depth: float) -> list[Row]:
 
 
 def _gathered(report: Report, grouped: list[Row], depth: float) -> list[Row]:
-    """The grouped rows, those of parameters with the norms of all within, on the first row of each module."""
+    """The grouped rows; parameters' rows have the norms of all within, on the first row of each module."""
     if not any(column.name in row.values for row in report.rows[:1] for column in OF_PARAMETERS):
         return grouped
     parts: dict[str, list[Row]] = defaultdict(list)
@@ -168,7 +168,7 @@ def _gathered(report: Report, grouped: list[Row], depth: float) -> list[Row]:
 
 
 def _ends(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the last step, and those of the first if it had other buckets."""
+    """The rows of the last step, and of the first if it had other buckets."""
     buckets: dict[int, set[frozenset[str]]] = defaultdict(set)
     for row in rows:
         buckets[row["step"]].add(frozenset(row["fqns"]))
@@ -226,7 +226,7 @@ def _rank(value: Any) -> Any:
 def stretches(report: Report, depth: float) -> list[Row]:
     """One row for successive moments of one phase within one module at this depth: the highest of them.
 
-    Its `bytes` are those in use at the end of the stretch, its `change_bytes` are those of the whole stretch.
+    Its `bytes` are in use at the end of the stretch; its `change_bytes` cover the whole stretch.
     """
     merged_rows = []
     for (_, fqn), moments in groupby(report.rows, key=lambda row: (row["phase"], report.tree[row.fqn].at(depth).fqn)):

@@ -50,7 +50,7 @@ _NUMBER = "A number. NaN and infinities are text, since strict JSON has none."
 _SHARED: Schema = {
     "figure": {"description": _NUMBER, **_any(_type("number"), {"enum": ["NaN", "Infinity", "-Infinity"]})},
     "shape": {
-        "description": "The shape of a tensor, or a list of those of several.",
+        "description": "The shape of a tensor, or a list of several tensors' shapes.",
         **_list(_any(_type("integer"), _SHAPE)),
     },
     "plain": _any(_type("string", "number", "boolean", "null"), _list(_PLAIN)),

@@ -218,7 +218,7 @@ def faults(courses: Mapping[str, LossCourse]) -> str:
     if not lost:
         return ""
     name = min(lost)[1]
-    others = f"; so was that of {counted(len(lost) - 1, 'more model')}" if lost[1:] else ""
+    others = f"; so was the loss of {counted(len(lost) - 1, 'more model')}" if lost[1:] else ""
     course = courses[name]
     before = f"; before, it {course.jumps()}" if course.jumped_first else ""
     return f"{name}: the loss was {course.fault()}{others}{before}"

@@ -72,7 +72,7 @@ def of_unknown_origin(rows: Sequence[Row], computed: Container[str]) -> list[Row
 
 
 def remark_of(rows: Sequence[Row]) -> str | None:
-    """The remark on the infinities of several rows together; None if those of one are not meant."""
+    """The remark on the infinities of several rows together; None if one row's are not meant."""
     held = [row.get("scores") for row in rows if row.stats and (row.stats.inf or row.stats.nan)]
     causes = [remark for remark in held if remark not in (None, UNKNOWN, *MEANT)]
     if causes or None in held:
@@ -81,7 +81,7 @@ def remark_of(rows: Sequence[Row]) -> str | None:
 
 
 def _not_meant(row: Row) -> str:
-    """NaN and infinities that are a fault, unlike those of masked scores; of a softmax, with its cause."""
+    """NaN and infinities that are a fault, unlike masked scores; of a softmax, with its cause."""
     remark = row.get("scores")
     if row.stats and row.stats.inf and not is_lost(row):
         return ""

@@ -95,7 +95,7 @@ def unpack(packed: bytes | memoryview, known: dict[bytes, Places]) -> Report:
     figures = np.frombuffer(numbers, np.float64).reshape(-1, len(STATS_KEYS))
     values, measured = known[text]
     hists = [each and Histogram.from_dict(each) for each in json.loads(unzipped(counts))]
-    rows: Sequence[Row] = MeasuredRows(values, figures, hists)  # whose values may be those of other ranks, too
+    rows: Sequence[Row] = MeasuredRows(values, figures, hists)  # whose values may come from other ranks, too
     if not all(measured):
         rows = MeasuredRows([each for each, has in zip(values, measured, strict=True) if has], figures, hists)
         measured_rows = iter(rows)

@@ -18,7 +18,7 @@ _SHAPES = 16  # shapes of one place that are kept
 
 
 def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, Any]:
-    """The values of two or more rows as those of one. A value is None where no row has one, or its rule gives none."""
+    """The values of two or more rows as one row's. A value is None where no row has one, or its rule gives none."""
     values = {
         name: value if all(row.get(name) == value for row in rows) else None for name, value in rows[0].values.items()
     }
@@ -114,7 +114,7 @@ def origin(row: Row) -> str:
 
 
 class BatchRows:
-    """Rows of several batches by their place: the statistics are those of the batches' tensors, concatenated."""
+    """Rows of several batches by their place: the statistics are taken over the batches' tensors, concatenated."""
 
     def __init__(self, columns: Iterable[Column] = ()) -> None:
         self._rules = rules_of(columns)

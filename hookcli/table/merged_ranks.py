@@ -19,13 +19,13 @@ SUMMED = "ranks hold summands of it: its figures are unknown (--ranks each shows
 
 
 def merged(parts: Parts, whole: Report | None = None) -> Report:
-    """The report of all ranks together: the statistics in a row are those of the ranks' tensors, concatenated.
+    """The report of all ranks together: the statistics in a row are taken over the ranks' tensors, concatenated.
 
     `whole` is the report of one process on the whole batch, read for its shapes only. A tensor that is as large there
     as on a rank does not grow with the batch; if all ranks agree on it, it counts once. Without `whole`, tensors are
     taken to grow along dimension 0, but not gradients of parameters, and not tensors that differ in no statistic on any
     rank. A shard that several ranks hold counts once, and so does a tensor that is the same on ranks over which tensor
-    parallel spreads the model. Reports that can't be merged (events, nodes, rows without statistics) are those of the
+    parallel spreads the model. Reports that can't be merged (events, nodes, rows without statistics) are taken from the
     first rank.
     """
     first = next(iter(parts.values()))
@@ -63,7 +63,7 @@ class _Verdict:
 def _verdict(place: PlaceOnRanks, whole: Any) -> _Verdict:
     """How the rows of a place become one. `whole` is the shape in one process with the whole batch, if known.
 
-    Statistics of a sum can't be computed from those of its summands. So there is no row for the gradient of a tensor
+    Statistics of a sum can't be computed from its summands' statistics. So there is no row for the gradient of a tensor
     that exists once for the whole batch, such as an embedding of positions: each rank has only a summand of it.
     """
     first, ranks = place.found[0]

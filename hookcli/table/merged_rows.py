@@ -32,7 +32,7 @@ def merged(rows: Sequence[Row], place: Node, below: Sequence[Row], columns: Iter
 
 
 def _of_several(rows: Sequence[Row], place: Node, columns: Iterable[Column]) -> dict[str, Any]:
-    """The values of two or more rows as those of one, with what tells how many they are"""
+    """The values of two or more rows as one row's, with what tells how many they are"""
     fqn = place.fqn
     values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | _each_shape(rows, fqn)
     if any(row.get(key) != rows[0].get(key) for row in rows for key in ("input_names", "input_shape")):

@@ -17,7 +17,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 
 def merge_parts(figures: Array, held: Mask) -> list[TensorStats]:
-    """The statistics of each tensor, exactly, from those of its parts: `TensorStats.merge` for many tensors at once.
+    """The statistics of each tensor, exactly, from its parts' statistics: `TensorStats.merge` for many tensors at once.
 
     `figures` are by part, tensor and statistic; `held` tells by part and tensor which parts there are.
     """

@@ -50,7 +50,7 @@ class Source(TypedDict, total=False):
 
 
 class Meta(Source, total=False):
-    """All entries. Those of a run come first, in the order of JSON files; the source's are among them, after `seed`."""
+    """All entries. A run's come first, in the order of JSON files; the source's are among them, after `seed`."""
 
     torch: Plain[str]
     """The version of PyTorch."""

@@ -20,7 +20,7 @@ from hookcli.table.merge import concatenated
 from hookcli.table.merging import Mask, merge_parts, parts_agree
 from hookcli.table.ranks import ALIKE, Parts, ranks_named
 
-DIVIDED = "hookcli can't tell how tensor-parallel ranks split this tensor: the shape is that of one rank"
+DIVIDED = "hookcli can't tell how tensor-parallel ranks split this tensor: the shape is one rank's"
 CONSTANT = "the same constant on all tensor-parallel ranks, copies or parts: counted once, with the shape of one rank"
 LAYOUT = ("sharded", "mesh", "partial")
 """The keys of a row that tell how a tensor is laid out over ranks (`tensors.tree.layout_of`)."""
@@ -175,7 +175,7 @@ class RankTable:
         return [own[:1] if each == "rank" else own for own, each in zip(ranks, of, strict=True)]
 
     def _only(self, unit: Sequence[int], places: Mask) -> Mask:
-        """Count this unit of ranks alone at those of the places where it has a part. Returns these places."""
+        """Count this unit of ranks alone at the places where it has a part. Returns these places."""
         own: Mask = self._counted[unit].any(0) & places
         others = np.array([position not in unit for position in range(len(self._ranks))], np.bool_)
         self._counted[np.ix_(others, own)] = False

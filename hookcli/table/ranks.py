@@ -148,5 +148,5 @@ def differing(values: Mapping[int, object]) -> str:
 
 
 def common_totals(first: Report, rows: Sequence[Row]) -> Mapping[str, Any]:
-    """The totals of the first rank; a number of rows that of all `rows`."""
+    """The totals of the first rank; a number of rows counts all `rows`."""
     return {"rows": len(rows)} if first.totals.keys() == {"rows"} else first.totals

@@ -15,7 +15,7 @@ class RateCourse:
 
     `fallen` is the number of the last steps in which all were next to nothing, and no parameter moved though gradients
     arrived, `fell_at` the first of these; 0 if they always were. `highest` is the highest rate of all steps, `rate`
-    that of the last one, and `names` are the parameters of that.
+    the last one's, and `names` its parameters.
     """
 
     stepped: int = 0

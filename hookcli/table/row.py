@@ -110,6 +110,6 @@ def _choice(rows: Sequence[Row], fqn: str) -> str:
     keys = [key for key in _KEYS if len({repr(row.get(key)) for row in rows}) > 1]
     keys = keys or [key for key in _KEYS[1:] if rows[0].get(key) is not None]
     choices = [*dict.fromkeys(", ".join(f"{key}={row.get(key)!r}" for key in keys) for row in rows)]
-    if not keys:  # events, such as those of `trace`
+    if not keys:  # events, such as `trace` lists
         return f"all of them: [row for row in report.rows if row.fqn == {fqn!r}]"
     return f"choose one, as in report.row({fqn!r}, {choices[0]}); there are {' | '.join(choices[:6])}"

@@ -12,7 +12,7 @@ _LEAST_LAYERS = 4  # with fewer there is no depth for anything to vanish over
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """Figures of the last layers reached that are far from those of the first: between two names, and the utmost one.
+    """Figures of the last layers reached that are far from the first layers': between two names, and the utmost one.
 
     `until` is "the input" where they stay so; `figure` is their median, in units of that near the loss.
     """

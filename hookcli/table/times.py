@@ -1,4 +1,4 @@
-"""Times of calls: the columns that `--time` adds to a report, how they merge, and those of two runs side by side."""
+"""Times of calls: the columns that `--time` adds to a report, how they merge, and two runs' times side by side."""
 
 from __future__ import annotations
 

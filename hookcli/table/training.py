@@ -12,7 +12,7 @@ from hookcli.table.rates import RateCourse
 from hookcli.table.row import Row
 from hookcli.table.stats import TensorStats
 
-_MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as that of a bias before BatchNorm
+_MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
 LEAST_UNHELD = 3
 LEAST_RESTING = 3
@@ -82,7 +82,7 @@ class ParameterCourse:
     _stayed: bool = False
 
     def look(self, row: Row) -> bool:
-        """Compare its values, as a recorded step began, with those of the recorded step before. Returns if it moved."""
+        """Compare its values, as a recorded step began, with those at the recorded step before. Returns if it moved."""
         assert row.stats is not None
         values = figures_of(row.stats)
         moved = bool(self._values and self._values != values)

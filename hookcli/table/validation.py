@@ -176,7 +176,7 @@ META: Mapping[str, Fits] = {
     "found_at": lambda value: is_mapping(value) and all(map(is_count, value.values())),
     **dict.fromkeys(("replicas", "smooth"), lambda value: is_count(value) and value > 0),  # another word
 }
-"""The tests of what `meta` holds: those of its types, and of what a type does not say."""
+"""The tests of what `meta` holds: tests of types, and of what a type does not say."""
 HEADLINES = ("verdict", "settings", "parting", "apart", "first")
 """Totals that are printed before all else: the verdict, its cause, how far apart runs are, and where that begins."""
 SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")  # another word

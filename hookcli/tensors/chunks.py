@@ -117,7 +117,7 @@ def bits(x: Tensor) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """A contiguous tensor in one dimension, of stride 1; view(-1) keeps that of one element or none, which may be any.
+    """A contiguous tensor in one dimension, of stride 1; view(-1) may keep another stride of 0 or 1 elements.
 
     Only with stride 1 does PyTorch view elements as others of another width.
     """
@@ -155,7 +155,7 @@ def is_gapless(tensor: Tensor) -> bool:
 
 
 def fetched(tensors: Sequence[Tensor]) -> list[list[Any]]:
-    """Each tensor as a list, those of one device and of the same sizes but for dimension 0 in one copy."""
+    """Each tensor as a list; tensors of one device and of the same sizes but for dimension 0 are copied at once."""
     accelerator = torch.accelerator.current_accelerator()
     for device in {x.device for x in tensors if accelerator and x.device.type == accelerator.type}:
         torch.accelerator.synchronize(device)  # figures may have been made on other streams than the current one

@@ -64,7 +64,7 @@ def device_counts(chunk: Tensor) -> Tensor:
     """The counts of a chunk on its device, as float64 numbers for `from_device`; nothing is read back.
 
     They are counts by powers of two alone: bins of equal width would need another kernel. Subnormals of float64 count
-    as its smallest normal numbers. Those of float32 do so on MPS, which has no float64.
+    as its smallest normal numbers. float32's do so on MPS, which has no float64.
     """
     counts = launch.exponents(chunk)
     return torch.stack([_piece_counts(piece) for piece in chunk.split(_PIECE)]).sum(0) if counts is None else counts

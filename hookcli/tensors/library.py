@@ -75,7 +75,7 @@ class Library:
     def share_threads(self, share: bool = True) -> bool:
         """Have PyTorch's own OpenMP threads do the work, if they can be found; else the library starts threads.
 
-        Those of a forked process are always the library's.
+        In a forked process they are always the library's.
         """
         runtime = None
         if share:

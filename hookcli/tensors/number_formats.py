@@ -1,7 +1,7 @@
 """Rounds matrices to number formats, block by block, to the bit as PyTorch and torchao do.
 
-`mxfp8` and `mxfp4` are those of the OCP Microscaling Formats (MX) Specification v1.0 (2023): blocks of 32 values with a
-scale that is a power of two, the largest one not above the block's largest value over that of the element (section 6.3,
+`mxfp8` and `mxfp4` follow the OCP Microscaling Formats (MX) Specification v1.0 (2023): blocks of 32 values with a
+scale that is a power of two, the largest one not above the block's largest value over the element's (section 6.3,
 as torchao's `to_mx` in mode FLOOR). `nvfp4` is NVIDIA's: blocks of 16 values of e2m1, whose scales are e4m3 numbers
 times one float32 number for the tensor (NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149; as
 torchao's `nvfp4_quantize`, which makes no scale smaller than the least normal e4m3 number). All round to nearest, ties
@@ -107,7 +107,7 @@ class Format:
 
 
 def _power(peaks: Tensor, element: Element) -> Tensor:
-    """The scale of MX blocks: the power of two below the largest magnitude, over that of the element's largest value;
+    """The scale of MX blocks: the power of two below the largest magnitude, over the element type's largest power;
     2**-127 at least, as e8m0 has it."""
     exponents = (peaks.view(torch.int32) >> 23) - element.most  # biased by 127; 0 stands for 2**-127
     return torch.where(exponents > 0, exponents << 23, 1 << 22).view(torch.float32)

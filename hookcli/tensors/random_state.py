@@ -41,7 +41,7 @@ def accelerators(model: nn.Module, inputs: object) -> list[torch.device]:
 
 
 def random_states(devices: Iterable[torch.device]) -> RandomStates:
-    """The states of all generators; of accelerators those of these devices."""
+    """The states of all generators; of accelerators, these devices'."""
     accelerated = (torch.get_device_module(device).get_rng_state(device) for device in devices)
     torch_states = (torch.get_rng_state(), *accelerated)
     if _run_on.get():
@@ -53,7 +53,7 @@ def random_states(devices: Iterable[torch.device]) -> RandomStates:
 
 @contextmanager
 def restored_random_states(devices: Sequence[torch.device] = ()) -> Iterator[None]:
-    """A context after which all generators are as they were before; of accelerators those of these devices."""
+    """A context after which all generators are as they were before; of accelerators, these devices'."""
     states = random_states(devices)
     try:
         yield

@@ -4,7 +4,7 @@ On the CPU a tensor is read in chunks that stay in cache, each reduced at once t
 tensor costs about what reading it costs and no copy of it is made. Where a chunk's float32 sums cannot be trusted
 (non-finite, overflowing, underflowing, or a mean far above the spread), that chunk alone is done again in float64.
 On an accelerator nothing is read back while the model runs: the same numbers stay on the device, and `resolve`
-fetches those of all tensors in one copy.
+fetches all tensors' figures in one copy.
 """
 
 from __future__ import annotations

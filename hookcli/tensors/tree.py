@@ -158,7 +158,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def gradient(tensor: Tensor) -> Tensor | None:
-    """The `.grad` of a tensor that has one: PyTorch warns where that of any other is read, such as of a fast weight."""
+    """The `.grad` of a tensor that has one: PyTorch warns where it is read of any other, such as a fast weight."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
@@ -194,7 +194,7 @@ def _shard(places: Sequence[tuple[int, Any]]) -> dict[str, object]:
 def layout_of(tensor: Tensor) -> dict[str, object]:
     """The layout over ranks of a DTensor, or of the one whose `to_local()` returned this tensor; else empty.
 
-    `shape` is that of the whole tensor on its mesh, `mesh` the ranks there. `sharded` is this rank's place among
+    `shape`: the shape of the whole tensor on its mesh, `mesh` the ranks there. `sharded` is this rank's place among
     the shards, by dimension of the mesh; it is absent if each rank has the whole. `partial`: ranks hold summands.
     """
     distributed = sys.modules.get("torch.distributed.tensor")

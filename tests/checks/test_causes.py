@@ -154,7 +154,7 @@ def test_one_cause_is_one_finding() -> None:
 def test_a_weight_whose_input_is_zero_is_told_from_one_that_nothing_flows_back_to() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Fn(before=lambda x: torch.relu(x - 100)))
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
-    said = "the gradient of weight is all zero (that of the bias is not: the layer's input is zero, or a mask or hook "
+    said = "the gradient of weight is all zero (the bias's is not: the layer's input is zero, or a mask or hook "
     assert (zero.fqn, zero.message) == ("1.layer", f"{said}makes it so), as in 2 more parameters")
     model = nn.Sequential(nn.Linear(4, 4), Fn(lambda x: torch.relu(x - 100)), nn.Linear(4, 4))
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings

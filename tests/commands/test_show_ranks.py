@@ -98,7 +98,7 @@ def test_missing_and_damaged_parts_are_said(cli: Cli, folder: Path) -> None:
     (folder / "rank1.jsonl").write_text("nonsense\n")
     found = cli("show", "train.run")
     assert found.code == 0 and "Net · step 0" in found.out
-    assert "no part of rank 0 of 3 is here: figures are those of the others" in found.err
+    assert "no part of rank 0 of 3 is here: figures cover the others" in found.err
     assert "rank 1 is left out: " in found.err and "not a record" in found.err
     assert "--ranks 0: no part of rank 0 is in train.run" in cli("show", "train.run", "--ranks", "0").err
 

@@ -72,8 +72,8 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
 def merge_ranks(reports: Sequence[Report]) -> Report:
     """The reports of all ranks as one: the first rank's, with the figures of all.
 
-    Statistics before the hook are those of all ranks' buckets together; after it, if the ranks agree, those of one.
-    Errors are root mean squares over ranks. The time is that of the slowest rank. Bytes are per rank; if ranks differ,
+    Statistics before the hook are taken over all ranks' buckets together; after it, if the ranks agree, of one.
+    Errors are root mean squares over ranks. The time is the slowest rank's. Bytes are per rank; if ranks differ,
     the most, with a note. The loss is the mean over ranks, as gradients are.
     """
     parts = dict(enumerate(reports))
@@ -101,7 +101,7 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
 
 
 def _agreed(found: Sequence[TensorStats]) -> TensorStats:
-    """The statistics of one rank if all agree, else those of all together."""
+    """The statistics of one rank if all agree, else of all together."""
     import numpy as np  # which starts slower than the commands that show no ranks
 
     from hookcli.table.merging import parts_agree

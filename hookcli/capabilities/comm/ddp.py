@@ -84,7 +84,7 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
         meta: Meta = {**info, "seconds": time.perf_counter() - started, "complete": complete}
         return probe.report(run.name, {**finished(meta), **steps.meta, "ddp": logged})
 
-    group = dist.new_group()  # for the exact means, so that their collectives don't mix with those of hooks
+    group = dist.new_group()  # for the exact means, so that their collectives don't mix with the hooks'
     assert isinstance(group, ProcessGroup)  # every rank is in it
     fqns = {id(p): fqn for fqn, p in model.named_parameters()}
     means = ExactMeans(group, wanted=not all(hook.exact for hook in hooks))

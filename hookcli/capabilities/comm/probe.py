@@ -19,7 +19,7 @@ from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
-# Gradients that differ by more are not those of the same step again, which on GPUs may differ by rounding.
+# Gradients that differ by more are not from the same step again, which on GPUs may differ by rounding.
 _SAME = 1e-3
 
 

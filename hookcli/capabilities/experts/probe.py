@@ -100,7 +100,7 @@ class ExpertsProbe(Probe):
         self._settle(*self._routers.values())
 
     def rows(self) -> list[Row]:
-        """Return a row for each layer, followed by those of its experts."""
+        """Return a row for each layer, followed by its experts' rows."""
         self.batch_ended()
         known = [router for router in self._routers.values() if router.sums and not router.sums["mixed"].item()]
         return [row for router in known for row in self._rows_of(router)]

@@ -84,7 +84,7 @@ def _experts_in(module: nn.Module, number: int) -> list[nn.Module] | None:
 
 @torch.no_grad()
 def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before: Choice | None) -> Choice:
-    """The sums of the experts `chosen`, of which `scores` have one per token, added to those of a choice `before`.
+    """The sums of the experts `chosen`, of which `scores` have one per token, added to the sums of a choice `before`.
 
     It stays as it is if it has all of them; of some alone the two are `mixed`. Unless they are known, probabilities are
     the scores, or their softmax.

@@ -81,7 +81,7 @@ def explore(
 
 
 def of_reports(reports: Sequence[Report]) -> list[Subject]:
-    """The models of reports; those of the sides of a comparison by themselves."""
+    """The models of reports; of a comparison, each side's."""
     groups: dict[str, list[Report]] = {}
     for report in reports:
         groups.setdefault(" · ".join(filter(None, (report.model, report.meta.get("side")))), []).append(report)

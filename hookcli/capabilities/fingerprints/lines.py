@@ -48,8 +48,8 @@ class Fingerprint(PartLine):
 class Values(PartLine):
     """Digests of the values in a recorded step, if operators were recorded, too: `VALUE_DIGITS` for each tensor.
 
-    `outputs`: what modules and operators returned, in the order of their calls. `gradients`: those of outputs as they
-    arrived, and then those that optimizers took. The names are left out where the line before has the same.
+    `outputs`: what modules and operators returned, in the order of their calls. `gradients`: the outputs' gradients as
+    they arrived, and then those that optimizers took. The names are left out where the line before has the same.
     """
 
     kind: ClassVar[str] = "values"
@@ -65,5 +65,5 @@ class Values(PartLine):
 
 
 DIGITS, VALUE_DIGITS = 4, 8
-"""The hexadecimal digits of `each` for a tensor; and those of `Values`."""
+"""The hexadecimal digits of `each` for a tensor, and of `Values`."""
 LINES = (Fingerprint, Values)

@@ -116,7 +116,7 @@ class TwoRuns:
         lost = f"not restored: {_listed(apart)}" if apart else f"restored, too: {_listed(same[1:])}"
         alike = (step for (step, _), x in sorted(self.a.items()) if x.received and x.received == one.received)
         batch = next(alike, None)
-        data = "" if batch is None else f"; its first batch is that of {first}'s step {batch:,}"
+        data = "" if batch is None else f"; its first batch is the batch of {first}'s step {batch:,}"
         return f"{second} begins with the weights that {first} had {when}; {lost}{data}"
 
     @cached_property
@@ -232,7 +232,7 @@ def first_output(one: Values, other: Values) -> str:
         if without_line(name) != without_line(named):
             return f"A computes {name} where B computes {named}"
         if value != valued:
-            return f"the first output that differs is that of {name}"
+            return f"the first output that differs comes from {name}"
     further = ours[len(theirs) :] or theirs[len(ours) :]
     return f"{'A' if ours[len(theirs) :] else 'B'} alone computes {further[0][0]}" if further else ""
 
@@ -242,7 +242,7 @@ def first_gradient(one: Values, other: Values) -> str:
     values = {without_line(name): value for name, value in pairs(other.gradient_names, other.gradients)}
     for name, value in pairs(one.gradient_names, one.gradients):
         if values.get(without_line(name), value) != value:
-            return f"all outputs are the same, and the first gradient that differs is that of {name}"
+            return f"all outputs are the same, and the first gradient that differs belongs to {name}"
     return ""
 
 

@@ -150,7 +150,7 @@ class SearchedStep(StepPart):
         )
 
     def _judged_rows(self, step: StepView, sort: Measured, last: int) -> list[Row]:
-        """The last rows of these measurements; those of outputs with remarks on infinities, which may clear a doubt."""
+        """The last rows of these measurements; rows of outputs with remarks on infinities, which may clear a doubt."""
         seen = sort.seen[-last:]
         stats = resolve([pending for _, pending in seen])
         rows = [Row(values, s) for (values, _), s in zip(seen, stats, strict=True)]

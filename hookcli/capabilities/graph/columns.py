@@ -9,4 +9,4 @@ DECLARED = (
     Column("in_shape", "Gradient in", kind=Kind.SHAPE, drop=43),
     Column("out_shape", "Gradient out", kind=Kind.SHAPE, drop=41),
 )
-"""`next` are the ids of the nodes that get a node's gradients; shapes are those of what comes in and goes out."""
+"""`next`: the ids of the nodes that get a node's gradients. Shapes describe incoming and outgoing gradients."""

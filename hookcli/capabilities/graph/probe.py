@@ -22,7 +22,7 @@ class GraphProbe(Probe):
     `fqn` names the module whose forward made the node, for AccumulateGrad the parameter. The statistics are those of
     the gradients that come in (autograd's `grad_outputs`), with the prefix `out_` of those that go out (`grad_inputs`);
     of several tensors together. `us` is the time from the pre-hook's end to the post-hook's beginning, in microseconds:
-    on an accelerator, that of launching. `native` takes all of it from hooks in C++, which run without the GIL;
+    on an accelerator, the time of launching. `native` takes all of it from hooks in C++, which run without the GIL;
     `on_build` is called if they must be built first.
     """
 

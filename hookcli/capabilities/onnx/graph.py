@@ -42,7 +42,7 @@ def read_onnx(text: str) -> Any:
         model = onnx.load_model_from_string(content(path, _MOST))
     except OSError as error:
         raise UsageError(f"{shortened(text)}: can't be read ({error.strerror or error})") from error
-    except (DecodeError, ValueError) as error:  # a ValueError is that of Protocol Buffers in pure Python
+    except (DecodeError, ValueError) as error:  # a ValueError comes from Protocol Buffers in pure Python
         raise UsageError(f"{path}: damaged, or not an ONNX model ({in_brief(error)})") from error
     if not model.graph.node:
         raise UsageError(f"{path}: damaged, or not an ONNX model (no operators)")
@@ -70,7 +70,7 @@ def _messages(message: Any, kind: type) -> Iterator[Any]:
 def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> list[Operator]:
     """The operators of a graph that compute something from its inputs, in order, each with its module.
 
-    `modules` are those of the model to pair the graph with, and `relus` those that are a ReLU, once for each call: a
+    `modules`: the modules of the model to pair the graph with; `relus`: its ReLUs, once for each call: a
     quantizer merges a ReLU with the operator before it, whose value then bears the ReLU's name.
     """
     weights = {tensor.name for tensor in graph.initializer}

@@ -147,7 +147,7 @@ def _sizes(values: Sequence[Any]) -> object:
 class _Function:
     """An operator as a function of its values and constants, which modes of `torch.overrides` see under its name.
 
-    Tensors on the meta device are those of a call that was made: of it a product of as many multiply-accumulates is
+    Tensors on the meta device come from a call that was made: of it a product of as many multiply-accumulates is
     left, for what counts them.
     """
 

@@ -65,7 +65,7 @@ class Scope(nn.Module):
 class Graph(Scope):
     """The graph of an .onnx file. It takes the graph's inputs, in their order or by name.
 
-    Returns the graph's output, or a dict of several. `sizes`: those of each input, 0 for any; None for any rank.
+    Returns the graph's output, or a dict of several. `sizes`: the sizes of each input, 0 for any; None for any rank.
     """
 
     def __init__(self, file: str, sizes: dict[str, Sequence[int] | None], outputs: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ def in_order(nodes: Iterable[Any], constants: Collection[str]) -> list[tuple[Any
 def places(nodes: Sequence[tuple[Any, Any]], constants: Collection[str], reserved: Container[str]) -> list[str]:
     """A name for the module of each node, distinct, after the scope that its name, metadata or weights tell.
 
-    The nodes are those of `in_order`. `reserved`: the attributes of modules, which no name may have.
+    The nodes come as `in_order` has them. `reserved`: the attributes of modules, which no name may have.
 
     A node that is alone in its scope has the scope's name: `layer1.0.conv1`; of several each is a part of it:
     `layer1.0.conv1.Conv`.
@@ -101,7 +101,7 @@ def classes_of(nodes: Sequence[Any]) -> dict[str, str]:
 
 
 def _plain(name: str, reserved: Container[str] = ()) -> str:
-    """A name as a part of a module may have it: without dots, and colons, which are those of operators."""
+    """A name as a part of a module may have it: without dots, and without colons, which operators have."""
     plain = _BARRED.sub("_", name)
     return f"{plain}_" if plain in reserved else plain
 

@@ -24,7 +24,7 @@ from hookcli.table.columns.recorded import MEASURED, OVER_TIME, RECORDED
 GRAD_NORM = "grad_norm"
 MEMORY = ("resident_bytes", "peak_bytes")
 EVERY_STEP = ("step", "loss", GRAD_NORM, "lr", "seconds", *MEMORY)
-"""Figures that every training step has, recorded or not; the others are those of recorded ones."""
+"""Figures that every training step has, recorded or not; only recorded steps have the others."""
 _OF_MODEL = tuple(dict.fromkeys((*EVERY_STEP, *names(OVER_TIME))))
 _OF_MODULE = ("max_abs", *names(RECORDED))
 _WINDOWS: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean}
@@ -180,7 +180,7 @@ def _figure(node: ast.expr) -> Figure:
 
 
 def _subjects(node: ast.AST) -> Iterator[Figure]:
-    """The figures that a comparison names, but for those of windows."""
+    """The figures that a comparison names outside of windows."""
     match node:
         case ast.Name() | ast.Call(args=[ast.Constant(value=str())]):
             yield _figure(node)

@@ -31,7 +31,7 @@ Values = dict[Figure, Any]
 
 
 class Recorder(RecorderPart):
-    """Rules over the figures of each step: those of every step as its loss is read, others as a step is recorded.
+    """Rules over the figures of each step: figures of every step as its loss is read, others as a step is recorded.
 
     Nothing is changed: the norm of gradients is a pass over them as backward leaves them, and stays on its device until
     the loss is read.
@@ -160,7 +160,7 @@ def _plain(value: object) -> float | None:
 
 
 def _norm(grads: Sequence[Tensor]) -> Tensor:
-    """The L2 norm of gradients, of sharded ones that of this process's parts; not in 16 bits, which it may leave."""
+    """The L2 norm of gradients, of sharded ones over this process's parts; not in 16 bits, which it may leave."""
     held = [stored_values(tree.local(grad)) for grad in grads]
     narrow = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in held if grad.element_size() < _WIDE]
     return torch.nn.utils.get_total_norm([*(grad for grad in held if grad.element_size() >= _WIDE), *narrow])

@@ -14,4 +14,4 @@ DECLARED = (
     Column("input_spread", "Spread of input", kind=Kind.SHARE, charted=False, drop=10, **_LEAST),
     Column("top_share", "Largest, of all", kind=Kind.SHARE, drop=18, **_MOST),
 )
-"""`dimensions` is the largest possible rank; `input_` figures are those of what a module received."""
+"""`dimensions` is the largest possible rank; `input_` figures describe what a module received."""

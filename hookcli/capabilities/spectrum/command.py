@@ -39,7 +39,7 @@ def spectrum(
     """Show the ranks of outputs and weights: their singular values.
 
     The effective rank is the number of directions in which a matrix extends, weighted by how far (Roy and Vetterli
-    2007); the stable rank, that of its squares. An output is a matrix of tokens by features, and has the rank of its
-    input beside it. Exact over calls and batches. `hookcli run --spectrum` has them over time, and of updates.
+    2007); the stable rank, the same of its squares. An output is a matrix of tokens by features, and has the rank of
+    its input beside it. Exact over calls and batches. `hookcli run --spectrum` has them over time, and of updates.
     """
     return inspect_model(model, partial(load("probes", "spectrum"), of=own.of), options, compiling=compiling)

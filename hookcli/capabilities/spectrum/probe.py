@@ -50,7 +50,7 @@ class _Place:
 class SpectrumProbe(Probe):
     """A row per tensor that a module returned, over all calls, per matrix of weights, and per update of one.
 
-    An output is a matrix of tokens by features: all dimensions but that of features count as tokens, such as the places
+    An output is a matrix of tokens by features: all dimensions but the features' count as tokens, such as the places
     of an image. A weight's dimensions after the first are its columns. `of`: "outputs" or "weights" alone.
     """
 
@@ -128,7 +128,7 @@ class SpectrumProbe(Probe):
         return matrix
 
     def _features_of(self, shape: Sequence[int]) -> int:
-        """The dimension of features: that of the last layer, unless a permutation has moved as many to another one."""
+        """The dimension of features: the last layer's, unless a permutation has moved as many to another one."""
         size, last = self._features
         if last:
             return 1 if shape[1] == size != shape[-1] else -1
@@ -137,7 +137,7 @@ class SpectrumProbe(Probe):
         return -1 if moved or not (image or shape[1] == size) else 1
 
     def batch_ended(self) -> None:
-        """Do nothing: calls of several batches merge like those of one."""
+        """Do nothing: calls of several batches merge like the calls of one."""
 
     def updated(self, fqn: str, before: Tensor, now: Tensor) -> None:
         if now.dim() >= _SIDES:
@@ -214,7 +214,7 @@ class SpectrumProbe(Probe):
 
 
 def _of_weight(x: Tensor) -> _Found:
-    """A weight, or its change, as a matrix with its smaller side as columns: ranks are those of either way round."""
+    """A weight, or its change, as a matrix with its smaller side as columns: ranks are the same either way round."""
     if not x.is_floating_point() or not tree.is_plain(x) or not x.numel() or tree.shard_of(x):
         return _NO_MATRIX
     flat = x.detach().flatten(1)

@@ -1,4 +1,4 @@
-"""The peaks of devices in dense matrix products: published ones, and that of a CPU as it is measured."""
+"""The peaks of devices in dense matrix products: published ones, and a CPU's as measured."""
 
 from __future__ import annotations
 

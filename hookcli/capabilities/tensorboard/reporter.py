@@ -93,6 +93,6 @@ class _Run:
 
 
 def _safe(name: str) -> str:
-    """Return the name as that of a folder."""
+    """Return the name as a folder can have it."""
     text = visible(name).replace("/", "_").replace("\\", "_").strip(". ")[:_LONGEST]
     return series.encodable(text) or "model"

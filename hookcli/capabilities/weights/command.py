@@ -64,7 +64,7 @@ def weights(
     Shows shapes, dtypes, bytes, statistics, and the shares of elements outside the range of narrower formats. Files are
     read block by block, in bounded memory; safetensors and GGUF files without torch. A folder is read by the index of
     its shards, or whole. If a checkpoint has a state dict, only that is shown. GGUF's quantized types are dequantized
-    (pip install 'hookcli[gguf]'). Statistics of complex tensors are those of the modulus.
+    (pip install 'hookcli[gguf]'). Statistics of complex tensors are taken over the modulus.
     """
     output = Output(options)
     wanted = Wanted(_asks_for_values(own, options), own.spectral)

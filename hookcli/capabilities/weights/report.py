@@ -33,7 +33,7 @@ _OF_MODELS = ("kind", "type")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The figures wanted of each tensor: statistics, spectra, or only those of its header."""
+    """The figures wanted of each tensor: statistics, spectra, or only what its header says."""
 
     stats: bool = True
     spectral: bool = False
@@ -113,7 +113,7 @@ def _counts(tensors: Sequence[StoredTensor]) -> dict[str, object]:
 
 
 def parameters_and_buffers(model: nn.Module) -> Iterator[StoredTensor]:
-    """All of a model's, by module, then those of quantized modules, which PyTorch packs for its kernels.
+    """All tensors of a model, by module, then the weights of quantized modules, which PyTorch packs for its kernels.
 
     A tensor of several names is tied to its first. Raises ModelError for lazy ones.
     """

@@ -24,7 +24,7 @@ from hookcli.tensors.files.stored import BLOCK, Floats, StoredTensor, Values, va
 class Pairing:
     """Tensors that belong together, in A's order, and those that only one side has.
 
-    `prefix` begins all names of B but not those of A ("model."), or, after a minus, all names of A but not those of B;
+    `prefix` begins all names of B but not of A ("model."), or, after a minus, all names of A but not of B;
     "" if the names are alike.
     """
 
@@ -73,7 +73,7 @@ def _prefix(ours: Sequence[str], theirs: Sequence[str]) -> str:
 
 
 def _by_bytes(ours: Sequence[StoredTensor], theirs: Sequence[StoredTensor]) -> dict[str, str]:
-    """Pair names of tensors of the same shape, dtype and bytes; of several, those of the same last name first."""
+    """Pair names of tensors of the same shape, dtype and bytes; of several, ones of the same last name first."""
     shapes = {_kind(x) for x in ours} & {_kind(y) for y in theirs}
     unpaired: dict[object, list[str]] = defaultdict(list)
     for y in theirs:

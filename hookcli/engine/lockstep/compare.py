@@ -42,21 +42,21 @@ def compare(
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
 
-    A row compares a tensor that a module of A returned with that of its counterpart in B (`hookcli.diff.align`); if the
+    A row compares a tensor that a module of A returned with its counterpart's in B (`hookcli.diff.align`); if the
     step runs backward there are rows for the gradients of outputs and parameters, too. Tensors are kept only until they
     are compared. Parameters and buffers are compared before the run: those that differ have rows below their module's,
     which are `aside` if they are within tolerance, or many. `select` narrows by A's modules. Both sides draw the same
     random numbers, from `seed`. Models, buffers and random states are afterwards as before. If the models share modules
     or parameters, B is a copy.
 
-    `batches` are several inputs, of which the sides have the first: the figures are those of all, concatenated.
+    `batches` are several inputs, of which the sides have the first: the figures are taken over all, concatenated.
     `total` is their number, if it is known. `ops`: compare operators, too (see Hooking); a forward of each side before
-    finds them, so that those of both are paired in their order. Without `ops` and `select`, operators are looked at in
+    finds them, so that both sides' are paired in their order. Without `ops` and `select`, operators are looked at in
     one more forward if modules differ first in what they received. `time`: both are timed afterwards, in turns.
     `float64`: where the sides differ in how they compute alone, both are compared with a run in float64. `isolate`:
     each module of B also runs on A's input, which separates the error that it makes from the one that it inherits.
 
-    Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
+    Raises ModelError if a side fails; its `reports`, like a KeyboardInterrupt's, hold what was compared until
     then.
     """
     started = perf_counter()

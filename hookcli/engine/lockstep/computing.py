@@ -49,7 +49,7 @@ _RANDOM = (torch.rand, torch.randn, torch.rand_like, torch.randn_like)
 class InFloat64(TorchFunctionMode):
     """Has a program compute in float64 where it asks for a lower dtype (`x.float()`, `dtype=torch.float32`).
 
-    Random numbers are those of float32. What runs within `not_widened` is left alone.
+    Random numbers are drawn as in float32. What runs within `not_widened` is left alone.
     """
 
     def __torch_function__(self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Compares the tensors of a run, or of a dump, with those of a dump, whose modules stand beside the others'."""
+"""Compares the tensors of a run, or of a dump, with a dump's, whose modules stand beside the others'."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ _HAS = {"output": "returned", "input": "received"}
 class DumpComparison:
     """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
 
-    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`, and its
-    operators, if the dump has some; `unseen` are parts of that model whose hooks do not fire. Each tensor of the dump
-    is read when the other side's tensor arrives, and let go at once.
+    `wanted` narrows, by names in the dump. `modules`: the modules of the other side, a model or the dump `other`, and
+    its operators, if the dump has some; `unseen` are parts of that model whose hooks do not fire. Each tensor of the
+    dump is read when the other side's tensor arrives, and let go at once.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class DumpComparison:
         self._rows = {key_of(row.values, row.fqn): row for row in reader.dump.tensors}
         self._seen: set[Key] = set()
         self._mine, self._others = Extent(reader.dump), Extent(other)
-        # Names of the dump's modules by those of the other side, and the other way round.
+        # Names of the dump's modules by names of the other side, and the other way round.
         names = self.alignment.in_a, self.alignment.in_b
         self._names, self._theirs = names[side], names[self.other]
         self.pairs = TensorPairs(self.alignment, followed=self.other)

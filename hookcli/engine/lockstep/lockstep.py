@@ -207,7 +207,7 @@ _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
 )
-"""Switches of the whole process; the kernels of attention are those of every device. Autocast is one of each thread."""
+"""Switches of the whole process; the kernels of attention hold for every device. Autocast is one of each thread."""
 
 
 class ProcessState(SideState):

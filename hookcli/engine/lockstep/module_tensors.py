@@ -127,7 +127,7 @@ class KnownPairs:
         self._received.clear()
 
     def feed(self, a: ModuleTensors, b: ModuleTensors) -> None:
-        """Write what a module of A received into what that of B is to receive, which keeps its dtype and its views.
+        """Write what a module of A received into what B's is to receive, which keeps its dtype and its views.
 
         Raises RuntimeError for a tensor that can't be written to.
         """

@@ -45,7 +45,7 @@ BatchOfBoth = tuple[object, object, object]
 
 @dataclass
 class Side:
-    """One of two models to compare, and how to run it; `inputs` and `edits` are those of `capture`.
+    """One of two models to compare, and how to run it; `inputs` and `edits` are as in `capture`.
 
     `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `amp`, `attention` and
     `exact`: see `computing`. `emulate_casts`: see `emulated_casts`. `tree` has the modules
@@ -94,7 +94,7 @@ def alignment_of(a: nn.Module, b: nn.Module, operators: Sequence[Sequence[NamedP
 
 
 def error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
-    """The error to raise: that of a side, with the side's letter, else an interrupt; None if both sides succeeded."""
+    """The error to raise: a side's, with the side's letter, else an interrupt; None if both sides succeeded."""
     for number, error in enumerate(errors):
         if error is None or isinstance(error, KeyboardInterrupt):
             continue
@@ -130,7 +130,7 @@ UNSEEN = "part of a compiled module, where no hook fires"
 
 
 def unseen_parts(model: nn.Module, compiled: Collection[str]) -> set[str]:
-    """The modules whose hooks do not fire, since they lie in modules that are compiled, or in those of `compiled`."""
+    """The modules whose hooks do not fire, since they lie in compiled modules, or in the modules of `compiled`."""
     return {fqn for fqn, _ in model.named_modules() if is_within_any(fqn, compiled)} | {*compiled_parts(model)}
 
 

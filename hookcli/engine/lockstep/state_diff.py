@@ -91,7 +91,7 @@ class StateDiff:
 
 
 def with_state_rows(rows: Sequence[Row], weights: Sequence[Row]) -> list[Row]:
-    """The rows, each module's first followed by those of its weights; weights of modules without a row come last."""
+    """The rows, each module's first followed by its weights; weights of modules without a row come last."""
     by_owner: dict[str, list[Row]] = {}
     for row in weights:
         by_owner.setdefault(row.fqn.rpartition(".")[0], []).append(row)

@@ -71,7 +71,7 @@ class TensorPairs:
         return seen.kind, seen.fqn if side == A else name, seen.call, path
 
     def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
-        """Compare the tensors that both sides have reached; what a module of B is to receive is made that of A."""
+        """Compare the tensors that both sides have reached; a module of B will receive what A's received."""
         if a.kind == RECEIVED:
             self.known.feed(a, b)
             return
@@ -134,7 +134,7 @@ class TensorPairs:
         return [next(rows) if isinstance(item, MeasuredPair) else Row(item) for item in items]
 
     def batch_ended(self) -> None:
-        """Merge the pairs of a batch with those of the batches before."""
+        """Merge the pairs of a batch with the pairs of the batches before."""
         self._settle()
         self._merged.add(self._found())
         self._pairs.clear()
@@ -191,7 +191,7 @@ class TensorPairs:
         return seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index
 
     def note_unmatched(self, side: int, seen: ModuleTensors, values: dict[str, object]) -> None:
-        """Add rows of one side; those of B come after A's latest."""
+        """Add rows of one side; rows of B come after A's latest."""
         order = self._order(seen)
         if side == B:
             order = *order[:3], self._latest.get(order[:3], -1) + 0.5

@@ -73,7 +73,7 @@ class ExactMeans:
                 self._hold(fqns, sizes, mean.clone())
 
     def _hold(self, fqns: tuple[str, ...], sizes: Sequence[int], mean: Tensor) -> None:
-        """Keep a bucket's mean, and those of its parameters as parts of it; earlier buckets with them are forgotten."""
+        """Keep a bucket's mean, and its parameters' parts of it; forget earlier buckets with these parameters."""
         self._of_buckets = {key: kept for key, kept in self._of_buckets.items() if not set(key) & set(fqns)}
         self._of_buckets[fqns] = mean
         self._of_parameters |= dict(zip(fqns, mean.split(list(sizes)), strict=True))

@@ -39,7 +39,7 @@ class Edit:
     """One edit: where it applies, what it does, and how often it was `applied`.
 
     `pattern` is a glob on the fqns of modules; for `what="grad"`, of parameters. Edits leave integer tensors alone:
-    `left_alone` is the dtype of the last such tensor. `numbers`: those of the batch and the pass
+    `left_alone` is the dtype of the last such tensor. `numbers`: the numbers of the batch and the pass
     that run. `part`: only these elements along the last dimension change.
     """
 

@@ -20,9 +20,9 @@ from hookcli.tensors.tree import dtype_text, shape_text
 
 
 def from_dump(x: Tensor, dump: str, fqn: str | None = None, *, place: Mapping[str, Any]) -> Tensor:
-    """Replace the tensor by that of a dump, of the same kind, call and path, there or at another `fqn`.
+    """Replace the tensor by the dump's tensor of the same kind, call and path, there or at another `fqn`.
 
-    The strides are those of `x`, since kernels may round otherwise with others; the gradient passed on is 0. Raises
+    The strides of `x` are kept, since kernels may round otherwise with others; the gradient passed on is 0. Raises
     UsageError if the dump lacks the tensor, or has another shape or dtype there.
     """
     index, name = Path(dump) / INDEX, place["fqn"] if fqn is None else fqn.replace("(model)", "")

@@ -71,7 +71,7 @@ class InputGrads:
     def returned(
         self, call: Call, received: Sequence[Tensor], returned: Sequence[Tensor], hidden: Sequence[Tensor]
     ) -> None:
-        """Note the tensors that a call handed on, and those of which it returned views, which can lose their hooks.
+        """Note the tensors that a call handed on, and the bases of returned views, which can lose their hooks.
 
         `received`: the tensors among its arguments now, to which the call may have added some; `hidden`: those in
         objects that it returned.
@@ -118,7 +118,7 @@ class InputGrads:
                 continue
             leaf = type(after).__name__ == "AccumulateGrad"
             received = uses.get(id(after.variable) if leaf else (after, number), [])  # type: ignore[attr-defined]
-            for use in reversed(received):  # an inner module's gradient comes before that of the module around it
+            for use in reversed(received):  # an inner module's gradient comes before the outer's
                 use.made += 1
                 handle = node.register_hook(self._core.guarded(partial(self._arrive, use, place)))
                 self._hooks.keep(handle)

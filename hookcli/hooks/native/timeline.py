@@ -39,7 +39,7 @@ class GradRecord:
 class NodeRecord:
     """A node, and its last firing.
 
-    `order`: the position of its first firing among those of all nodes, from 0.
+    `order`: the position of its first firing among the first firings of all nodes, from 0.
     `began_ns`, `ended_ns`: the end of the pre-hook and the start of the post-hook, so that the time of the statistics
     is not included; None if the node never fired, or failed. Nanoseconds of `time.perf_counter_ns`.
     `grad_outputs`, `grad_inputs`: the gradients that it received and returned; None for an undefined one.

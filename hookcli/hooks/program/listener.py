@@ -18,7 +18,7 @@ class Listener(Protocol):
         """An outermost module is called: no other module's forward calls it. It may call the module itself.
 
         Returns whether the end of the call matters: else none of the methods below is called for it. Hooks give no
-        `kwargs`: `keywords` finds those of the call.
+        `kwargs`: `keywords` finds the call's keywords.
         """
 
     def leave(self, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> None:
@@ -61,7 +61,7 @@ class Listener(Protocol):
         """The optimizer's step is over, while steps pass without being followed."""
 
     def step_of_other(self, optimizer: Optimizer) -> None:
-        """An optimizer's step begins, while steps pass: perhaps that of another than the one whose steps may."""
+        """An optimizer's step begins, while steps pass: perhaps another optimizer than the one whose steps may."""
 
     def evaluation_begins(self) -> bool:
         """The first forward since a step has no gradients, while steps pass. Returns whether it is followed."""

@@ -167,7 +167,7 @@ class OutermostCalls:
         return passed_on
 
     def _on(self) -> None:
-        """Put the global pre-hook on again, before those of others, as it was."""
+        """Put the global pre-hook on again, before other global hooks, as it was."""
         if self._hook is not None and self._id not in self._hooks:
             self._hooks[self._id] = self._hook
             self._hooks.move_to_end(self._id, last=False)

@@ -31,7 +31,7 @@ _RESUMES = "torch_dynamo_resume_in_"  # and then, in a name, the function's own 
 class Attempt(NamedTuple):
     """A compilation of a function, or of its part after a graph break; of its backward pass, if `forward` is False.
 
-    `id` is the number of the function's code, and after a slash that of the compilation. `line` is where the function
+    `id` is the number of the function's code, a slash, and the number of the compilation. `line` is where the function
     begins, or the part that `resumes` it. `made`: there is code for it now, with a `graph` or without. `recompiled`:
     the guard that failed. `failure`: why the function runs as it is, and the line of the user's code that is to blame.
     """

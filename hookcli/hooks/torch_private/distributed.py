@@ -31,7 +31,7 @@ def process_groups() -> set[ProcessGroup]:
 
 
 def group_name() -> str:
-    """Text that all ranks of the default process group get, and those of no other group; "" if its store can't tell.
+    """A text shared by all ranks of the default process group, and by no other group; "" if its store has none.
 
     The first rank that asks leaves it in the store. No rank waits for another, as in a collective.
     """

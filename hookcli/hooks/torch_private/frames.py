@@ -41,7 +41,7 @@ def on_stack(wanted: FrameType | None) -> bool:
     return frame is not None
 
 
-_APART = 4  # frames from a module's hooks to those of the module whose forward calls it, in torch 2.11 to 2.15
+_APART = 4  # frames from a module's hooks to the hooks of the module whose forward calls it, in torch 2.11 to 2.15
 
 
 def called_by_module() -> bool:
@@ -136,7 +136,7 @@ if _STEP is not None and "self" not in _STEP.co_varnames:
 
 
 def step_is_hooked(kind: type[Optimizer]) -> bool:
-    """True if hooks see the steps of this class; they do not see those of other libraries' wrappers."""
+    """True if hooks see the steps of this class; they do not see the steps of other libraries' wrappers."""
     return _STEP is not None and _code(kind.step) is _STEP
 
 

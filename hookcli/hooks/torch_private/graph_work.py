@@ -40,8 +40,8 @@ class GraphWork:
 def work_of(nodes: Iterable[Node]) -> GraphWork:
     """Count the matrix products, convolutions and attentions of the nodes of a graph.
 
-    Backward makes a product for each factor that gets a gradient; that of attention makes twice those of forward. Parts
-    without a graph, such as frozen layers that receive no gradient, are not counted.
+    Backward makes a product for each factor that gets a gradient; attention's backward makes twice the products of its
+    forward. Parts without a graph, such as frozen layers that receive no gradient, are not counted.
     """
     work = GraphWork()
     for node in nodes:

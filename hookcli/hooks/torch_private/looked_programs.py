@@ -1,6 +1,6 @@
 """Programs of hookcli's own in a program that is observed: while a call lasts, in its thread alone.
 
-The stance of torch.compile is that of all threads, and is read after the hooks of a call have run. So the private
+The stance of torch.compile is one for all threads, and is read after the hooks of a call have run. So the private
 function that reads it answers another backend here.
 """
 

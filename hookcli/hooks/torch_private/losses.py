@@ -42,7 +42,7 @@ def _is_mean(node: Node | None, *names: str) -> bool:
 
 
 def choices_of(loss: Tensor) -> tuple[int, int]:
-    """The number of choices whose mean cross-entropy this loss is, and that of the classes; 0, 0 if it is no such mean.
+    """The numbers of choices and of classes of a mean cross-entropy; 0, 0 for any other loss.
 
     A loss that is divided, or added to another, is none.
     """

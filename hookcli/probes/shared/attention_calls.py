@@ -150,7 +150,7 @@ class AttentionCalls:
     def _heads(self, event: HookEvent, lead: Sequence[int]) -> int:
         """The number of heads that the module says, or for a layer of softmax the one around it; 0 for none.
 
-        Where batch and heads may be one dimension, also that of its configuration or of a module around it, if it
+        Where batch and heads may be one dimension, also the number in its configuration or in a module around it, if it
         divides the dimension, and last the number given. Raises ValueError if that does not divide it.
         """
         model, path = self._session.model, [*around(event.fqn)]

@@ -76,7 +76,7 @@ def of_layer(event: HookEvent, versions: Sequence[int]) -> Traffic:
 
 
 def _of_assignment(target: Tensor, index: Any, value: object) -> Traffic:
-    """The bytes of `target[index] = value`: those of the part that is assigned."""
+    """The bytes of `target[index] = value`, counted over the part that is assigned."""
     read = [x for x in (value,) if isinstance(x, Tensor)]
     if any(isinstance(x, Tensor) for _, x in tree.leaves(index)):
         return _moved(read, read or [target])
@@ -127,8 +127,8 @@ class Reading(NamedTuple):
 class ShapeCall:
     """A call of a module, or of an operator (`module` is None): what went in, what came out, and the meters.
 
-    `after` is None for a call that has not ended. `versions`: those of the tensors that a layer received, if asked.
-    `signature`: of an ATen operator, which runs inside of the functions that meters count.
+    `after` is None for a call that has not ended. `versions`: the version counters of the tensors that a layer
+    received, if asked. `signature`: of an ATen operator, which runs inside of the functions that meters count.
     """
 
     fqn: str
@@ -181,7 +181,7 @@ class SavedMemory:
         self._kept: dict[int, StorageWeakRef] = {}
 
     def keep(self, tensor: Tensor) -> int:
-        """The bytes that saving this tensor adds: those of its whole storage, or none."""
+        """The bytes that saving this tensor adds: its whole storage, or none."""
         key = _storage(tensor)
         if key is None:
             return tensor.numel() * tensor.element_size()
@@ -201,7 +201,7 @@ def on_other_devices(session: HookSession) -> list[str]:
         for hooked in session.modules.hooked.values()
         if hooked.calls and isinstance(hooked.module, nn.RNNBase) and any(p.is_meta for p in hooked.module.parameters())
     ]
-    notes = [f"memory kept by {listed(layers, 2)} is that of PyTorch's formula; {_WORKSPACES}"] if layers else []
+    notes = [f"memory kept by {listed(layers, 2)} is computed by PyTorch's formula; {_WORKSPACES}"] if layers else []
     return [*session.saved_tensors.notes(), *notes]
 
 

@@ -36,8 +36,8 @@ class _Forward:
 class CallTimer:
     """Notes when calls begin and end, and when autograd's nodes begin; `own` tells the times, once the pass is over.
 
-    The time of a node lasts until the next one begins, so that the nodes' times add up to that of the pass: it has the
-    sums of gradients that go to one place, and what autograd itself takes. It belongs to the call that created the
+    The time of a node lasts until the next one begins, so that the nodes' times add up to the time of the pass: it has
+    the sums of gradients that go to one place, and what autograd itself takes. It belongs to the call that created the
     node, where operators are watched to the operator; the addition to a parameter's `.grad` to the parameter's module.
     A recomputation by activation checkpointing is part of backward.
 

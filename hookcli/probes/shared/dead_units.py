@@ -36,7 +36,7 @@ _ACTIVATIONS = {
     *("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "threshold", "threshold_", "leaky_relu", "leaky_relu_"),
     *("elu", "elu_", "celu", "selu", "gelu", "silu", "mish", "hardswish", "softplus", "logsigmoid"),
 }
-"""Operators that are activations, by their names: those of torch.nn's activation modules."""
+"""Operators that are activations, by the names of torch.nn's activation modules."""
 _FUNCTIONS_SECOND = ("conv", "batch_norm", "instance_norm", "group_norm")
 _FUNCTIONS_LAST = ("linear", "matmul", "layer_norm", "rms_norm", "embedding", "bmm", "einsum")
 _NEAR = 0.01  # of the range: there the derivative of a sigmoid is a 25th of its greatest

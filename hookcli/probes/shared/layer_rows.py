@@ -42,7 +42,7 @@ def laid_out_as(modules: Mapping[str, nn.Module], fqn: str) -> nn.Module:
 
 
 def is_kernel(module: nn.Module, x: Tensor) -> TypeGuard[Any]:
-    """True if the weight is that of a convolution, and not another parameter of its class."""
+    """True if this is the weight of a convolution, and not another parameter of its class."""
     return isinstance(module, Convolution) and x.dim() == len(module.kernel_size) + _MATRIX
 
 
@@ -71,7 +71,7 @@ def weight_rows(module: nn.Module, x: Tensor) -> tuple[Tensor, int, int]:
 
 
 def channel_dim(module: nn.Module) -> int:
-    """The dimension of channels in what a module receives, from the end: those of images, else the last."""
+    """The dimension of channels in what a module receives, from the end: -3 for a Conv2d, -1 for a Linear."""
     return -len(module.kernel_size) - 1 if isinstance(module, Convolution) else -1
 
 

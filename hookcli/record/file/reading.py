@@ -206,7 +206,7 @@ class Record:
     def _unpacked(self, file: BinaryIO, entry: StepEntry) -> Any:
         """The JSON of a step's line, each row of its reports a mapping."""
         data = _line(file, entry.offset)
-        if isinstance(data["reports"], str):  # those of schema 1 are not packed
+        if isinstance(data["reports"], str):  # reports of schema 1 are not packed
             data["reports"] = unpack(data["reports"], partial(self._layout, file))
         for report in data["reports"]:
             require({"row": report["rows"]}, {"row": listed(is_mapping)})

@@ -1,5 +1,5 @@
 """The lines of a record: a header, each recorded step, the losses of all steps, the settings of modules, the
-first non-finite value, the end; and those of the parts of capabilities.
+first non-finite value, the end; and the lines of capabilities' parts.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.

@@ -24,7 +24,7 @@ class RecordWriter:
     its folder is renamed or deleted. An existing file is replaced, or continued without `replace`; with `new` it is an
     error. A forked child shares the file but writes nothing. Raises OSError if the file can't be created or can take no
     more; a line that was cut off is terminated before the next one. Raises OSError once if the program has closed the
-    file, whose descriptor may be that of another file by now; later lines are dropped.
+    file, whose descriptor may belong to another file by now; later lines are dropped.
     """
 
     def __init__(self, path: str | Path, *, new: bool = False, replace: bool = True) -> None:

@@ -225,7 +225,7 @@ def python_options(arguments: Sequence[str]) -> list[str]:
 def mentions(script: str, arguments: Sequence[str], options: Collection[str], spelled: Collection[str]) -> bool:
     """True if a script's own text names the first of these options among its arguments, or can't be read.
 
-    Those of `spelled` are common words, and count only with their dashes.
+    The names in `spelled` are common words, and count only with their dashes.
     """
     typed = next((word for word in (argument.partition("=")[0] for argument in arguments) if word in options), "")
     try:
@@ -243,7 +243,7 @@ _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
 def takes_no_arguments(script: str) -> bool:
-    """True for a Python file in whose text, and in that of the files beside it that it imports, nothing reads a command
+    """True for a Python file in whose text, and in the text of files beside it that it imports, nothing reads a command
     line. False for one that imports a package beside it, or can't be read.
     """
     path = Path(script)

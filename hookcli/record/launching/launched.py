@@ -59,7 +59,7 @@ class Launched:
         return self.joined_by != os.getpid()
 
     def joined(self) -> Self:
-        """The program with this process's launch, which its children inherit, or that of its parent."""
+        """The program with this process's launch, which its children inherit, or its parent's."""
         spawned = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         if spawned and self.launch:
             return self

@@ -11,7 +11,7 @@ _AHEAD = 2  # steps before an epoch's end: it may end a step earlier than the nu
 
 
 class Epochs:
-    """Counts the batches that the program takes with gradients on, which are those of its training."""
+    """Counts the batches that the program takes with gradients on, as it does in training."""
 
     def __init__(self) -> None:
         self._batches = 0

@@ -94,7 +94,7 @@ class Following:
 
 
 class Passing:
-    """Lets steps of a program pass: counts those of its only optimizer, and follows the program again in time.
+    """Lets steps of a program pass: counts the steps of its only optimizer, and follows the program again in time.
 
     `hooks` are switched off meanwhile. What is not seen is counted once the program is followed again: steps, whose
     losses are unknown, and of each model as many forwards as it makes in every step.
@@ -185,5 +185,5 @@ class Passing:
 
     @property
     def evaluates(self) -> bool:
-        """True if forwards without gradients are a part of each step, such as those of a teacher."""
+        """True if forwards without gradients are a part of each step, such as a teacher's."""
         return any(no_grad for _, (_, no_grad) in self._usual)

@@ -13,7 +13,7 @@ from hookcli.hooks.session import HookSession
 
 
 class Measuring(Protocol):
-    """Hooks on a model for one step, as StepMeasurements; those of its `session` see inside compiled parts."""
+    """Hooks on a model for one step, as StepMeasurements; the hooks of its `session` see inside compiled parts."""
 
     session: HookSession
 

@@ -291,7 +291,7 @@ _PASSED = (
 
 
 class ErrorBoundary:
-    """A `with` block that hands hookcli's own exceptions to `failed` and raises only those of signal handlers.
+    """A `with` block that hands hookcli's own exceptions to `failed` and raises only what signal handlers raise.
 
     A class rather than a @contextmanager, since every call of a model passes through several. The lock that lets one
     thread in at a time goes around it: Python enters a lock's exit without checking for signals, but a Ctrl-C may keep

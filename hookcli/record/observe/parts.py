@@ -35,10 +35,10 @@ T = TypeVar("T")
 class BegunStep:
     """A step of a model that is observed, before its first forward.
 
-    `module` is the model, and `name` makes its names for parts those of the record. The `probes` are those of the run;
-    `gradients`: those of parameters and of what modules return are measured; `operators`: so is what operators return.
-    `reduce` measures a tensor; what is measured anyway is not measured again. `stale` tells, once the step is over, of
-    an optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none.
+    `module` is the model, and `name` turns its names for parts into the record's. `probes`: the run's probes;
+    `gradients`: gradients of parameters and of what modules return are measured; `operators`: so is what operators
+    return. `reduce` measures a tensor; what is measured anyway is not measured again. `stale` tells, once the step is
+    over, of an optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none.
     `compiled`: the modules that no hook sees run, with the reason.
     """
 
@@ -163,7 +163,7 @@ class RecordedRun:
     """The run as a part sees it: `write` adds a line to the record at any time, and `record` returns the path.
 
     `end_program` ends the program with exit code 1, as soon as its main thread is in hookcli. `compilations`: the work
-    of torch.compile so far, without that of hookcli's own.
+    of torch.compile so far, without hookcli's own.
     """
 
     write: Callable[[PartLine], None]

@@ -38,7 +38,7 @@ class RecordingPlan:
     narrows modules and parameters. `check` judges the recorded training steps. `hist`: statistics have histograms.
     `ops`: "functions" measures what operators return, too: the calls of PyTorch's functions while a model's forward
     runs. Of a model that is trained, at most `no_grad` forwards without gradients are recorded in each `every` training
-    steps; 0 leaves out those of all models. `timed`: modules are timed with and without their parts, and in backward by
+    steps; 0 leaves out all models' steps. `timed`: modules are timed with and without their parts, and in backward by
     autograd's nodes. `of_parts` has the given options of capabilities' parts, by name. Raises UsageError for values out
     of range.
     """
@@ -166,7 +166,7 @@ class Schedule:
 
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
-    The last step of an epoch, which may be that of the run, is recorded, too. A step is left out while hookcli has
+    The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
     spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
     not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
     out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
@@ -246,7 +246,7 @@ class Schedule:
         return own - self._before > _SHARE * _MINUTE
 
     def _ends_epoch(self, number: int) -> bool:
-        """True for the last step of an epoch, if there is time: that of the first minute in full."""
+        """True for the last step of an epoch, if there is time; within the first minute, in full."""
         if joined_world().size > 1 or not self._epochs.ends(number + self._plan.start):
             return False
         seconds, cost = self._seconds_and_cost()

@@ -47,7 +47,7 @@ class HtmlReporter(Reporter):
 
         The page's scripts run in the frame alone: it has a separate origin, and can reach neither the notebook nor a
         network. A notebook that is not trusted, and sites that show notebooks, take both the frame and the style away
-        that hides the tables. `payload` is that of the page, if it is not the one of the reports.
+        that hides the tables. `payload`: the page's, where it isn't the reports' own.
         """
         view = view or View()
         text = page(payload or _payload(reports), view, compact=True)

@@ -16,7 +16,7 @@ _LIBRARIES = ("torch", "torchvision", "timm", "transformers")
 def heads(reports: Sequence[Report], kind: str) -> dict[str, dict[str, Any]]:
     """The top of the page, under "", and of the page of each model by its name, if the page has several.
 
-    Those of a comparison are of its differences: totals of one side would be no facts of both.
+    A comparison's facts are its differences: totals of one side would not hold for both.
     """
     groups = {"": [report for report in reports if report.probe == "diff"] or reports}
     models = dict.fromkeys(report.model for report in reports) if kind == "model" else {}

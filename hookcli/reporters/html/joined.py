@@ -31,7 +31,7 @@ def beside(
     """The payload of a page beside the reports' values: `shown` rows, the models that are `joined`, and `places`.
 
     Joined are the reports of a side, of a model, or of a step of a record, with the `settings` of its model. `places`
-    are all names in them, and further `names`, each with that of the module around.
+    are all names in them, and further `names`, each with the name of the module around it.
     """
     every = dict(enumerate([*reports, *settings]))
     found = [faults(with_slope(one) if one.probe == "grads" else one) for one in every.values()]
@@ -57,7 +57,7 @@ def groups_of(reports: Sequence[Report], kind: str) -> Iterable[list[int]]:
 
 
 def places_of(reports: Iterable[Report], names: Iterable[str]) -> dict[str, str]:
-    """The places in reports, and those of further names, with all around them: each with the module around it."""
+    """The places in reports and of further names, and all places around them: each with the module around it."""
     tree = Tree()
     for report in reports:
         tree.add(row.fqn for row in report.rows)

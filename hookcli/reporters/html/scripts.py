@@ -74,7 +74,7 @@ def _bare(source: str) -> str:
 
 @cache
 def styles() -> str:
-    """Return the style sheets: the page's own, those of views, and what print changes in them."""
+    """Return the style sheets: the page's own, the views', and what print changes in them."""
     folders = dict.fromkeys(["", *(f"{view.rpartition(':')[0]}:" for view in VIEWS)])
     names = [f"{own}{item.name}" for own in folders for item in _folder(own).iterdir() if item.name.endswith(".css")]
     names.sort(key=lambda name: name.rpartition(":")[2])

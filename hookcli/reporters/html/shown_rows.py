@@ -42,7 +42,7 @@ def columns_of(report: Report, rows: Sequence[Row]) -> list[Column]:
 def texts_of(report: Report, rows: Sequence[Row]) -> dict[str, list[str | None]]:
     """The cells of rows by column, None where the value is its own text; no column in which all are.
 
-    Floats are left to the page, which writes those of charts, too: as text they would make it a third longer.
+    Floats are left to the page, which writes the charts' floats, too: as text they would make it a third longer.
     """
     texts = {}
     for column in (column for column in columns_of(report, rows) if column.kind != Kind.FIGURE):

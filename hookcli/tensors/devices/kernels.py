@@ -33,7 +33,7 @@ _LIMITS = tl.constexpr(
 
 @triton.jit
 def loaded(start, table, offsets, there, TABLED: tl.constexpr, TYPE: tl.constexpr):
-    """The elements at these offsets; those of 8-bit floats are looked up, which every GPU can."""
+    """The elements at these offsets; 8-bit floats are looked up, which every GPU can."""
     x = tl.load(start + offsets, mask=there)
     if TABLED:
         x = tl.load(table + x.to(tl.int32), mask=there)
@@ -194,7 +194,7 @@ def _counted(x, there, found, peak, small):
 
 @triton.jit
 def _added(counts, found, SHIFT: tl.constexpr):
-    """Add bins of float32's fields to those of float64's, whose exponents are those of the numbers times 2**SHIFT."""
+    """Add bins of float32's fields to float64's, whose exponents belong to the numbers times 2**SHIFT."""
     bins = tl.arange(0, 512)
     exponent = bins % 256
     there = (found > 0) & (exponent > 0) & (exponent < 255)

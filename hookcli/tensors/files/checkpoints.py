@@ -73,9 +73,9 @@ class Content:
 
 
 def content(whole: object) -> Content:
-    """The tensors of the model in a checkpoint, without those of optimizers.
+    """The tensors of the model in a checkpoint, without the optimizers'.
 
-    They are those of the only dict that holds tensors, or of the one under a well-known key. Where there are several
+    They are in the only dict that holds tensors, or in the one under a well-known key. Where there are several
     others, all of them are shown, under all of their keys.
     """
     if isinstance(whole, Tensor):

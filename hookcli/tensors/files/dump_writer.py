@@ -78,7 +78,7 @@ class DumpWriter:
                 for path in self.folder.iterdir():
                     if _OURS.fullmatch(path.name):
                         path.unlink()
-            if len(self._dump.inputs) == session.batch_number:  # those of all batches before are there
+            if len(self._dump.inputs) == session.batch_number:  # the inputs of all batches before are there
                 self._write_inputs(session.batch_number, args, kwargs, target)
 
     def take(self, values: Mapping[str, object], tensor: Tensor) -> None:

@@ -37,7 +37,7 @@ def holds_tensors(text: str) -> bool:
 def open_tensors(text: str) -> TensorFile:
     """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none.
 
-    Of a folder: those that its index names, else those of all its files of one format.
+    Of a folder: the tensors that its index names, else all in its files of one format.
     """
     path = Path(text)
     if is_folder(text):
@@ -136,7 +136,7 @@ def _indexed(index: Path) -> TensorFile:
 
 
 def _joined(files: Sequence[TensorFile]) -> TensorFile:
-    """The tensors of several files, as those of one. Raises UsageError for a name that two files have."""
+    """The tensors of several files, as if of one. Raises UsageError for a name that two files have."""
     first: dict[str, StoredTensor] = {}
     for tensor in (tensor for file in files for tensor in file.tensors):
         if (other := first.setdefault(tensor.name, tensor)) is not tensor:

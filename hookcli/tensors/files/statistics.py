@@ -1,7 +1,7 @@
 """Statistics of tensors in files, and spectra of matrices, with NumPy: importing torch takes seconds and half a GiB.
 
-Statistics are those of `hookcli.tensors.stats`, with histograms: exact, and merged exactly from block to block.
-Codings of one or two bytes have few codes, which are counted; the statistics of the counts are those of the tensor.
+Statistics are defined as in `hookcli.tensors.stats`, with histograms: exact, and merged exactly from block to block.
+Codings of one or two bytes have few codes, which are counted; the counts give the tensor's statistics.
 """
 
 from __future__ import annotations

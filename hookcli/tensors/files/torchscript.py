@@ -133,7 +133,7 @@ def declared_kinds(archive: zipfile.ZipFile, folder: str) -> dict[str, tuple[set
 
 
 def held_tensors(whole: object, kinds: Mapping[str, tuple[set[str], set[str]]]) -> Iterator[Held]:
-    """The tensors within an object of an archive: those of a module before those of its parts."""
+    """The tensors within an object of an archive: a module's before its parts'."""
     waiting: list[tuple[str, object, str]] = [("", whole, "")]
     seen: set[int] = set()
     while waiting:

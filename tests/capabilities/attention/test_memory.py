@@ -128,7 +128,7 @@ def test_models(mode: str) -> None:
 def test_a_recurrent_layer_on_meta_has_a_note() -> None:
     real, meta = both(nn.Sequential(nn.LSTM(8, 8)), torch.randn(4, 2, 8))
     assert "notes" not in real.meta and meta.meta["notes"][0].startswith(
-        "memory kept by 0 is that of PyTorch's formula; "
+        "memory kept by 0 is computed by PyTorch's formula; "
     )
 
 

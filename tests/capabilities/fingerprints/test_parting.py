@@ -261,12 +261,12 @@ def compared(one: Any, other: Any) -> TwoRuns:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("value", "in the model's output: the first output that differs is that of :mul_1"),
-        swept("other", "in the model's output: the first output that differs is that of :mul_1"),
+        ("value", "in the model's output: the first output that differs comes from :mul_1"),
+        swept("other", "in the model's output: the first output that differs comes from :mul_1"),
         ("more", ": A computes head where B computes :mul_1"),
-        ("targets", f"in {IN_LOSS}: the first output that differs is that of (loss):sub_1"),
-        swept("gradient", ": all outputs are the same, and the first gradient that differs is that of "),
-        ("clipped", ": all outputs are the same, and the first gradient that differs is that of head.weight"),
+        ("targets", f"in {IN_LOSS}: the first output that differs comes from (loss):sub_1"),
+        swept("gradient", ": all outputs are the same, and the first gradient that differs belongs to "),
+        ("clipped", ": all outputs are the same, and the first gradient that differs belongs to head.weight"),
     ],
 )
 def test_the_first_value_that_differs_is_named(how: str, words: str, plainly: Any) -> None:
@@ -328,7 +328,7 @@ def test_steps_that_were_not_recorded_are_not_told_apart(usual: Any) -> None:
     [
         (("weights", "state", "data"), "restored, too: the optimizer's state"),
         swept(("weights", "data"), "not restored: the optimizer's state"),
-        (("weights", "state"), "restored, too: the optimizer's state; its first batch is that of A's step 0"),
+        (("weights", "state"), "restored, too: the optimizer's state; its first batch is the batch of A's step 0"),
     ],
 )
 def test_a_run_that_goes_on_is_told_what_it_lacks(restored: tuple[str, ...], words: str, usual: Any) -> None:
@@ -356,7 +356,7 @@ def test_a_run_that_goes_on_from_the_middle_is_compared_with_the_step_there(usua
     words = "PyTorch's random numbers"
     said = TwoRuns(usual, later).goes_on("AB")
     assert said.startswith(f"B begins with the weights that A had at step {AT}; restored, too: the optimizer's state, ")
-    assert words in said and said.endswith(f"the batch; its first batch is that of A's step {AT}")
+    assert words in said and said.endswith(f"the batch; its first batch is the batch of A's step {AT}")
     drawn = {**later, (0, 0): replace(later[0, 0], random="0" * 16)}
     assert f"; not restored: {words}; " in TwoRuns(usual, drawn).goes_on("AB")
 

@@ -63,7 +63,7 @@ def test_a_program_for_any_size_is_compared_with_no_program_for_one(
     assert main(["activations", f"{file}:rounding", "--data", f"{file}:batches", "--batches", "all", "-f", "json"]) == 0
     [report] = json.loads(capsys.readouterr().out)["reports"]
     assert report["meta"]["batches"] == 3
-    said = "by for_any_size: outputs bit-identical to those of the compiled model without looks"
+    said = "by for_any_size: outputs bit-identical to the compiled model's without looks"
     assert report["meta"]["compiled"] == said
 
 

@@ -105,7 +105,7 @@ def test_rows_are_those_of_eager_mode(probes: str, backend: str) -> None:
     for one, other in zip(eager, seen, strict=True):
         assert_same_rows(one, other)
     what = "outputs and gradients" if probes == "gradients" else "outputs"
-    said = f"by {backend}: {what} bit-identical to those of the compiled model without looks"
+    said = f"by {backend}: {what} bit-identical to the compiled model's without looks"
     assert seen[0].meta["compiled"] == said
 
 

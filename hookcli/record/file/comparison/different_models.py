@@ -44,7 +44,7 @@ def _modules(step: RecordedStep) -> dict[NamedPart, object]:
 
 
 def whole_models(steps: Sequence[Steps], meta: Meta, better: Mapping[str, str]) -> Report:
-    """The figures of the whole models in some of their steps, evenly spread; `meta` is that of the comparison, and
+    """The figures of the whole models in some of their steps, evenly spread; `meta`: the comparison's, and
     `better` the totals on their losses, if they have any.
     """
     a, b = steps[0]

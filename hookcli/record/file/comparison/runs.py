@@ -32,7 +32,7 @@ Sides = Sequence[Report | None]
 def beside(histories: Sequence[Sequence[Report]], names: Sequence[str]) -> list[Report]:
     """The first record's reports of `over_time`, with the figures of other records for the same model and phase.
 
-    The only models without a namesake belong together. `names` are those of the records.
+    The only models without a namesake belong together. `names`: the records' names.
     """
     first, *others = ({(report.model, report.meta["mode"]): report for report in reports} for reports in histories)
     partners = [(theirs, namesakes([*first], [*theirs])) for theirs in others]
@@ -44,7 +44,7 @@ def beside(histories: Sequence[Sequence[Report]], names: Sequence[str]) -> list[
 
 
 def namesakes(ours: Sequence[T], theirs: Sequence[T]) -> dict[T, T]:
-    """The models of another record by those of the first; the only ones without a namesake belong together."""
+    """The models of another record by the models of the first; the only ones without a namesake belong together."""
     lone = [[name for name in these if name not in those] for these, those in ((ours, theirs), (theirs, ours))]
     called = {name: name for name in ours if name in theirs}
     return called | ({lone[0][0]: lone[1][0]} if len(lone[0]) == len(lone[1]) == 1 else {})

@@ -175,7 +175,7 @@ class RecordPage:
     def _remarks(self, reports: Sequence[Report], live: bool) -> list[str]:
         """Lines on what went wrong, and on what the record lacks: an end, unless the page is live; steps, ranks, lines.
 
-        `reports` are those of the page, the verdict on the run as a whole among them.
+        `reports`: all reports of the page, the verdict on the run as a whole among them.
         """
         record = self.record
         lines = [*wrong_lines(record), *compiled_lines(record.end)]

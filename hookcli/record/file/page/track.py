@@ -87,7 +87,7 @@ class Track:
                 self._groups.setdefault(title, {})[number] = row
 
     def _take_further(self, number: int, report: Report) -> None:
-        """Add the figures of a further probe, by place: those of a module stand in its row, those of a head below."""
+        """Add the figures of a further probe, by place: a module's stand in its row, a head's below."""
         for column in (column for column in figure_columns(report) if column not in RECORDED):
             rows = [row for row in report.rows if type(row.get(column.name)) in (int, float)]
             places = [self._place(row, beside_fqn(row)) for row in rows]

@@ -15,7 +15,7 @@ from hookcli.table.merge import gathered
 from hookcli.table.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 from hookcli.table.stats import norm, ratio
 
-_OWN_NORMS = "differs between ranks: norms are those of all ranks together"
+_OWN_NORMS = "differs between ranks: norms are taken over all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"
 _SUMMED = "ranks hold summands of gradients, which are added later: the norm of the gradients is unknown"
 _OF_GROUPS = names(NORMS_OF_GROUP)

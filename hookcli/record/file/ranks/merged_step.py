@@ -19,18 +19,16 @@ from hookcli.table.times import NAMES
 def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) -> RecordedStep:
     """The step that these ranks have recorded, as one; `missing` are ranks that should have it, too.
 
-    Activations and gradients are those of the whole batch, and shards are put together. Where gradients are averaged
+    Activations and gradients belong to the whole batch, and shards are put together. Where gradients are averaged
     (DistributedDataParallel, FSDP2), the loss of the whole batch is the mean of the ranks' losses, and gradients of
-    outputs are those of that mean. Times are those of the slowest rank.
+    outputs are gradients of that mean. Times are the slowest rank's.
     """
     steps = list(parts.values())
     first = steps[0]
     notes = _notes(parts, missing)
     losses = [step.losses for step in steps]
     if any(len(own) != len(losses[0]) for own in losses):
-        notes.append(
-            f"ranks called backward() a different number of times: losses are those of rank {next(iter(parts))}"
-        )
+        notes.append(f"ranks called backward() a different number of times: losses come from rank {next(iter(parts))}")
         losses = losses[:1]
     reports: dict[str, dict[int, Report]] = {}
     for rank, step in parts.items():
@@ -55,7 +53,7 @@ def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) 
 
 
 def _notes(parts: Mapping[int, RecordedStep], missing: Sequence[int]) -> list[str]:
-    """The notes of all ranks; those of some with their numbers. A note on shards no longer holds."""
+    """The notes of all ranks; notes of some ranks with their numbers. A note on shards no longer holds."""
     by_note: dict[str, list[int]] = {}
     for rank, step in parts.items():
         for note in step.notes:
@@ -107,7 +105,7 @@ def _of_whole_loss(report: Report) -> Report:
 
 
 def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Report]) -> Report:
-    """The gradients without those of tensors that are the same on all ranks: theirs are sums, whose summands differ."""
+    """The gradients, but for tensors that are the same on all ranks: theirs are sums, whose summands differ."""
     from hookcli.table.merged_ranks import SUMMANDS
     from hookcli.table.rank_table import DIVIDED
 
@@ -142,7 +140,7 @@ def _slowest_times(parts: Parts) -> Report:
 
 
 def _verdict(parts: Parts) -> Report:
-    """The findings of all ranks, each once; those of some ranks with their numbers."""
+    """The findings of all ranks, each once; findings of some ranks with their numbers."""
     by_place: dict[tuple[str, str], dict[int, Finding]] = {}
     for rank, part in parts.items():
         for finding in part.findings:

@@ -79,7 +79,7 @@ def no_parts(folder: Path) -> str:
 
 @dataclass
 class RankedRecord(Record):
-    """A record whose `parts` are those of ranks; its steps are merged.
+    """A record of several ranks, each with one of the `parts`; its steps are merged.
 
     Call `join` after the parts have changed. `unreadable` says what is wrong with other ranks' parts.
     """
@@ -146,7 +146,7 @@ class RankedRecord(Record):
     def _past(self, rank: int, held: Mapping[int, StepEntry]) -> bool:
         """True if a rank has a later step of this model and phase; of one without any, if the ranks that have it do.
 
-        Models and phases count steps of their own, so those of others don't tell how far a rank has come.
+        Models and phases each count their own steps, so other ones' steps don't tell how far a rank has come.
         """
         entry = next(iter(held.values()))
         return bool(self.parts[rank].entries) and all(
@@ -155,7 +155,7 @@ class RankedRecord(Record):
         )
 
     def losses_of(self, model: str) -> dict[int, float]:
-        """The loss of every step that all ranks have: that of the whole batch, the mean of theirs."""
+        """The loss of every step that all ranks have: the mean of theirs, which is the whole batch's."""
         ranks = [losses for part in self.parts.values() if (losses := part.losses_of(model))]
         shared = [step for step in ranks[0] if all(step in losses for losses in ranks)] if ranks else []
         return {step: mean_loss([losses[step] for losses in ranks]) for step in shared}

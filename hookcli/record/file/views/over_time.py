@@ -26,7 +26,7 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
     """A report per model and phase, with a row per step of a module or parameter; "" is the model itself.
 
     Only the model itself has a `loss`, the sum over the step's calls of `backward`. Norms cover all parameters within
-    the module; statistics are those of the first tensor that it returned. Models without any figure get no report.
+    the module; statistics describe the first tensor that it returned. Models without any figure get no report.
     """
     by_model: dict[tuple[str, str], list[Row]] = {}
     clocks: dict[tuple[str, str], list[tuple[int, float]]] = {}
@@ -37,7 +37,7 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
 
 
 def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
-    """A test for rows in JSON: whether `over_time` needs them, as the module's own or those of parameters within."""
+    """A test for rows in JSON: whether `over_time` needs them, as the module's own or its parameters'."""
 
     def keep(row: Mapping[str, Any]) -> bool:
         if "fqn" not in row:  # parameter groups
@@ -63,7 +63,7 @@ def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
 def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Report]:
     """A report per model and phase, with a row per step, and a column for each place that matches: its figure `name`.
 
-    `name` is that of a column of any report, or its title. A parameter also matches by its module's name. Raises
+    `name`: the name or the title of a column of any report. A parameter also matches by its module's name. Raises
     UsageError if no report has such a figure, or no place that has one matches.
     """
     known = {row.fqn: str(row.get("type") or "") for step in steps for report in step.reports for row in report.rows}
@@ -94,7 +94,7 @@ def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Re
 
 
 def _of_figure(step: RecordedStep, name: str) -> Iterator[tuple[Column, Row]]:
-    """The rows that have a figure of this name or title; statistics are those of outputs."""
+    """The rows that have a figure of this name or title; statistics describe outputs."""
     for report in step.reports:
         for column in figure_columns(report):
             other = column.name in STATS_KEYS and report.probe != "activations"
@@ -161,7 +161,7 @@ def figures(step: RecordedStep, report: Report, fqn: str = "") -> Row:
 
 
 def _of_step(totals: Mapping[str, Any]) -> dict[str, object]:
-    """The figures of the model itself: each group's learning rate and optimizer's loss, and those of the whole step."""
+    """The model's own figures: each group's learning rate and optimizer's loss, and figures of the whole step."""
     groups = totals.get("groups", ())
     losses = [(group["optimizer"], group["loss"]) for group in groups if group.get("loss") is not None]
     earlier = [[name for name, _ in losses[:number]].count(name) for number, (name, _) in enumerate(losses)]
@@ -176,7 +176,7 @@ _OF_PARTS = {column.name: column for columns in OF_CAPABILITIES.values() for col
 
 
 def of_parts(step: RecordedStep) -> dict[str, object]:
-    """The figures of the whole step that parts of capabilities report in one row, that of the model itself."""
+    """The figures of the whole step that parts of capabilities report in one row, the model's own."""
     alone = [report.rows[0] for report in step.reports if [row.fqn for row in report.rows] == [""]]
     return {name: value for row in alone for name, value in row.values.items() if name in _OF_PARTS}
 
@@ -198,7 +198,7 @@ def _further(rows: Sequence[Row]) -> Iterator[Column]:
 
 
 def every_step(record: Record, entries: Iterable[StepEntry], probe: str | None = None) -> Iterator[Report]:
-    """Yield the reports of each of these steps: that of one `probe`; else "step", "run", "optimizer" and "check".
+    """Yield the reports of each of these steps: the report of one `probe`; else "step", "run", "optimizer" and "check".
 
     "step" has one row, the figures of the whole model as `show --over-time .` has them; "run" has a row per module, as
     `show` has it; "optimizer" a row per parameter group; "check" the findings up to it, if there were checks. The meta

@@ -53,7 +53,7 @@ def rank_remarks(record: RankedRecord) -> list[str]:
     """Remarks, one per line: missing parts, ranks that ended differently, and which one was non-finite first."""
     lines = []
     if missing := [rank for rank in record.missing() if rank not in record.unreadable]:
-        lines.append(f"no part of {ranks_named(missing)} of {record.ranks:,} is here: figures are those of the others")
+        lines.append(f"no part of {ranks_named(missing)} of {record.ranks:,} is here: figures cover the others")
     lines += [f"rank {rank} is left out: {why}" for rank, why in record.unreadable.items()]
     by_end: dict[str, list[int]] = {}
     for rank, part in record.parts.items():
@@ -96,7 +96,7 @@ def _ended(end: End | None) -> str:
 
 
 def _chosen(record: RankedRecord, query: Query) -> list[StepEntry]:
-    """The entries to show: those of the selected step, else the last of each model and phase."""
+    """The entries to show: the selected step's, else the last of each model and phase."""
     entries = query.of(record.entries)
     if query.step is not None:
         return [entry for entry in entries if entry.step == query.step]

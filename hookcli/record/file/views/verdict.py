@@ -45,7 +45,7 @@ def whole_run(record: Record, model: str) -> Measurements:
 
 
 def judged(record: Record, step: RecordedStep) -> RecordedStep:
-    """Return the step, its verdict that of the checks on the whole run of its model; as it is if it has none.
+    """Return the step with the verdict of the checks on its model's whole run; as it is if it has none.
 
     It then also covers the loss of every step and the lines of parts, names the script in its advice, and says how many
     forwards without gradients it covers.
@@ -91,7 +91,7 @@ def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
 
 def verdict_on(record: Record, *, compiling_alone: bool = False) -> list[Report]:
     """Return the verdict of the checks on the run as a whole, if they found anything: on the work of torch.compile in
-    its program, and, unless `compiling_alone`, that of the checks of capabilities which judge whole records.
+    its program, and, unless `compiling_alone`, of the capabilities' checks that judge whole records.
     """
     of_records = (check for check in of_whole_runs() if "record" in check.needs and not compiling_alone)
     checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)

@@ -22,8 +22,8 @@ _ends: "list[Callable[[], object]]" = []
 def _wait() -> None:
     """Call `_start` once torch is imported.
 
-    Python's finder of built-in modules, which comes before those of files, looks for torch on behalf of the others, so
-    that `sys.meta_path` stays as it is.
+    Python's finder of built-in modules, which comes before the finders of files, looks for torch on behalf of the
+    others, so that `sys.meta_path` stays as it is.
     """
     if "torch" in sys.modules:
         _start()

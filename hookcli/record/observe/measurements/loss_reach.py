@@ -20,9 +20,9 @@ _OTHERS = 8  # parameters that gradients do reach, of which the loss must be see
 class LossReach:
     """Follows parameters through the forwards of a step and its loss functions, past places where autograd does not.
 
-    `course.without_gradient` names those of the `module` that earlier recorded steps have left without a gradient, and
-    gets to know how the loss is computed from each in `course.used_by_loss`. `guard` does the work, so that a failure
-    ends nothing else.
+    `course.without_gradient` names the parameters of the `module` that earlier recorded steps have left without a
+    gradient, and gets to know how the loss is computed from each in `course.used_by_loss`. `guard` does the work, so
+    that a failure ends nothing else.
     """
 
     part: ClassVar[str] = "the use of parameters by the loss"

@@ -105,7 +105,7 @@ class StepMeasurements:
     # While the step is open.
 
     def start(self, called: nn.Module) -> None:
-        """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
+        """Attach the probes' hooks, as the first forward of the model, or of a wrapper around it, begins."""
         if (replicas := replicas_of(called)) > 1:
             self._ranks, self._group = {"replicas": replicas}, replica_group(called)  # another word
         if spread := tensor_parallel_ranks(self._module):
@@ -302,7 +302,7 @@ class StepMeasurements:
         return lines
 
     def reports(self, meta: Meta, loss: float | None, losses: Mapping[int, float]) -> list[Report]:
-        """A report per probe. `loss`: the step's; `losses`: those of optimizers that step in turns. Waits for an
+        """A report per probe. `loss`: the step's; `losses`: the losses of optimizers that step in turns. Waits for an
         accelerator.
         """
         self._match_filter.step_over()

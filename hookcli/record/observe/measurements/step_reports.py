@@ -66,7 +66,7 @@ def check_step(
     """The verdict on the `steps` up to this one; `reports` by the name of their probe, "inventory" among them.
 
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone;
-    `loss`, that of this step, if it is known.
+    `loss`, the step's, if it is known.
     """
     steps.begin(meta["step"], complete=meta["complete"])
     if activations := reports.get("activations"):  # of the model: what a loss function computes is not judged

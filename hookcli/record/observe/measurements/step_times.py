@@ -52,7 +52,7 @@ class StepTimes:
         return "backward" in self._began
 
     def begin_optimizer(self) -> None:
-        """Begin an optimizer's step, perhaps within that of another."""
+        """Begin an optimizer's step, perhaps within another's."""
         self._optimizers.append(self.clock.now() - sum(self._parts.values()))
 
     def end_optimizer(self) -> None:
@@ -79,7 +79,7 @@ class TimeProbe(Probe):
     A module's backward lasts from the arrival of its output's gradient to the next arrival at another module, so it
     contains the functions around the module; a container's is the sum over its parts. `by_nodes`: it is the time of the
     nodes that the module created, and there are times without the parts', too; see CallTimer. On an accelerator the
-    times are then its own, and else those of launching its work.
+    times are then its own, and else the times of launching its work.
     """
 
     name = "time"
@@ -149,7 +149,7 @@ class TimeProbe(Probe):
             self._add(fqn, "backward_us", began)
 
     def rows(self) -> list[Row]:
-        """Return a row per module; if a wrapper and the module inside have one name, that of the inner one."""
+        """Return a row per module; if a wrapper and the module inside have one name, the inner one's."""
         ran = [fqn for fqn, (_, calls) in self._forward.items() if calls]
         inner = {self._name(fqn): fqn for fqn in sorted(ran, key=len)}
         times = by_module(over_passes([self._timer.own()])) if self._timer else self._with_parts()

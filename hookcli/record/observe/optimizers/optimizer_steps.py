@@ -199,7 +199,7 @@ _ROUNDED = 1e-6  # of the square of the update: weights are rounded
 def update_rows(
     types: Mapping[str, str], names: PlainNames, changes: Mapping[str, Change]
 ) -> tuple[list[Row], dict[str, int]]:
-    """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change.
+    """A row per parameter: `weight` is the L2 norm before the step, `update` the norm of the change.
 
     Also how many finite values the step has made NaN or infinite, by the name of the parameter. `types`: the type of
     each module, by fqn.

@@ -70,7 +70,7 @@ class _Thread:
     last: list[_Pass] = field(default_factory=list)  # before the last step
     left_out: list[Tensor | float] = field(default_factory=list)  # by the program, since the last step
     following: tuple[str, int] | None = None  # the model of the last step, and the number of the step after it
-    had: set[tuple[str, int]] = field(default_factory=set)  # models, and those of `last` that have counted for them
+    had: set[tuple[str, int]] = field(default_factory=set)  # models, and the steps of `last` that have counted for them
 
     def skipped(self) -> None:
         if self.passes:
@@ -208,7 +208,7 @@ class EveryLoss:
         self._stepping().following = model, numbers.stop
 
     def skipped(self) -> None:
-        """An optimizer's step was left out, perhaps not those of others: no later step takes these passes."""
+        """An optimizer's step was left out, perhaps not the others' steps: no later step takes these passes."""
         thread = self._stepping()
         thread.leave_out(thread.passes)
         thread.skipped()
@@ -233,7 +233,7 @@ class EveryLoss:
         self.flush(all_of_them=True)
 
     def flush(self, *, all_of_them: bool = False) -> None:
-        """Write the losses, but for those of each model's last step, to which further optimizers may add."""
+        """Write the losses, but for each model's last step, to which further optimizers may add."""
         self._read_all()
         for model, losses in self._read.items():
             steps = sorted(losses)
@@ -289,7 +289,7 @@ class Remainders:
 
     before: int = 0
     last: tuple[int, int, int] | None = None
-    """The last such step, its number of passes, and that of the step before."""
+    """The last such step, its number of passes, and the number of the step before."""
     count: int = 0
 
     def add(self, step: int, backwards: int) -> bool:
@@ -314,7 +314,7 @@ class Remainders:
 @dataclass(slots=True)
 class Batches:
     """The rows of a model's batches in the last steps, and the losses of these: a batch of fewer rows may have another
-    loss, as that of contrastive learning, which compares rows.
+    loss, as in contrastive learning, which compares rows.
     """
 
     rows: dict[int, int] = field(default_factory=dict)

@@ -54,14 +54,14 @@ class Losses:
         return [sum(map(float, terms)) for terms, _, _ in self._passes[begin:]]
 
     def taken(self, optimizer: int) -> None:
-        """An optimizer has stepped by the gradients: those of optimizers that step in turns may be cleared between."""
+        """An optimizer has stepped by the gradients: where optimizers step in turns, others may be cleared between."""
         self._taken[optimizer] = len(self._passes)
 
     def since_cleared(self) -> list[float]:
         """A loss per backward pass whose gradients an optimizer was given; the step's loss is their sum.
 
-        A GAN clears the gradients that its generator's pass leaves in the discriminator; a closure clears those of its
-        previous evaluation. Without an optimizer's step all passes count since the gradients were last cleared.
+        A GAN clears the gradients that its generator's pass leaves in the discriminator; a closure clears the gradients
+        of its previous evaluation. Without an optimizer's step all passes count since the gradients were last cleared.
         """
         return [loss for _, loss in self._kept()]
 
