@@ -13,7 +13,7 @@ _MADE = "HOOKCLI_TEST_CACHE"
 def use_own() -> None:
     """Let this process, and those that it starts, use the tests' cache.
 
-    No report is cached, since one that a test's patches have made would reach another test: `reports` is no folder.
+    No report is cached, since one that a test's patches have made would reach another test: `reports` is not a folder.
     """
     if _MADE in os.environ:  # pytest-xdist's main process has made it
         return

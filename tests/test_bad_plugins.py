@@ -48,9 +48,9 @@ BAD = {
     ("probes", "P", "import sys; sys.exit(3)"): "does not load: SystemExit: 3",
     ("probes", "P", "class Own(BaseException): pass\nraise Own('mine')"): "does not load: Own: mine",
     ("probes", "P", "x = 1"): "does not load: AttributeError: module 'odd_code' has no attribute 'P'",
-    ("probes", "P", "P = 'text'"): "is no plugin of hookcli: its entry point names str, not a class",
-    ("probes", "P", "P = lambda: None"): "is no plugin of hookcli: its entry point names function, not a class",
-    ("probes", "P", "class P: pass"): "is no plugin of hookcli: the class P has no method attach",
+    ("probes", "P", "P = 'text'"): "is not a plugin of hookcli: its entry point names str, not a class",
+    ("probes", "P", "P = lambda: None"): "is not a plugin of hookcli: its entry point names function, not a class",
+    ("probes", "P", "class P: pass"): "is not a plugin of hookcli: the class P has no method attach",
     ("probes", "P", PROBE.format("columns = 'text'")): "columns must be a tuple of Column, not str",
     ("probes", "P", PROBE.format("columns = ('fqn',)")): "columns must be a tuple of Column, not tuple",
     ("probes", "P", PROBE.format("needs_backward = 'yes'")): "needs_backward must be bool, not str",
@@ -115,7 +115,7 @@ def test_one_line_names_it_and_its_distribution(
     assert BAD[bad] in ran.err and ("odd-plugins 3.1" in ran.err or "check odd failed" in ran.err), ran.err
     assert cli("shapes", *NET).code == 0  # the rest works
     listed = cli("plugins", "--load", "--format", "csv")
-    fails = "does not load" in listed.out or "is no plugin" in listed.out
+    fails = "does not load" in listed.out or "is not a plugin" in listed.out
     assert listed.err == "" and listed.code == (2 if fails else 0)
 
 

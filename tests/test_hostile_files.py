@@ -210,7 +210,7 @@ def test_a_copy_of_a_pipe_is_gone_afterwards(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told_in_a_line(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A pipe that no program writes to, and a file whose beginning is no memory of the process."""
+    """A pipe that no program writes to, and a file whose beginning is not a memory of the process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("hookcli.system.files._PATIENCE", 0.1)
     os.mkfifo("pipe")

@@ -32,7 +32,7 @@ _CAUSES = {
     "nodes": ("a graph network, whose nodes are in dimension 0", "ignore it for a graph network, else look for dim=0"),
     "set": (
         "items that are meant to see each other (a set, an assignment, weights made from the batch), or a fault",
-        "ignore it if dimension 0 is no batch or its items shall mix, else look for dim=0",
+        "ignore it if dimension 0 is not a batch or its items shall mix, else look for dim=0",
     ),
     "": ("a mean, maximum or softmax over dimension 0", _DIM),
 }
@@ -74,7 +74,7 @@ class BatchDependence(Check):
     the operator is not found. It is also a warning with a layer that has batch_first=False or an input without a batch
     dimension, since dimension 0 may be the sequence; with quantization by the range of the whole batch, dynamically or
     by an observer that is enabled; and with what graph networks do, whose nodes are in dimension 0: a sum by index (as
-    of messages to each node), statistics of the nodes beside one, or a product with a matrix that is no parameter.
+    of messages to each node), statistics of the nodes beside one, or a product with a matrix that is not a parameter.
     """
 
     id = "HK020"

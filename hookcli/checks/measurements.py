@@ -175,7 +175,7 @@ FIELDS = frozenset(field.name for field in fields(Measurements))
 
 
 class ReadsProbes(Protocol):
-    """Measurements for a check that needs reports of probes without a field of their own."""
+    """Measurements for a check that needs reports of probes without their own field."""
 
     probes: Mapping[str, Report]
 

@@ -99,8 +99,8 @@ class InputChanged(Check):
     A data set in memory is then changed a little more in every epoch, a second model gets other inputs than the first,
     and autograd refuses an input that requires grad. The finding names the module (with --ops, the operation) that
     first writes; a write past PyTorch's count of changes, through `.data` or numpy, is found by the bits and has no
-    place. A ReLU in place on a tensor that the model made itself is no fault. A state or cache that the model is given
-    in order to update it is none either: ignore the check for such a model.
+    place. A ReLU in place on a tensor that the model made itself is not a fault. A state or cache that the model is
+    given in order to update it is none either: ignore the check for such a model.
     """
 
     id = "HK036"
@@ -148,7 +148,7 @@ class PlainWeight(Check):
 class Unregistered(Check):
     """The model computes with parameters that PyTorch does not know of: `model.parameters()` does not list them.
 
-    They are in modules in a plain list or dict, in tensors that require grad but are no nn.Parameter, or in modules
+    They are in modules in a plain list or dict, in tensors that require grad but are not nn.Parameter, or in modules
     that forward creates anew in every call. Nothing fails, but no optimizer trains them, `state_dict()` does not save
     them, and `to()` and `eval()` do not reach them. Parameters that bypass nn.Module's registration on purpose (through
     `self.__dict__`, as for a teacher model), those that the program gives to an optimizer by itself, and frozen ones
@@ -157,7 +157,7 @@ class Unregistered(Check):
 
     id = "HK030"
     name = "unregistered"
-    means = "modules in a plain list, a tensor that is no nn.Parameter, or a layer created in forward"
+    means = "modules in a plain list, a tensor that is not an nn.Parameter, or a layer created in forward"
     advice = "use nn.ModuleList or nn.Parameter; create layers in __init__"
     needs = ("inventory",)
     values = False

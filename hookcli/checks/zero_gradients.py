@@ -162,7 +162,7 @@ def _zero_factors(measured: _ReadsZeros, zero: Sequence[str], owner: str) -> lis
 def _factor_after(measured: _ReadsZeros, name: str) -> str:
     """The parameter that is zero, in the module whose gradients arrived just before; "" if none is.
 
-    Biases, which often begin at zero, are no factors.
+    Biases, which often begin at zero, are not factors.
     """
     arrived = [row.fqn for row in measured.grads.rows]
     before = arrived[: arrived.index(name)]

@@ -190,7 +190,7 @@ class CommonInput:
     data: DataBatches | None = None
 
     def each(self) -> Iterator[tuple[Any, object, object]] | None:
-        """Every batch for both sides, in memory of their own, with its target; None unless several are run."""
+        """Every batch for both sides, in their own memory, with its target; None unless several are run."""
         from hookcli.engine.inputs import cast_to
         from hookcli.engine.preserve import copied
 

@@ -1,7 +1,7 @@
 """`hookcli run --live` and `--serve`: the record is exported, or served as a page, while the program runs.
 
 A separate process reads the record as it grows, so this neither slows the program's steps nor makes it fail. That
-process is no child of the program, which may wait for all of its children.
+process is not a child of the program, which may wait for all of its children.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _start(work: Callable[[Callable[[], bool]], None], keep: int = STDERR) -> No
     program = os.getpid()
     child = os.fork()
     if child:
-        os.waitpid(child, 0)  # which ends at once: the process that it leaves is no child of the program
+        os.waitpid(child, 0)  # which ends at once: the process that it leaves is not a child of the program
         return
     status = 1
     try:

@@ -53,7 +53,7 @@ _EDIT = (
 )
 
 
-# The groups are only ever parts of `Options`; methods of their own would take 3 ms of each start.
+# The groups are only ever parts of `Options`; their own methods would take 3 ms of each start.
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class _Building:
     """The options that choose a model and its weights."""

@@ -212,7 +212,7 @@ def _by_suffix(path: Path | None, option: str, default: str) -> str:
 
 
 def _check_suffix(path: Path | None, name: str | None, option: str) -> str:
-    """Return " as FORMAT" if the suffix is of another text format, else "". Raises UsageError if one is no text."""
+    """Return " as FORMAT" if the suffix is of another text format, else "". Raises UsageError if one is not text."""
     other = selection.by_suffix(path.suffix) if path and path.suffix else None
     if path is None or name is None or other in (None, name):
         return ""

@@ -142,7 +142,7 @@ def _served(target: str, own: PageOptions, options: Options) -> int:
     if options.output or options.format:
         raise UsageError("--serve: writes no file; leave out --output and --format")
     if not (is_record(target) or is_pipe(target)):
-        raise UsageError(f"--serve {target}: is no record of hookcli run; leave out --serve for the page of a model")
+        raise UsageError(f"--serve {target}: is not a record of hookcli run; leave out --serve for the page of a model")
     from hookcli.commands.report_serve import serve_record
 
     return serve_record(target, own.port, options, opens=own.open_page)

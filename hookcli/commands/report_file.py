@@ -23,7 +23,7 @@ _MARK = b'<meta name="generator" content="hookcli '
 class Page:
     """Output of `hookcli report`: a file named after the targets unless --output or --format says otherwise.
 
-    Raises UsageError for a file that can't be written, for one of that name that is no page of hookcli's, and if the
+    Raises UsageError for a file that can't be written, for one of that name that is not a page of hookcli's, and if the
     page shall be opened but is none.
     """
 
@@ -70,5 +70,5 @@ def _default(targets: Sequence[str]) -> str:
             with opened(path) as file:
                 head = bytes(file.read(_HEAD))
     if exists(path) and _MARK not in head:
-        raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
+        raise UsageError(f"{path} exists and is not a page of hookcli's; name the file to write with --output")
     return str(path)

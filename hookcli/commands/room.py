@@ -38,7 +38,7 @@ class Room:
 
 
 def parse_room(fits: str, reserve: str | None, device: str | None) -> Room:
-    """The room that --fits and --reserve describe. Raises UsageError for a text that is no size, or if none is left."""
+    """The room that --fits and --reserve describe. Raises UsageError for a wrong size, or if nothing is left."""
     limit = _bytes(fits)
     if not limit:
         raise UsageError(f"--fits {fits}: give a size, such as 24GiB", option="fits")

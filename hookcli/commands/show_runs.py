@@ -60,7 +60,7 @@ def _opened(names: Sequence[str], progress: Progress) -> list[Record]:
     records = []
     for name in names:
         if not is_record(name):
-            raise UsageError(f"{name}: is no record of hookcli run; several can be compared only if all are records")
+            raise UsageError(f"{name}: is not a record of hookcli run; several can be compared only if all are records")
         progress.stage(f"reading {name}")
         records.append(open_record(name))
     return records

@@ -111,7 +111,7 @@ def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
 
 def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
     pairs: Pairs = {}
-    in_both = (ours.keys() & theirs.keys()) - {b.fqn for b in modules.values()}  # the loss function is no module
+    in_both = (ours.keys() & theirs.keys()) - {b.fqn for b in modules.values()}  # the loss function is not a module
     owners = {owner: owner for owner in in_both} | {a.fqn: b.fqn for a, b in modules.items()}
     for a, b in owners.items():
         pairs |= _in_order(ours.get(a, []), theirs.get(b, []), {}, lambda operator: operator.type.removesuffix("_"))

@@ -93,7 +93,7 @@ class Origin(NamedTuple):
 def origin_of(rows: Sequence[Row]) -> Origin | None:
     """The origin of what is beyond tolerance among these rows; None if nothing is.
 
-    Operators of one side are no cause of a difference in a module or operator that received the same on both sides.
+    Operators of one side are not causes of a difference in a module or operator that received the same on both sides.
     """
     first = first_beyond(rows)
     if first is None:

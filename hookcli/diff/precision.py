@@ -124,7 +124,7 @@ def _own(rows: Sequence[Row]) -> str:
             break
         worst = max(inner, key=lambda row: row["rel_l2"])
     if not worst["rel_l2"]:
-        return "no module has an error of its own"
+        return "no module has its own error"
     others = [row["rel_l2"] for row in rows if row.fqn != worst.fqn and not is_within(worst.fqn, row.fqn)]
     more = f" (others at most {max(others):.2g})" if any(others) else " (others have none)" if others else ""
     return f"own error: {title(worst, typed=False)} {worst['rel_l2']:.2g}{more}"

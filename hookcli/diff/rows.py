@@ -46,7 +46,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     """Compare two reports of one probe. Rows are aligned by name, call, path, kind and pass (`align`).
 
     Shapes, dtypes, parameter counts, MACs, NaN and Inf are compared exactly, other statistics within the tolerance
-    (`hookcli.diff.tolerance.allowance`). A dtype that was asked for in its run is no difference. Each row shows the
+    (`hookcli.diff.tolerance.allowance`). A dtype that was asked for in its run is not a difference. Each row shows the
     figure that is furthest off and how many times its tolerance that is; `differs` names the worst figures beyond it.
     Rows that only B has stand where they stand in B. Raises UsageError for reports of different probes, or of a probe
     whose rows are not modules or parameters, and where no figure is in both.

@@ -91,7 +91,7 @@ def _verdict(
 
 
 def _leads(cause: Cause, rows: Sequence[Row], origin: Origin | None) -> bool:
-    """True unless the first difference has a cause of its own, or comes before the modules of this one."""
+    """True unless the first difference has its own cause, or comes before the modules of this one."""
     if origin is None:
         return True
     place = operator_owner(origin.fqn) or origin.fqn

@@ -101,9 +101,9 @@ def check(
 def plan_of(
     function: str, model: Any, inputs: Sequence[Any], settings: Mapping[str, Any], *, keep: bool = False
 ) -> tuple[CheckPlan, Any]:
-    """The plan of a function's settings, and the model's inputs: keywords that are no settings are among them.
+    """The plan of a function's settings, and the model's inputs: keywords that are not settings are among them.
 
-    Raises UsageError for what is no module, TypeError for a keyword that the model does not take either.
+    Raises UsageError for what is not a module, TypeError for a keyword that the model does not take either.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"{function} needs an nn.Module, not {type(model).__name__}")

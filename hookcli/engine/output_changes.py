@@ -23,7 +23,7 @@ LITTLE = 0.05
 
 @dataclass
 class Outputs:
-    """The floating-point tensors that the model returns as it is, by their path, without those that are no results.
+    """The floating-point tensors that the model returns as it is, by their path, without those that are not results.
 
     `aside`: the names of the items that were left out.
     """

@@ -38,7 +38,7 @@ MakeProbe = Callable[[], object]
 
 
 def make_probe(make: MakeProbe) -> Probe:
-    """The probe that a plugin's class or factory makes. Raises PluginError for one that fails or is no probe."""
+    """The probe that a plugin's class or factory makes. Raises PluginError for one that fails or is not a probe."""
     with registry.guarded(make):
         probe = make()
         if wrong := misfitting_attribute("probes", probe):

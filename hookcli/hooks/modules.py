@@ -177,7 +177,7 @@ class ModuleHooks(HookGroup):
         """
 
         def here(*given: object) -> T | None:
-            # Autograd recomputes in threads of its own.
+            # Autograd recomputes in its own threads.
             watched = self.thread in (None, threading.get_ident()) or in_backward()
             return hook(*given) if watched and len(given) == arguments else None
 

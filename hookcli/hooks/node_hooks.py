@@ -64,7 +64,7 @@ def gradient_accumulator(leaf: Tensor) -> Node:
 OUTSIDE = "(loss)"
 """The place of nodes that no module created."""
 LEAF = "(leaf)"
-"""The place of leaves that are no parameters: the model's inputs, and tensors that it creates in forward."""
+"""The place of leaves that are not parameters: the model's inputs, and tensors that it creates in forward."""
 
 
 class NodeCreation:

@@ -55,5 +55,5 @@ def uncompiled(model: nn.Module) -> AbstractContextManager[object]:
 
 
 def has_compiled(model: nn.Module) -> bool:
-    """True if a part is compiled, also one without parts of its own; or if this PyTorch does not tell."""
+    """True if a part is compiled, also one without its own parts; or if this PyTorch does not tell."""
     return compiled_graphs(model) != [] or (compiles() and any(is_compiled(part.forward) for part in model.modules()))

@@ -71,7 +71,7 @@ class Probe(ABC):
     inside_compiled: bool = False  # True if it needs of modules only what they pass, and gradients
     in_steps: bool = False
     """True if `hookcli run --probe` may record it: its hooks change nothing that the program computes, and its rows are
-    places. Rows of one place (see `Column.identity`; calls are no places) merge by the rules of their columns."""
+    places. Rows of one place (see `Column.identity`; calls are not places) merge by the rules of their columns."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:

@@ -84,7 +84,7 @@ _OF_SHAPES = ("shape", "size", "dimension", "channel", "dtype", "scalar type")
 def states(probes: Sequence[Probe]) -> list[dict[str, object]] | None:
     """Copies of the probes' attributes before a run that may have to be repeated; None if they can't be copied.
 
-    A sink is no part of a probe: it begins anew with each run.
+    A sink is not part of a probe: it begins anew with each run.
     """
     sinks = [sink for probe in probes if (sink := vars(probe).get("sink")) is not None]
     try:

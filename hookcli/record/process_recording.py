@@ -112,7 +112,7 @@ class ProcessSink(RecordSink):
         self._ended = ended
         self._world = World()
         self._group = ""
-        self._inherited = joined_world()  # in a child: its parent's; it has not joined ranks of its own yet
+        self._inherited = joined_world()  # in a child: its parent's; it has not joined its own ranks yet
         header = replace(new_header(run.name, run.argv, run.plan["every"]), process=run.process)
         super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
         self.announce = not (run.quiet or is_terminal(sys.__stderr__))

@@ -36,7 +36,7 @@ class Plugin:
         with nullcontext() if self.built_in else failed:
             plugin = load_text(self.target)
             if not self.built_in and (wrong := misfit(self.kind, plugin)):
-                raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
+                raise PluginError(f"{self} is not a plugin of hookcli: {wrong}")
         if not self.built_in:
             _owners[id(plugin)] = self, plugin
         return plugin

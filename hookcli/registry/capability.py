@@ -226,7 +226,7 @@ def capabilities() -> Sequence[Capability]:
             with UserCode(partial(_unloaded, named)):
                 manifest = entry.load()
                 if not isinstance(manifest, Capability):
-                    raise PluginError(f"{named} is no Capability, but {class_name(manifest)}")
+                    raise PluginError(f"{named} is not a Capability, but {class_name(manifest)}")
                 found.append(replace(manifest, name=entry.name, distribution=owner))
         except PluginError as error:
             broken[str(error)] = None

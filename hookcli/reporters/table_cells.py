@@ -164,7 +164,7 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
 def _branch(row: Row, place: Node, levels: dict[Node, int]) -> str:
     """Return a row's name as a branch below its nearest shown container, and note the row's level."""
     owner = next((node for node in place.around() if node in levels), None)
-    owner = owner if owner and owner.owner else None  # the model is no branch
+    owner = owner if owner and owner.owner else None  # the model is not a branch
     levels[place] = levels[owner] + 1 if owner else 0
     name = formatting.cell(row, "fqn")
     return "  " * min(levels[place], _INDENTED) + (name[len(owner.fqn) :].removeprefix(".") if owner else name)

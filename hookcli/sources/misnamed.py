@@ -25,7 +25,7 @@ _FACTORY = re.compile(r"(?i)(build|make|create)|.*(model|net)")
 
 
 def meant_by(spec: str, *, compared: bool = False) -> str:
-    """The error for a path that is no model, with what to type; "" for any other text. `compared`: a side of `diff`."""
+    """The error for a path that is not a model, with what to type; else "". `compared`: a side of `diff`."""
     path = Path(spec)
     if is_folder(path):
         if is_file(path / "config.json"):

@@ -146,7 +146,7 @@ def _is_expression(text: str) -> bool:
 
 
 def _bits(node: ast.expr) -> float:
-    """An upper bound of the binary digits of an expression's value. Raises ValueError for what is no arithmetic."""
+    """An upper bound of the binary digits of an expression's value. Raises ValueError for what is not arithmetic."""
     match node:
         case ast.Constant(value=bool() | int() | float() as value):
             return math.log2(abs(value) + 2)  # infinite for an infinite one

@@ -166,7 +166,7 @@ def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...
 def _transforms(models: ModuleType, entry: ModelEntry, weights: Any) -> Callable[[], Transforms] | None:
     """The transforms of these weights, else of those published for the natural input's size, the default ones first.
 
-    None where the input is no single picture, or no weights are published.
+    None where the input is not a single picture, or no weights are published.
     """
     if entry.kind in ("optical_flow", "video"):
         return None

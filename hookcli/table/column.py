@@ -102,7 +102,7 @@ class Shown(StrEnum):
 
 
 class Bar(StrEnum):
-    """The scale of the small bars beside a column's figures. Pages have ticks for figures that are no amounts."""
+    """The scale of the small bars beside a column's figures. Pages have ticks for figures that are not amounts."""
 
     NONE = ""
     LOG = "log"

@@ -100,7 +100,7 @@ def _runs(parts: Iterable[Node], blocks: Mapping[Node, _Block]) -> Iterator[tupl
 
 
 def times(row: Row) -> str:
-    """How many a row stands for: modules or parameters of its name (6x), calls x2, or parts that are no modules (12).
+    """How many a row stands for: modules or parameters of its name (6x), calls x2, or parts that are not modules (12).
 
     Rows of calls, which are shown as a tree, say it where blocks begin; other rows have no block above them.
     """

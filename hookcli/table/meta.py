@@ -129,7 +129,7 @@ class Meta(Source, total=False):
     complete: Plain[bool]
     """False if the run ended early; absent means True."""
     containers: Sequence[str]
-    """Names of modules that are no level of depth; see hookcli.table.names."""
+    """Names of modules that are not a level of depth; see hookcli.table.names."""
     notes: Sequence[str]
     """Remarks on how to read the figures."""
     # Of commands.

@@ -32,7 +32,7 @@ class Row:
         return str(self.values.get("fqn", ""))
 
     def having(self, values: Mapping[str, Any]) -> Row:
-        """The row with these values too, or in place of its own."""
+        """The row with these values too, or in its own place."""
         return Row({**self.values, **values}, self.stats, self.lacking)
 
     def flat(self) -> dict[str, Any]:

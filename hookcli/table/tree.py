@@ -59,7 +59,7 @@ class Node:
 class Tree:
     """Places by name. One that is asked for is added, with all around it.
 
-    `containers` are no level of their own: lists of modules, and a model's lone child.
+    `containers` are not a level of their own: lists of modules, and a model's lone child.
     """
 
     def __init__(self, containers: Iterable[str] = ()) -> None:

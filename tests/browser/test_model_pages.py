@@ -108,7 +108,7 @@ def test_what_was_not_measured_is_said_once(visit: Callable[..., Any], sound: Se
     assert "in the forward until it failed" in page.inner_text(".tiles")
     page.get_by_role("tab", name="Not measured").click()
     assert page.get_by_role("tab", name="Not measured").inner_text().endswith("2")
-    assert page.locator("#view-skipped button").all_inner_texts() == ["act"]  # a check is no module
+    assert page.locator("#view-skipped button").all_inner_texts() == ["act"]  # a check is not a module
     page.click("#view-skipped button")
     detail = page.get_by_role("complementary", name="Selected module").inner_text()
     assert detail.count("no call") == 1 and "not judged" not in detail

@@ -209,7 +209,7 @@ def test_records_side_by_side(visit: Visit, pages: Path) -> None:
     over, place, _ = document(pages, "records")
     told = page.locator("#verdict").inner_text()
     assert told.startswith(f"Net: {over['totals']['verdict']}") and over["totals"]["grew"] in told
-    verdict = page.locator("#verdict .verdict").first  # on losses; which run is better is no error
+    verdict = page.locator("#verdict .verdict").first  # on losses; which run is better is not an error
     assert "error" not in verdict.get_attribute("class").split() and verdict.locator(".lamp").count() == 0
     first = page.locator(".diff-first").inner_text()
     assert page.locator(".diff-first").count() == 1 and place["findings"][0]["fqn"] in first

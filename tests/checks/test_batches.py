@@ -141,7 +141,7 @@ def test_observers_that_are_enabled_are_told_from_what_mixes_the_batch() -> None
 
 
 class Running(nn.Module):
-    """Takes in the mean of the whole batch in eval mode, too, and is no observer."""
+    """Takes in the mean of the whole batch in eval mode, too, and is not an observer."""
 
     def __init__(self) -> None:
         super().__init__()

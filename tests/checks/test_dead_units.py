@@ -15,7 +15,7 @@ from hookcli.table.formatting import number
 
 
 class Functional(nn.Module):
-    """A ReLU between two layers that is no module, and what may follow it."""
+    """A ReLU between two layers that is not a module, and what may follow it."""
 
     def __init__(self, dead: int, relu: Callable[[Tensor], Tensor], then: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Infinities that a mask makes and a softmax takes up are no fault; a query that sees no key is one, of the softmax."""
+"""Infinities that a mask makes and a softmax takes up are not a fault; a query that sees no key is the softmax's."""
 
 from __future__ import annotations
 

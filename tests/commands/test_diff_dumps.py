@@ -141,7 +141,7 @@ def test_what_one_side_lacks_is_said(cli: Cli, net: Path) -> None:
 
 
 def test_a_compiled_model(cli: Cli, net: Path) -> None:
-    """Hooks inside of what is compiled do not fire: their modules are no difference."""
+    """Hooks inside of what is compiled do not fire: their modules are not a difference."""
     dumped(cli, "a")
     ran = cli("diff", "a", f"{NET} --compile eager")
     assert ran.code == 0 and "1 compared" in ran.out and "part of a compiled module" in ran.out

@@ -75,7 +75,7 @@ def test_the_page_is_named_after_the_model_and_replaces_only_a_page(cli: Cli, pl
     assert "<html" in (place / "Net.html").read_text()
     (place / "Net.html").write_text("mine")
     ran = cli("report", "net.py:Net", *INPUT)
-    assert ran.code == 2 and "Net.html exists and is no page of hookcli's" in ran.err
+    assert ran.code == 2 and "Net.html exists and is not a page of hookcli's" in ran.err
     assert (place / "Net.html").read_text() == "mine"
 
 

@@ -110,7 +110,7 @@ def test_ranks_are_beside_each_other_and_missing_ones_are_named(cli) -> None:
         (["a.run.jsonl", "a.run.jsonl", "--port", "99"], "--port: is for --serve"),
         (["a.run.jsonl", "--serve", "--port", "0"], "--port '0': give a number from 1"),
         (["a.run.jsonl", "--serve", "-o", "x.html"], "--serve: writes no file"),
-        (["resnet18", "--serve"], "--serve resnet18: is no record of hookcli run"),
+        (["resnet18", "--serve"], "--serve resnet18: is not a record of hookcli run"),
         (["a.run.jsonl", "-o", "no/such/folder.html"], "can't write to no/such/"),
     ],
 )

@@ -194,11 +194,11 @@ def test_three_runs_are_judged_as_two_are(offset: float, clear: bool) -> None:
 def test_mistakes(cli: Cli, runs: Path) -> None:
     cli("show", NAMES[0], "-o", "saved.json")
     for argv, said in (
-        (("show", NAMES[0], NAMES[1], "saved.json"), "saved.json: is no record of hookcli run"),
+        (("show", NAMES[0], NAMES[1], "saved.json"), "saved.json: is not a record of hookcli run"),
         (("show", *NAMES, "--step", "3"), "--step and several records"),
         (("show", *NAMES, "--follow"), "--follow shows one record"),
         (("show", NAMES[0], "--smooth", "3"), "--smooth: is for charts"),
-        (("report", *NAMES[:2], "resnet18"), "resnet18: is no record of hookcli run"),
+        (("report", *NAMES[:2], "resnet18"), "resnet18: is not a record of hookcli run"),
         (("report", *NAMES, "--rtol", "1"), "--rtol: no checks run where several are compared"),
     ):
         found = cli(*argv)

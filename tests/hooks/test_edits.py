@@ -143,7 +143,7 @@ MISTAKES = {
     "relu:output=scale(1,2)": "too many positional arguments; use scale(factor)",
     "relu:output=scale(by=2)": "use scale(factor)",
     "relu:output=scale(x)": "(x) must contain plain values, for example clamp(-1,1)",
-    "relu:output=scale(2": "'scale(2' is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn",
+    "relu:output=scale(2": "'scale(2' is not an operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn",
     "relu:output=scale(2))": "(2)) must contain plain values",
     "relu:output=scale(*[2])": "must contain plain values",
     "relu:output=scale(**{'factor': 2})": "must contain plain values",

@@ -135,7 +135,7 @@ def test_weight_norm_spectral_norm_and_pruning() -> None:
     nn.utils.spectral_norm(model[1])
     prune.l1_unstructured(model[2], "weight", 0.5)
     prune.l1_unstructured(model[2], "bias", 0.5)
-    nn.utils.parametrizations.orthogonal(model[3])  # a parametrization is no hook
+    nn.utils.parametrizations.orthogonal(model[3])  # a parametrization is not a hook
     found = existing_hooks(model)
     assert brief(found) == [
         ("0", "forward_pre", 0, "WeightNorm.__call__"),

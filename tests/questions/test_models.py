@@ -41,7 +41,7 @@ def test_what_are_the_shapes_and_how_big_is_it(ask: Asker) -> None:
 
 @pytest.mark.sweep
 def test_shapes_of_a_unet_whose_sizes_are_odd(ask: Asker) -> None:
-    """A pool that is called three times shows three shapes, and the containers that nobody calls are no rows."""
+    """A pool that is called three times shows three shapes, and the containers that nobody calls are not rows."""
     answer = ask("hookcli shapes unet.py:UNet --input 1x3x67x93")
     assert "1x16x33x46 | 1x32x16x23 | 1x64x8x11" in answer.row("pool")
     names = [line.split()[0] for line in answer.out.splitlines()[3:] if line.split()[:1]]

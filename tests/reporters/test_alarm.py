@@ -1,4 +1,4 @@
-"""The colour of the first line: red for errors, yellow for warnings alone, none for what is no fault."""
+"""The colour of the first line: red for errors, yellow for warnings alone, none for what is not a fault."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_pictures_that_are_none(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "pictures", (10, 20))
     (folder / "within" / "2.png").write_bytes((folder / "0.png").read_bytes()[:40])
     made: list[Any] = []
-    with pytest.raises(UsageError, match=r"--image: .*2\.png is no picture that Pillow can read"):
+    with pytest.raises(UsageError, match=r"--image: .*2\.png is not a picture that Pillow can read"):
         made += given(image_input([str(folder)], None), batch=1, transforms=lambda: bright)
     with pytest.raises(UsageError, match=r"keep pictures' sizes apart .*use --batch-size 1"):
         given(image_input([str(folder)], 1), batch=2, transforms=lambda: lambda image: torch.zeros(image.size))

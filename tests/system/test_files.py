@@ -124,7 +124,7 @@ def test_that_test_finds(line: str) -> None:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> dict[str, Path]:
-    """Names of things that are no files, and of links to them."""
+    """Names of things that are not files, and of links to them."""
     os.mkfifo(tmp_path / "fifo")
     found = {"a device": Path("/dev/zero"), "a pipe": tmp_path / "fifo", "a folder": tmp_path}
     for kind, path in [*found.items()]:

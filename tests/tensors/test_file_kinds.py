@@ -1,4 +1,4 @@
-"""Files that are no checkpoint are named as what they are; what is pickled beside a state dict is not run."""
+"""Files that are not checkpoints are named as what they are; what is pickled beside a state dict is not run."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def explore(
     """
     for name, stream in (("stdout", report_stream()), ("stderr", sys.__stderr__), ("stdin", sys.__stdin__)):
         if not is_terminal(stream):
-            raise UsageError(f"{name} is no terminal; `hookcli show` prints records and saved reports")
+            raise UsageError(f"{name} is not a terminal; `hookcli show` prints records and saved reports")
     if find_spec("textual") is None:
         raise UsageError("explore needs Textual: pip install 'hookcli[explore]'")
     error = None

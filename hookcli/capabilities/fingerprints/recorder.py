@@ -40,7 +40,7 @@ class Sums:
         self.add(tensors)
 
     def add(self, tensors: Iterable[Tensor]) -> None:
-        """Begin the checksums of those with memory of their own."""
+        """Begin the checksums of those with their own memory."""
         plain = [x for x in tensors if tree.is_plain(x)]
         self._sums += begun_checksums(plain)
         self._kinds += [f"{x.dtype} {tuple(x.shape)}" for x in plain]
@@ -75,7 +75,7 @@ def digest(text: str | bytes) -> str:
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers with memory of their own."""
+    """The parameters and buffers with their own memory."""
     named = (*module.named_parameters(), *module.named_buffers())
     return {fqn: x for fqn, x in named if not is_lazy(x) and tree.is_plain(x)}
 

@@ -120,7 +120,7 @@ class SearchedStep(StepPart):
             yield str(LargeUpdate(at, row["ratio"], row["lr"]))
 
     def _in_rows(self, step: StepView) -> NonFinite | None:
-        """The first bad row: innermost modules return first. Infinities of operators, and of masks, are no fault."""
+        """The first bad row: innermost modules return first. Infinities of operators, and of masks, are not a fault."""
         for sort in step.measured():
             key = sort.probe.name, sort.what
             new = len(sort.seen) - self._searched.get(key, 0)

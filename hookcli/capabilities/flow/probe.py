@@ -22,7 +22,7 @@ class FlowProbe(Probe):
     `kind` is "module", "function", or "input" and "output" for the tensors that the model receives and returns. `fqn`
     names the module that was called, or in which the function ran. `inputs` are the `id`s of the calls that made the
     tensors which this one received, one for each tensor, and `input_shape` lists their shapes. Parameters, buffers and
-    numbers are no inputs. A call that writes into a tensor counts as the one that made it.
+    numbers are not inputs. A call that writes into a tensor counts as the one that made it.
 
     Only the model's first forward is followed. No values are looked at, and none is changed.
     """

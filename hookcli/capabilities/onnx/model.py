@@ -139,7 +139,7 @@ def _session(model: Any, folder: Path) -> Any:
 class OnnxComparison(DumpComparison):
     """A comparison of an .onnx file, which is side `side`, with a PyTorch model that runs.
 
-    A tensor without a counterpart is no difference: exporters merge operators. It is listed with the reason.
+    A tensor without a counterpart is not a difference: exporters merge operators. It is listed with the reason.
     """
 
     reader: OnnxModel

@@ -52,7 +52,7 @@ class Frame:
 class Operator(nn.Module):
     """An operator of a graph. It takes the values that the graph computes, in order, and holds the constants.
 
-    `values` are the names of what it takes, and `settings` the constants that are no weights, as ONNX has them.
+    `values` are the names of what it takes, and `settings` the constants that are not weights, as ONNX has them.
     """
 
     def __init__(self, node: Any, frame: Frame, values: Sequence[str], settings: Sequence[Any]) -> None:

@@ -120,7 +120,7 @@ class Graph(Scope):
         for dtype in dict.fromkeys(x.dtype for x in (*self.parameters(), *self.buffers())):
             made = fn(torch.empty(0, dtype=dtype, device="cpu"))
             if made.dtype != dtype:
-                raise UsageError(f"--dtype: the operators of {self._file} have dtypes of their own; leave it out")
+                raise UsageError(f"--dtype: the operators of {self._file} have their own dtypes; leave it out")
             if made.device.type not in ("cpu", "meta"):
                 raise UsageError(f"--device: ONNX Runtime runs {self._file} on the CPU; leave it out")
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

@@ -114,5 +114,5 @@ def bound_memory() -> None:
 
     info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     arena = ort.OrtArenaCfg({"max_mem": available_memory() or 0, "arena_extend_strategy": 1})
-    with suppress(RuntimeError):  # the program has an allocator of its own already
+    with suppress(RuntimeError):  # the program has its own allocator already
         ort.create_and_register_allocator(info, arena)

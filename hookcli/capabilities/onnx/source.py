@@ -56,7 +56,7 @@ def inputs_of(graph: Any) -> Iterator[Any]:
 
 
 def declared_sizes(file: str, one: Any) -> Sequence[int] | None:
-    """The sizes of an input, 0 for any; None for any rank. Raises UsageError for an input that is no tensor."""
+    """The sizes of an input, 0 for any; None for any rank. Raises UsageError for an input that is not a tensor."""
     tensor = one.type.tensor_type
     if dtypes().get(tensor.elem_type) is None:
         kinds = {"tensor_type": "tensor of texts", "sequence_type": "sequence", "map_type": "map"}

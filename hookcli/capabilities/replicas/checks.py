@@ -16,7 +16,7 @@ class ReplicasDiffer(Check):
     In each recorded step every rank writes a checksum of the bits of each parameter that it holds whole, after the
     optimizer's step, into its own part of the record; whoever reads the record compares them, so that no collective is
     added. Ranks should agree where DistributedDataParallel keeps them alike, or where their gradients are the same.
-    Ranks with gradients of their own train models of their own. Shards (FSDP, tensor parallel) and models with other
+    Ranks with gradients of their own train their own models. Shards (FSDP, tensor parallel) and models with other
     parameters have nothing to be compared with, and buffers, such as a BatchNorm's statistics, may differ. Two weights
     that differ have the same checksum with a chance of at most one in four billion.
 

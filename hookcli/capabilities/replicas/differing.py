@@ -20,7 +20,7 @@ def apart(record: object) -> str:
 
 
 def on_their_own(record: object) -> str:
-    """That ranks train weights of their own; "" if they don't."""
+    """That ranks train their own weights; "" if they don't."""
     return _first(record, wrong=False)
 
 
@@ -60,7 +60,7 @@ class _Parting:
 
     def on_their_own(self) -> str:
         ranks = ranks_named([*self._sums])
-        return f"{self._model}: {ranks} train weights of their own: nothing makes their gradients alike"
+        return f"{self._model}: {ranks} train their own weights: nothing makes their gradients alike"
 
     def apart(self) -> str:
         step = self._step

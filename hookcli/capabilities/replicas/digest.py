@@ -34,4 +34,4 @@ def weights_digest(
     return report, "".join(blake2b(text.encode(), digest_size=8).hexdigest() for text in texts)
 
 
-_SHARDED = "sharded: each rank has a part of its own, and nothing to compare it with"
+_SHARDED = "sharded: each rank has its own part, and nothing to compare it with"

@@ -176,7 +176,7 @@ def _figure(node: ast.expr) -> Figure:
             if name not in _OF_MODULE:
                 raise UsageError(unknown("figure of a module", name, [*_OF_MODULE, *_WINDOWS]))
             return Figure(name, "" if fqn == "." else fqn)
-    raise UsageError(f"{ast.unparse(node)!r} is no figure of a step; {_EXAMPLE}")
+    raise UsageError(f"{ast.unparse(node)!r} is not a figure of a step; {_EXAMPLE}")
 
 
 def _subjects(node: ast.AST) -> Iterator[Figure]:

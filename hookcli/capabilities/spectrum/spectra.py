@@ -48,7 +48,7 @@ class Matrix:
     rows: tuple[Tensor, ...] = ()
     gram: Tensor | None = None
     means: Tensor | None = None
-    """The squared norm of the matrix with the mean of its item in place of each row; None where rows are no tokens."""
+    """The squared norm of the matrix with the mean of its item in place of each row; None where rows are not tokens."""
 
     @classmethod
     def of(cls, x: Tensor, *, items: int = 0) -> Matrix:

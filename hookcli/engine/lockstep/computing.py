@@ -69,7 +69,7 @@ _paused: list[None] = []
 
 @contextmanager
 def not_widened() -> Iterator[None]:
-    """Keep `InFloat64`, and the default dtype that goes with it, from what is no part of the program."""
+    """Keep `InFloat64`, and the default dtype that goes with it, from what is not part of the program."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     _paused.append(None)

@@ -112,7 +112,7 @@ _Received = tuple[int, Pair | None]
 class KnownPairs:
     """Follows errors through the modules of the side `followed`, whose tensors are live.
 
-    `constants`: parameters and buffers, which are no input of an operator. `skipped` gets arguments that can't be
+    `constants`: parameters and buffers, which are not inputs of an operator. `skipped` gets arguments that can't be
     compared.
     """
 

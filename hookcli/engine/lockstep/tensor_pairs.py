@@ -120,7 +120,7 @@ class TensorPairs:
     def rows(self, tolerance: Tolerance, complete: bool) -> list[Row]:
         """The rows, in the order in which A's modules were entered, then as gradients arrived.
 
-        If a side failed, tensors that the other waited with are no difference, and rows of tensors on one side alone
+        If a side failed, tensors that the other waited with are not a difference, and rows of tensors on one side alone
         are left out: a table of these would look like a comparison that was never made.
         """
         items = self._merged.found()  # whole batches alone, if there are several

@@ -115,7 +115,9 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {unknown('place', what, WHATS)}")
     named = re.fullmatch(r"([^()]+)(?:\((.*)\))?", op, re.DOTALL)
     if not named:
-        raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
+        raise UsageError(
+            f"--edit {text!r}: {op!r} is not an operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn"
+        )
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "", names=_takes(function, "place"))
     _require_callable(f"--edit {text!r}: ", function, named[1], arguments, settings)

@@ -81,7 +81,7 @@ class TensorHooks:
             self._register([self._arrival(event, x)], x)
 
     def _arrival(self, event: HookEvent, x: Tensor) -> _Hook:
-        # Of a tensor that is no view, the hooks stay with its value.
+        # Of a tensor that is not a view, the hooks stay with its value.
         version = TensorVersion(x) if is_view(x) and not x.is_inference() else None
         hook: Any = self._core.guarded(partial(self._arrive, event, version))
         hook.version = version

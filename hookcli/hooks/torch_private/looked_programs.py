@@ -51,7 +51,7 @@ def _ways() -> tuple[Any, Any]:
 
 @contextmanager
 def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
-    """Have compiled functions that this thread calls run programs of their own in this block. See `own_programs`.
+    """Have compiled functions that this thread calls run their own programs in this block. See `own_programs`.
 
     `frame`: only if it is on the stack, so that a block whose end an interrupt puts off does no harm.
     """
@@ -67,7 +67,7 @@ def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
 
 @contextmanager
 def own_programs_in_backward(model: nn.Module) -> Iterator[None]:
-    """Have the model's compiled parts run programs of their own in this block: checkpointed ones run again there."""
+    """Have the model's compiled parts run their own programs in this block: checkpointed ones run again there."""
     mine = {id(callback) for callback in callbacks_of(model)}
 
     def asked(callback: object) -> bool:

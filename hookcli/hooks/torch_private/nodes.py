@@ -40,7 +40,7 @@ def kept_plainly(node: Node) -> Iterator[tuple[str, Tensor]]:
 
 
 def kept(node: Node, name: str, lost: str) -> Tensor | None:
-    """The tensor that a node keeps for backward under this name; None if hooks have packed it, or it is no tensor."""
+    """The tensor that a node keeps for backward under this name; None if hooks have packed it, or for a non-tensor."""
     kind = type(node)
     if _KEPT + name not in kept_names(kind) and hasattr(kind, f"_saved_{name}"):  # a number
         return None

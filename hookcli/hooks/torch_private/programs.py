@@ -81,7 +81,7 @@ _CALL = "_compiled_call_impl"
 
 
 def own_programs(model: nn.Module) -> ExitStack:
-    """Have compiled parts run programs of their own, compiled by the same backends, until the stack is closed.
+    """Have compiled parts run their own programs, compiled by the same backends, until the stack is closed.
 
     The programs that they have, and will have again, know of no hook.
     """

@@ -166,7 +166,7 @@ class AttentionCalls:
                 return heads
         self._asked_number = True
         if self._number and lead[0] % self._number:
-            raise ValueError(f"{lead[0]} matrices of weights are no multiple of {self._number} heads")
+            raise ValueError(f"{lead[0]} matrices of weights are not a multiple of {self._number} heads")
         return self._number
 
 

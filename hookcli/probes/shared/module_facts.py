@@ -132,7 +132,7 @@ def training_bytes(module: nn.Module) -> dict[str, int]:
 
 
 def packed_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
+    """Weights and biases of quantized modules, which are not parameters for PyTorch but packed for their kernels."""
     for fqn, part in module.named_modules():
         kind: type = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
@@ -140,7 +140,7 @@ def packed_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def containers(model: nn.Module) -> list[str]:
-    """The fqns of modules without a forward of their own, such as ModuleList, and of the model's lone child.
+    """The fqns of modules without their own forward, such as ModuleList, and of the model's lone child.
 
     The lone child of a lone child, too; but not one without parts, since then nothing would be left to show.
     """

@@ -105,7 +105,7 @@ class UnregisteredParts(nn.ModuleList):
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters, and tensors that require grad."""
         yield from super().parameters(recurse)
-        yield from self._tensors  # type: ignore[misc]  # some are no Parameters
+        yield from self._tensors  # type: ignore[misc]  # some are not Parameters
 
 
 def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, object, list[Any]]]:

@@ -121,7 +121,7 @@ def _wrong_kind(kind: Any, by_name: Mapping[str, str]) -> str:
     """Why a record can't hold lines of this kind; "" if it can."""
     if not (isinstance(kind, type) and issubclass(kind, PartLine) and is_dataclass(kind)):
         name = kind.__name__ if isinstance(kind, type) else class_name(kind)
-        return f"{name}, among its lines, is no dataclass derived from PartLine"
+        return f"{name}, among its lines, is not a dataclass derived from PartLine"
     if by_name.get(kind.kind):
         return f"the kind of lines {kind.kind!r} of {kind.__name__} is taken by {by_name[kind.kind]}"
     for item in fields(kind):

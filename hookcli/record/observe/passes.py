@@ -94,7 +94,7 @@ class Forwards:
         return self._steps.open(model, position)
 
     def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
-        """The position of a forward. Forwards without gradients between training steps have numbers of their own."""
+        """The position of a forward. Forwards without gradients between training steps have their own numbers."""
         plan, schedule = self._steps.plan, self._steps.schedule
         if grad:
             return Position("train", number, None, schedule.records(number))
@@ -244,7 +244,7 @@ class BackwardPasses:
 
 
 def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
-    """The numbers whose sum is differentiated; None if one of the tensors, or of their `gradients`, is no number."""
+    """The numbers whose sum is differentiated; None if one of the tensors, or of their `gradients`, is not a number."""
     known = [*losses, *(x for x in gradients if x is not None)]
     if not losses or not all(isinstance(x, Tensor) and x.numel() == 1 for x in known):
         return None

@@ -58,7 +58,7 @@ def _beside(name: str, file: str) -> str:
 def program() -> str:
     """Return one module of all that main.js and the parts reach, without imports, exports and comments of whole lines.
 
-    Each part is a block, so that it has names of its own; main.js, which builds the page, comes last.
+    Each part is a block, so that it has its own names; main.js, which builds the page, comes last.
     """
     *shared, main = (name for name in reached(*VIEWS, "main.js") if ":" not in name)
     parts = ([name for name in reached(view) if ":" in name] for view in VIEWS)

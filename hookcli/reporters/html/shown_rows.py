@@ -19,7 +19,7 @@ def shown_rows(report: Report, found: Sequence[Fault | None]) -> dict[str, Any]:
     """The rows of a report as a page shows them, with these faults.
 
     `texts` are cells by column, None where the value is its own text; `marks` the remarks on rows by their numbers, but
-    for what is beyond tolerance, which has columns of its own; `parents` the row that each is a part of, None where
+    for what is beyond tolerance, which has its own columns; `parents` the row that each is a part of, None where
     rows form no tree; `inside` the worst fault of a row's parts.
     """
     parents = parents_of(report)

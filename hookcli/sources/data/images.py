@@ -79,7 +79,7 @@ def _item(picture: Path, transforms: Transforms) -> Tensor:
             image = opened.convert("RGB")
     except Exception as error:  # Pillow's readers fail in many ways: on no picture, a truncated one, a huge one
         raise wrong(
-            "image", f"{shortened(str(picture))} is no picture that Pillow can read ({in_brief(error)})"
+            "image", f"{shortened(str(picture))} is not a picture that Pillow can read ({in_brief(error)})"
         ) from error
     with UserCode(lambda error: wrong("image", f"the transforms failed on {picture}: {in_brief(error)}")):
         item = transforms(image)

@@ -144,7 +144,9 @@ def _tensor(file: Path, name: str, shape: tuple[int, ...], kind: int, offset: in
     elif kind in _BLOCKS:
         dtype, elements, size = _BLOCKS[kind]
         if not shape or shape[-1] % elements:
-            raise damaged(file, f"the rows of {name!r} are no multiple of the {elements} elements of {dtype}'s blocks")
+            raise damaged(
+                file, f"the rows of {name!r} are not a multiple of the {elements} elements of {dtype}'s blocks"
+            )
         nbytes = numel // elements * size
         coding, why = ("float32", "") if find_spec("gguf") else ("", _NEEDS)
         blocks = partial(_dequantized, file, offset, numel, kind)

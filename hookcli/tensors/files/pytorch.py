@@ -110,7 +110,7 @@ def load(file: Path) -> object:
         raise UsageError(f"{file} is {kind}")
     try:
         return _load(file)
-    except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
+    except Exception as error:  # a file that is not a checkpoint makes the unpickler fail in many ways
         unpickling = isinstance(error, pickle.UnpicklingError)  # PyTorch adds the advice to trust the file
         if unpickling and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"

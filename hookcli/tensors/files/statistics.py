@@ -125,7 +125,7 @@ _PRECISE = 1e-3  # of the squared singular value: its distance from the next est
 _SKETCH = 72
 MOST_RANK = 64
 """The highest rank of a change that is found."""
-_CLEAR = 10.0  # times the energy of rounding: a sketch's last direction that has more is no rounding
+_CLEAR = 10.0  # times the energy of rounding: a sketch's last direction that has more is not rounding
 _REST = 1e-6  # share of the energy that the arithmetic of float32 leaves beside a change of low rank
 
 

@@ -63,7 +63,7 @@ def test_a_model_that_fails_opens_with_what_was_seen_and_is_an_error(cli: Cli, o
 def test_without_a_terminal_it_names_the_command_that_prints(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = cli("explore", "saved.json")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "hookcli: error: stdout is no terminal; `hookcli show` prints records and saved reports\n"
+    assert ran.err == "hookcli: error: stdout is not a terminal; `hookcli show` prints records and saved reports\n"
 
 
 def test_without_textual_it_says_what_to_install(cli: Cli, opened: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

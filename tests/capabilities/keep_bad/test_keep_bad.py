@@ -177,7 +177,7 @@ SCRIPT = """
 
 
 def test_a_class_of_a_script_that_does_not_run_again(tmp_path: Path) -> None:
-    """Its name is no identifier; what the class needs comes along, what the script does stays behind."""
+    """Its name is not an identifier; what the class needs comes along, what the script does stays behind."""
     (tmp_path / "half.py").write_text("HALF = 0.5\n")
     (tmp_path / "bad-net.py").write_text(dedent(SCRIPT))
     tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -48,7 +48,7 @@ ALIKE = ("changed by hand", "seed", "seed by hand", "models", "own seed")  # as 
 def test_weights_that_differ_are_found_where_they_should_not(how: str, tmp_path: Path) -> None:
     record = record_of(tmp_path, how)
     assert apart(record) == PLANTED[how] and wrong_lines(record) == [PLANTED[how]] * bool(PLANTED[how])
-    own = "Sequential: ranks 0, 1 train weights of their own: nothing makes their gradients alike"
+    own = "Sequential: ranks 0, 1 train their own weights: nothing makes their gradients alike"
     assert (own in rank_remarks(record)) is how.startswith("own")
     found = [one.check for report in verdict_on(record) for one in report.findings]
     assert found == ["HK052"] * bool(PLANTED[how])

@@ -88,7 +88,7 @@ def test_activation_checkpointing(reentrant: bool) -> None:
     with untouched(model):
         report = traced(model, torch.ones(2, 3), **WHOLE)
     count = Counter(events(report))
-    assert count["forward", "block.0"] == count["forward", "block"] == 1  # a recomputation is no call
+    assert count["forward", "block.0"] == count["forward", "block"] == 1  # a recomputation is not a call
     assert count["post_accumulate_grad", "block.0.weight"] == count["post_accumulate_grad", "first.weight"] == 1
 
 

@@ -4,7 +4,7 @@ from hookcli.errors import UsageError
 
 
 def require_number(value, plan):
-    """Raise UsageError for what is no number."""
+    """Raise UsageError for what is not a number."""
     try:
         float(value)
     except ValueError:

@@ -156,7 +156,7 @@ def test_nan_on_one_side_is_beyond_any_tolerance() -> None:
 
 
 def test_fused_attention_against_plain() -> None:
-    """The switch is the process's, the choice each side's; what the fused path hides on one side is no difference."""
+    """The switch is the process's, the choice each side's; what the fused path hides on one side counts as equal."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     tokens = torch.randn(2, 3, 8)

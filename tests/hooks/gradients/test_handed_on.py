@@ -27,7 +27,7 @@ class Data:
 
 
 class Opaque:
-    """An object that is no container."""
+    """An object that is not a container."""
 
     same: Tensor
 

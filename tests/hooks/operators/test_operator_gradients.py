@@ -1,4 +1,4 @@
-"""Gradients of operators' outputs, and operators that are no single function of PyTorch's."""
+"""Gradients of operators' outputs, and operators that are not a single function of PyTorch's."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def test_another_type_is_an_error_that_names_the_field_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("kinds", "problem"),
     [
-        ((int,), "int, among its lines, is no dataclass derived from PartLine"),
-        ((3,), "int, among its lines, is no dataclass derived from PartLine"),
+        ((int,), "int, among its lines, is not a dataclass derived from PartLine"),
+        ((3,), "int, among its lines, is not a dataclass derived from PartLine"),
         ((line(int), line(int)), "the kind of lines 'odd' of Odd is taken by capability 'odd' (from other 1.0)"),
         ((line(int, "step"),), "the kind of lines 'step' of Odd is taken by hookcli"),
     ],

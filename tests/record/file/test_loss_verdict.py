@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
             "losses part at step 10",
         ),
     ),
-    "minus infinity is no success": (
+    "minus infinity is not a success": (
         {**A, 20: -math.inf},
         (
             f"{B_HAS} -inf",

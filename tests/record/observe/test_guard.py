@@ -51,5 +51,5 @@ def test_what_a_signal_handler_raises_passes(handler: Callable[..., None]) -> No
         signal.signal(signal.SIGALRM, before)
     assert told == []
     with ErrorBoundary(told.append, ProgramClock()):
-        late()  # which is no handler now
+        late()  # which is not a handler now
     assert len(told) == 1

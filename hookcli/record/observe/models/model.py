@@ -221,7 +221,7 @@ class ObservedModel:
     def mid_step(self) -> bool:
         """True if its optimizers step in turns, and some have yet to: each is one step behind those that have.
 
-        Optimizers in turns have parameters of their own; one that shares some with another takes over from it.
+        Optimizers in turns have their own parameters; one that shares some with another takes over from it.
         """
         if not self._stepped or len(self._references()) < 2:
             return False
@@ -321,7 +321,7 @@ COMPILED_AROUND = (
 
 def why_never_ran(optimizer: Optimizer, compiled: int, left_out: Container[nn.Module] = ()) -> str:
     """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began. Models
-    that are `left_out` have a note of their own.
+    that are `left_out` have their own note.
     """
     if frames_compiled() > compiled:
         return COMPILED_AROUND

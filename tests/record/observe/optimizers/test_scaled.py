@@ -111,7 +111,7 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
 @pytest.mark.sweep
 @pytest.mark.parametrize("first_bad", ["report", "stop"])
 def test_an_overflow_of_gradients_that_no_pass_told_of_is_no_bad_value(first_bad: str) -> None:
-    """torch.autograd.grad is no backward(); the activations' gradients are finite, those of weights overflow."""
+    """torch.autograd.grad is not a backward(); the activations' gradients are finite, those of weights overflow."""
 
     def program() -> nn.Module:
         model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**100)
