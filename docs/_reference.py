@@ -62,12 +62,7 @@ def _command_page(name: str) -> str:
     command = group.commands[name]
     context = group.make_context("hookcli", [name], resilient_parsing=True)
     page = MarkdownPage(f"# hookcli {name}")
-    return (
-        command_page(
-            command, type(context)(command, info_name=name, parent=context), command.details, whole=True, page=page
-        )
-        + "\n"
-    )
+    return command_page(command, type(context)(command, info_name=name, parent=context), command.details, page) + "\n"
 
 
 class MarkdownPage(Page):
@@ -87,7 +82,7 @@ class MarkdownPage(Page):
         listed = "\n".join(lines)
         self._blocks.append(f"## {heading.rstrip(':')}\n\n```sh\n{listed}\n```")
 
-    def entries(self, heading: str, entries: Sequence[Entry], widest: int = 0) -> None:
+    def entries(self, heading: str, entries: Sequence[Entry], widest: int = 0, *, one_line: bool = False) -> None:
         rows = [
             f"| `{_cell(f'{names} {metavar}'.strip())}` | {_cell(_plain(text))} |" for names, metavar, text in entries
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.core import TyperGroup
 from hookcli import registry
 from hookcli.commands import COMMANDS, MODULES
 from hookcli.commands.help_pages import Details, commands_page
-from hookcli.commands.typer_classes import Helpful, HelpfulCommand
+from hookcli.commands.typer_classes import TYPED, Helpful, HelpfulCommand, asks_for_all
 from hookcli.errors import UsageError
 from hookcli.system.stdout import stdout_kept, write_report
 
@@ -44,8 +45,8 @@ class _AllCommands(Helpful, TyperGroup):
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
 
-    def get_help(self, ctx: object) -> str:
-        return commands_page(HELP)
+    def get_help(self, ctx: Any) -> str:
+        return commands_page(HELP, whole=asks_for_all(ctx.meta.get(TYPED, ())))
 
 
 class _LazyCommands(Mapping[str, object]):
@@ -70,7 +71,7 @@ class _LazyCommands(Mapping[str, object]):
 
 def _command(name: str) -> object:
     """A command of hookcli, or of a probe from another distribution."""
-    from hookcli.commands.option_fields import takes_options
+    from hookcli.commands.option_fields import seldom_used, takes_options
 
     if MODULES.get(name):
         module = import_module(MODULES[name])
@@ -84,11 +85,12 @@ def _command(name: str) -> object:
 
         function, details, settings = takes_options(probe_command(name)), Details((f"hookcli {name} resnet50",)), None
         text = f"The probe {name}, from {registry.find('probes', name).distribution}."
+    seldom = seldom_used(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     function = function if name == "run" else stdout_kept()(function)  # the stdout of `run` is the script's
     app.command(name, help=text or "", cls=HelpfulCommand, context_settings=settings)(function)
     made: Any = typer.main.get_command(app)
-    made.details = details
+    made.details = replace(details, seldom=seldom)
     return made
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands import COMMANDS, QUESTIONS
+from hookcli.registry.capability import capabilities
 from hookcli.system.stdout import report_stream
 from hookcli.system.streams import takes_color, terminal_size
 
@@ -19,19 +19,16 @@ if TYPE_CHECKING:
 
 _WIDEST = 100
 _NARROWEST = 40
-_FIRST_SCREEN = 30  # lines of help after -h, at 80 columns
+_USUAL = 80  # columns at which help is made to fit a screen
+_SCREEN = 24  # lines of a small terminal
+_LONG_SCREEN = 40  # lines of the list of commands
+_MOST = 25  # options that --help shows
 _LISTED = 12  # columns that the first screen lists
 _LISTED_IN_BRIEF = 2  # where that makes it fit a screen
-_SCREEN = 24  # lines of a small terminal
 _FORMATS = 6  # and formats
 _NAMES = 24  # columns for names at most; the text of a longer name begins below it
 _HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
-_COMMON = frozenset(
-    (
-        *("input", "batch_size", "device", "depth", "match", "columns", "sort", "format", "output", "help"),
-        "weights",  # another word
-    )
-)
+_COMMON = ("input", "weights", "device", "match", "depth", "format", "output", "sort", "columns", "batch_size")
 
 Entry = tuple[str, str, str]
 """The names of an option (or a command), its metavar, and its text."""
@@ -45,7 +42,10 @@ class Details:
     columns: Sequence[Column] = ()
     """The columns that --columns and --sort take; empty if they depend on what is shown."""
     first: str = ""
-    """Names of the parameters that `-h` shows; "": the command's own and the most common ones."""
+    """Names of the parameters that `-h` shows as far as they fit a screen, the most used first; "": the command's own
+    and the most common ones."""
+    seldom: Collection[str] = ()
+    """Names of the parameters that `--help` leaves to `--help all` if it has too many."""
     example: Callable[[Sequence[str]], str] | None = None
     """Makes a command that runs, for messages, of the words that were typed."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
@@ -55,20 +55,15 @@ class Details:
 class Page:
     """Text of a help page, in colour on a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 0) -> None:
         stream = report_stream()
         self._color = takes_color(stream)
-        self._width = max(min(terminal_size(stream).columns, _WIDEST), _NARROWEST)
+        self._width = width or max(min(terminal_size(stream).columns, _WIDEST), _NARROWEST)
         self._blocks: list[str] = []
 
     def text(self, between: str = "\n\n") -> str:
         """Return the page, its blocks separated by empty lines."""
         return between.join(self._blocks)
-
-    @property
-    def height(self) -> int:
-        """The number of lines so far."""
-        return self.text().count("\n") + 1
 
     def paragraph(self, text: str) -> None:
         """Add a paragraph, filled to the width."""
@@ -82,14 +77,18 @@ class Page:
         """Add lines as they are below a heading."""
         self._blocks.append("\n".join([self._styled(heading, _HEADING), *(f"  {line}" for line in lines)]))
 
-    def entries(self, heading: str, entries: Sequence[Entry], widest: int = 0) -> None:
-        """Add names with their texts beside them below a heading; `widest` aligns the texts of several blocks."""
+    def entries(self, heading: str, entries: Sequence[Entry], widest: int = 0, *, one_line: bool = False) -> None:
+        """Add names with their texts beside them, below a heading if there is one.
+
+        `widest` aligns the texts of several blocks; `one_line` cuts each text after one line.
+        """
         widths = [len(f"{names} {metavar}".rstrip()) for names, metavar, _ in entries]
         column = max([widest, *(width for width in widths if width <= _NAMES)])
-        lines = [self._styled(heading, _HEADING)]
+        lines = [self._styled(heading, _HEADING)] if heading else []
         for (names, metavar, text), width in zip(entries, widths, strict=True):
             name = self._styled(names, _NAME) + (f" {self._styled(metavar, _METAVAR)}" if metavar else "")
-            filled = self._filled(text, self._width - column - 4) or [""]
+            room = self._width - column - 4
+            filled = [shortened_to(text, room)] if one_line else self._filled(text, room) or [""]
             if width > column:
                 lines.append(f"  {name}")
             else:
@@ -104,12 +103,19 @@ class Page:
         return f"\x1b[{style}m{text}\x1b[0m" if self._color else text
 
 
+def shortened_to(text: str, width: int) -> str:
+    """Return the words of a text that fit the width, with "..." for the others."""
+    return textwrap.shorten(text, max(width, 20), placeholder=" ...", break_on_hyphens=False)
+
+
 def first_page() -> str:
     """Return what `hookcli` alone prints: one screen of 24 rows, with the questions and a command for each task."""
     page = Page()
     page.paragraph("See what happens inside a PyTorch model or an unmodified training script.")
-    answers = ((question, f"    {', '.join(names)}") for question, names in QUESTIONS.items())
-    page.lines("Questions, and the commands that answer them:", chain.from_iterable(answers))
+    lines: list[str] = []
+    for question, names in QUESTIONS.items():
+        lines += [question, f"    {shortened_to(', '.join(names), _USUAL - 6)}"]
+    page.lines("Questions, and the commands that answer them:", lines)
     page.lines("Start with:", _STARTS)
     page.paragraph("All commands: hookcli --help; options of one: hookcli shapes -h")
     return page.text()
@@ -122,73 +128,138 @@ _STARTS = (
 )
 
 
-def commands_page(about: str) -> str:
-    """Return the help of hookcli itself, which fits a screen of 40 lines. Imports no command."""
+def commands_page(about: str, *, whole: bool = False) -> str:
+    """Return the help of hookcli itself: with `whole` a line for each command. Imports no command.
+
+    Otherwise it fits a screen of 40 lines: where the commands are too many, the last ones of the longest lists, but
+    those of other distributions first, are only named.
+    """
+    foreign = {one.name for one in capabilities() if one.distribution != "hookcli"}
+    listed = {question: list(names) for question, names in QUESTIONS.items()}
+    named: dict[str, list[str]] = {question: [] for question in listed}
+    page = _commands(about, listed, named)
+    while not whole and page.count("\n") >= _LONG_SCREEN:
+        question = max(listed, key=lambda question: len(listed[question]))
+        names = listed[question]
+        if len(names) < 2:
+            break
+        for _ in range(1 if named[question] else 2):  # a line that names one alone saves none
+            name = max(names, key=lambda name: (name in foreign, names.index(name)))
+            names.remove(name)
+            named[question].append(name)
+        page = _commands(about, listed, named)
+    return page
+
+
+def _commands(about: str, listed: Mapping[str, Sequence[str]], named: Mapping[str, Collection[str]]) -> str:
     page = Page()
     page.paragraph(about)
-    page.usage("hookcli", "COMMAND [OPTIONS] (-h: its most used options, --help: all)")
-    widest = max(map(len, COMMANDS))
-    for question, names in QUESTIONS.items():
-        page.entries(question, [(name, "", COMMANDS[name].rstrip(".")) for name in names], widest)
-    page.paragraph("Options: --version, --install-completion, --show-completion")
+    page.usage("hookcli", "COMMAND [OPTIONS] (-h: options in short, --help: more, --help all: all)")
+    widest = max(map(len, (*COMMANDS, _FURTHER)))
+    for question, names in listed.items():
+        page.entries(question, [(name, "", COMMANDS[name].rstrip(".")) for name in names], widest, one_line=True)
+        if further := [name for name in QUESTIONS[question] if name in named[question]]:
+            page.entries("", [(_FURTHER, "", ", ".join(further))], widest)
+    more = ", --help all" if any(named.values()) else ""
+    page.paragraph(f"Options: --version, --install-completion, --show-completion{more}")
     return page.text(between="\n")
 
 
+_FURTHER = "Further:"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a command's help a page shows."""
+
+    options: Collection[str]
+    """The names of the parameters."""
+    columns: float = math.inf
+    """The number of columns that the text of --columns lists, and formats that --format lists."""
+    formats: float = math.inf
+    examples: int | None = None
+    one_line: bool = False
+    """True to cut the text of each option after one line."""
+    whole: bool = True
+    """True for all paragraphs, and options in sections."""
+
+
+def by_use(options: Sequence[Any], details: Details) -> tuple[list[str], list[str]]:
+    """Return the names of the options that `-h` shows, and all names; both the most used first."""
+    from hookcli.commands.options import SHARED
+
+    names = [one.name for one in options]
+    often = [name for name in names if name not in details.seldom]
+    own = [name for name in often if name not in SHARED]
+    first = ["help", *(details.first.split() or [*own, *_COMMON])]
+    every = dict.fromkeys([*first, *own, *_COMMON, *often, *names])
+    return [name for name in first if name in names], [name for name in every if name in names]
+
+
+def shown_options(command: Any, ctx: Any) -> list[Any]:
+    """Return the options of a command that are not hidden, as they were declared."""
+    return [one for one in command.get_params(ctx) if one.param_type_name != "argument" and not one.hidden]
+
+
 def first_screen(command: Any, ctx: Any, details: Details) -> str:
-    """Return the most used options of a command: in brief if these fit a screen of 24 lines only then."""
-    pages = [command_page(command, ctx, details, whole=False, listed=n) for n in (_LISTED, _LISTED_IN_BRIEF)]
-    return next((page for page in pages if page.count("\n") < _SCREEN), pages[0])
+    """Return the most used options of a command, as far as they fit a screen of 24 lines at 80 columns.
 
-
-def command_page(
-    command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None, listed: int = _LISTED
-) -> str:
-    """Return the help of a command, written on `page`: with `whole` all of it, else its most used options.
-
-    Of the columns that it has, these options name the first `listed` ones.
+    What takes the room is left out in turn: most columns that --columns lists, the second example, the second line of
+    each option, and the options that are used least.
     """
-    page = page or Page()
-    brief = listed < _LISTED
-    text = partial(_text, command=command.name, details=details, whole=whole, listed=listed)
+    names, _ = by_use(shown_options(command, ctx), details)
+    extents = _extents(names)
+    extent = next(extents)
+    for narrower in extents:
+        if written(command, ctx, details, extent, Page(_USUAL)).text().count("\n") < _SCREEN:
+            break
+        extent = narrower
+    return written(command, ctx, details, extent, Page()).text()
+
+
+def _extents(names: Sequence[str]) -> Iterator[Extent]:
+    """Ever smaller extents of a first screen."""
+    brief = partial(Extent, formats=_FORMATS, whole=False)
+    for columns, one_line in ((_LISTED, False), (_LISTED_IN_BRIEF, False), (_LISTED_IN_BRIEF, True)):
+        for examples in (2, 1):
+            yield brief(names, columns, examples=examples, one_line=one_line)
+    for number in range(len(names) - 1, 0, -1):
+        yield brief(names[:number], _LISTED_IN_BRIEF, examples=1, one_line=True)
+
+
+def usual_page(command: Any, ctx: Any, details: Details) -> str:
+    """Return the help of a command with at most 25 options, and the number of the others."""
+    _, names = by_use(shown_options(command, ctx), details)
+    page = written(command, ctx, details, Extent(names[:_MOST]), Page())
+    if others := len(names) - _MOST:
+        page.paragraph(f"{others} more option{'s' if others > 1 else ''}: {ctx.command_path} --help all")
+    return page.text()
+
+
+def command_page(command: Any, ctx: Any, details: Details, page: Page | None = None) -> str:
+    """Return the help of a command with all options, written on `page`."""
+    names = [one.name for one in shown_options(command, ctx)]
+    return written(command, ctx, details, Extent(names), page or Page()).text()
+
+
+def written(command: Any, ctx: Any, details: Details, extent: Extent, page: Page) -> Page:
+    """Return the page with the help of a command."""
+    text = partial(_text, command=command.name, details=details, extent=extent)
     parameters = command.get_params(ctx)
-    options = [one for one in parameters if one.param_type_name != "argument" and not one.hidden]
-    paragraphs = (command.help or "").split("\n\n")
-    if whole:
-        sections = _sections(options)
-    else:
-        paragraphs, sections = paragraphs[:1], [("Options", _first(options, details))]
-    for paragraph in paragraphs:
+    options = [one for one in shown_options(command, ctx) if one.name in extent.options]
+    for paragraph in (command.help or "").split("\n\n")[: None if extent.whole else 1]:
         page.paragraph(paragraph)
     page.usage(ctx.command_path, usage(ctx))
     if arguments := _arguments(parameters):
         page.entries("Arguments:", [(argument_name(one), "", text(one)) for one in arguments])
-    for heading, some in sections:
-        page.entries(f"{heading}:", [_entry(one, text(one)) for one in some])
-    page.lines("Examples:", details.examples if whole else fitting_examples(page, details.examples, brief=brief))
-    if not (whole or brief):
-        page.paragraph(f"All options: {ctx.command_path} --help")
-    return page.text()
-
-
-def fitting_examples(page: Page, examples: Sequence[str], *, brief: bool) -> Sequence[str]:
-    """Two of the examples if they fit on the first screen, else one."""
-    below, screen = (4, _SCREEN) if brief else (6, _FIRST_SCREEN)
-    return examples[: 2 if page.height + below <= screen else 1]
-
-
-def _sections(options: Sequence[Any]) -> list[tuple[str, list[object]]]:
-    """Return the options under the headings that they name (`rich_help_panel`), in the order of declaration."""
-    sections: dict[str, list[object]] = {}
-    for one in options:
-        sections.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(one)
-    return sorted(sections.items(), key=lambda section: section[0] == "Options")
-
-
-def _first(options: Sequence[Any], details: Details) -> list[Any]:
-    from hookcli.commands.options import SHARED
-
-    chosen = {*details.first.split(), "help"} if details.first else _COMMON
-    return [one for one in options if one.name in chosen or not (details.first or one.name in SHARED)]
+    sections: dict[str, list[Any]] = {}
+    for one in options:  # under the headings that they name, in the order of declaration
+        heading = getattr(one, "rich_help_panel", None) if extent.whole else None
+        sections.setdefault(heading or "Options", []).append(one)
+    for heading, some in sorted(sections.items(), key=lambda section: section[0] == "Options"):
+        page.entries(f"{heading}:", [_entry(one, text(one)) for one in some], one_line=extent.one_line)
+    page.lines("Examples:", details.examples[: extent.examples])
+    return page
 
 
 def usage(ctx: Any) -> str:
@@ -222,15 +293,15 @@ def _entry(option: Any, text: str) -> Entry:
     return names, "" if option.is_flag else option.metavar or "", text
 
 
-def _text(parameter: Any, command: str, details: Details, *, whole: bool, listed: int) -> str:
+def _text(parameter: Any, command: str, details: Details, extent: Extent) -> str:
     text = (parameter.help or "").rstrip(".")
     if parameter.name == "format":
         from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
 
-        text = _listed(offered(command), math.inf if whole else _FORMATS)
+        text = _listed(offered(command), extent.formats)
     if parameter.name == "columns" and details.columns:
         names = [column.name for column in details.columns]
-        text += f": {_listed(names, math.inf if whole else listed)}"
+        text += f": {_listed(names, extent.columns)}"
     default = parameter.default
     shows_default = parameter.show_default and type(default) in (int, float, str)
     return f"{text} [{default}]" if shows_default else text

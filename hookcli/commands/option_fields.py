@@ -25,9 +25,9 @@ GREATEST_TOLERANCE = 1e9
 def option(default: object, text: str | None, *names: str, **settings: object) -> Any:
     """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
 
-    `settings`: typer.Option's, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
-    heading in help, by default the `panel` of the dataclass, or Options; and `after`, another field, if not the one
-    before is to precede it. It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it has a
+    `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
+    heading in help, by default the `panel` of the dataclass, or Options; `after`, another field, if not the one before
+    is to precede it; and `seldom`, True if --help leaves it to `--help all` where it has too many. It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it has a
     `max`.
     """
     if "min" in settings:
@@ -51,7 +51,7 @@ def _declared(kind: Any, one: Field[object]) -> object:
     owner = next(base for base in reversed(kind.__mro__) if one.name in getattr(base, "__dataclass_fields__", ()))
     settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
     names, short, panel = settings.pop("names"), settings.pop("short", ""), settings.pop("panel")
-    for ours in ("words", "after"):
+    for ours in ("words", "after", "seldom"):
         settings.pop(ours, None)
     name = flag(one.name)
     if not names and (short or isinstance(one.default, bool)):
@@ -158,6 +158,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    seldom: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         hint = hints[parameter.name]
         kind: Any = getattr(hint, "__origin__", hint)
@@ -166,6 +167,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
             added = [*_parameters(kind, only)]
             groups[parameter.name] = cast(Any, kind), [one.name for one in added]
             parameters += added
+            seldom += (one.name for one in fields(kind) if one.metadata.get("seldom"))
         else:
             parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -179,8 +181,15 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
         return function(**values, **filled)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    vars(command)["seldom"] = frozenset(seldom)
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def seldom_used(command: Callable[..., object]) -> frozenset[str]:
+    """The parameters that the dataclasses of a command declare to be `seldom` used."""
+    names: frozenset[str] = vars(command).get("seldom", frozenset())
+    return names
 
 
 def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:

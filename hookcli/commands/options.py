@@ -62,10 +62,14 @@ class _Building:
 
     arg: list[str] = option(list, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
     weights: str | None = option(None, "Weights: a file, a folder, or a published name.", metavar="FILE")
-    task: str | None = option(None, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
+    task: str | None = option(
+        None, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK", seldom=True
+    )
     # Off alone has a name: --strict would read as a stricter judgement of findings.
-    strict: bool = option(True, "Load what fits where weights do not fit the model exactly.", " /--no-strict")
-    seed: int = option(0, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1)
+    strict: bool = option(
+        True, "Load what fits where weights do not fit the model exactly.", " /--no-strict", seldom=True
+    )
+    seed: int = option(0, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1, seldom=True)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -76,7 +80,7 @@ class _Generated:
 
     input: list[str] = option(list, "Shape, once per input: 8x3x224x224, 2x128:int64.", short="-i", metavar="SHAPE")
     batch_size: int | None = option(None, _BATCH, short="-b", metavar="N", min=1, max=2**31 - 1)
-    fill: str = option("randn", "Values of generated inputs.", metavar="|".join(FILLS))
+    fill: str = option("randn", "Values of generated inputs.", metavar="|".join(FILLS), seldom=True)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -87,7 +91,7 @@ class _Data:
 
     image: list[str] = option(list, "Real input: a picture, or a folder of them; repeatable.", metavar="FILE|FOLDER")
     text: list[str] = option(list, "Real input: a text, or a file of lines; repeatable.", metavar="TEXT|FILE")
-    tokenizer: str | None = option(None, "Tokenizer for --text [the model's].", metavar="FOLDER")
+    tokenizer: str | None = option(None, "Tokenizer for --text [the model's].", metavar="FOLDER", seldom=True)
     input_file: list[str] = option(
         list, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
     )
@@ -106,8 +110,8 @@ class _Running:
     )
     device: str = option("cpu", "cpu, cuda, cuda:1, mps or meta.", metavar="DEVICE")
     dtype: str | None = option(None, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE")
-    threads: int | None = option(None, "CPU threads [PyTorch's choice].", metavar="N", min=1, max=2**16)
-    fastpath: bool = option(True, "Show the parts of attention: no fused path in eval mode.")
+    threads: int | None = option(None, "CPU threads [PyTorch's choice].", metavar="N", min=1, max=2**16, seldom=True)
+    fastpath: bool = option(True, "Show the parts of attention: no fused path in eval mode.", seldom=True)
     edit: list[str] = option(list, _EDIT, metavar="PATTERN:WHAT=OP")
     ops: str | None = option(None, "Add rows for operators: F.relu, x + y (aten: ATen's).", metavar="[aten]")
 
@@ -120,11 +124,15 @@ class _Several:
 
     nproc: int | None = option(None, "Split the batch among N processes.", metavar="N", min=1, max=256)
     parallel: str = choice(
-        "ddp", "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL
+        "ddp", "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL, seldom=True
     )
-    ranks: str = option("merged", "Merge the ranks' statistics, or show ranks side by side.", metavar="merged|each|0,1")
-    backend: str | None = choice(None, "Backend of torch.distributed [nccl on GPUs, else gloo].", BACKENDS)
-    timeout: float = option(300, "Time limit for each stage of the run.", metavar="SECONDS", min=1, max=86400)
+    ranks: str = option(
+        "merged", "Merge the ranks' statistics, or show ranks side by side.", metavar="merged|each|0,1", seldom=True
+    )
+    backend: str | None = choice(None, "Backend of torch.distributed [nccl on GPUs, else gloo].", BACKENDS, seldom=True)
+    timeout: float = option(
+        300, "Time limit for each stage of the run.", metavar="SECONDS", min=1, max=86400, seldom=True
+    )
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -149,8 +157,8 @@ class _Output:
     # The command's help lists its formats; see typer_classes.
     format: str | None = option(None, None, short="-f", metavar="NAME", autocompletion=complete_formats)
     output: str | None = option(None, "Write to FILE; its suffix selects the format.", short="-o", metavar="FILE")
-    quiet: bool = option(False, "No progress or remarks on stderr.", short="-q")
-    debug: bool = option(False, "Show full tracebacks of errors.")
+    quiet: bool = option(False, "No progress or remarks on stderr.", short="-q", seldom=True)
+    debug: bool = option(False, "Show full tracebacks of errors.", seldom=True)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from typer import TyperException
 from typer.core import TyperCommand
 
-from hookcli.commands.help_pages import Details, command_page, first_screen
+from hookcli.commands.help_pages import Details, command_page, first_screen, usual_page
 from hookcli.errors import UsageError, nearest
 from hookcli.hooks.option_values import AMP, COMPILE, OPS
 from hookcli.system.files import exists
@@ -102,7 +102,7 @@ class Helpful:
         option = whole.get_help_option(ctx)
         if option is not None:
             option.callback = _show_help
-            option.help = "Show help: -h the most used options, --help all."
+            option.help = "Show help: -h in short, --help more, --help all."
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -122,14 +122,20 @@ class Helpful:
         return rest
 
 
+def asks_for_all(typed: Sequence[str]) -> bool:
+    """True where these words of a command line ask for all of its help."""
+    return ("--help", "all") in pairwise(typed)
+
+
 class HelpfulCommand(Helpful, TyperCommand):
-    """A command whose help shows its most used options with -h, and all with --help."""
+    """A command whose help shows its most used options with -h, more with --help, and all with --help all."""
 
     details = Details()
 
     def get_help(self, ctx: Any) -> str:
-        """Return the help: after -h a first screen, otherwise all of it."""
+        """Return the help, as long as it is asked for."""
         typed = ctx.meta.get(TYPED, ())
-        if "-h" in typed and "--help" not in typed:
-            return first_screen(self, ctx, self.details)
-        return command_page(self, ctx, self.details, whole=True)
+        if asks_for_all(typed):
+            return command_page(self, ctx, self.details)
+        page = first_screen if "-h" in typed and "--help" not in typed else usual_page
+        return page(self, ctx, self.details)
