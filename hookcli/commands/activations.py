@@ -17,7 +17,7 @@ EXAMPLES = (
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 COLUMNS = STATISTICS
-FIRST = "hist weights input batch_size data device depth match columns sort format output ops"
+FIRST = "hist input weights batch_size data match depth format output ops sort columns device"
 
 
 def activations(

@@ -16,6 +16,7 @@ from hookcli.commands import COMMANDS, MODULES
 from hookcli.commands.help_pages import Details, commands_page
 from hookcli.commands.typer_classes import TYPED, Helpful, HelpfulCommand, asks_for_all
 from hookcli.errors import UsageError
+from hookcli.registry.capability import hint
 from hookcli.system.stdout import stdout_kept, write_report
 
 HELP = "See what happens inside a PyTorch model or an unmodified training script."
@@ -75,7 +76,7 @@ def _command(name: str) -> object:
 
     if MODULES.get(name):
         module = import_module(MODULES[name])
-        function = takes_options(getattr(module, name.replace("-", "_")))
+        function = getattr(module, name.replace("-", "_"))
         parts = ("COLUMNS", "FIRST", "ELSEWHERE")
         given = {part.lower(): getattr(module, part) for part in parts if hasattr(module, part)}
         details = Details(module.EXAMPLES, example=getattr(module, "example", None), **given)
@@ -83,12 +84,13 @@ def _command(name: str) -> object:
     else:
         from hookcli.commands.probe_command import probe_command
 
-        function, details, settings = takes_options(probe_command(name)), Details((f"hookcli {name} resnet50",)), None
+        function, details, settings = probe_command(name), Details((f"hookcli {name} resnet50",)), None
         text = f"The probe {name}, from {registry.find('probes', name).distribution}."
-    seldom = seldom_used(function)
+    text = "\n\n".join(filter(None, [text, hint(f"help of {name}")]))
+    seldom, function = seldom_used(function), takes_options(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     function = function if name == "run" else stdout_kept()(function)  # the stdout of `run` is the script's
-    app.command(name, help=text or "", cls=HelpfulCommand, context_settings=settings)(function)
+    app.command(name, help=text, cls=HelpfulCommand, context_settings=settings)(function)
     made: Any = typer.main.get_command(app)
     made.details = replace(details, seldom=seldom)
     return made

@@ -35,7 +35,7 @@ EXAMPLES = (
     "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
 COLUMNS = FINDINGS
-FIRST = "select ignore fail_on max_params save against meta list_checks weights input data format ops"
+FIRST = "select ignore fail_on input weights against save data format list_checks max_params meta ops batch_size output"
 _SHARED = (*RUNNING, *DATA, "ops", *SHOWING)
 _MODELS = f"Models: torchvision, timm:, hf:, {FILES}, file.py:fn [the models in {DEFAULT_FILE}]."
 
@@ -56,16 +56,16 @@ class CheckOptions(AddedOptions, FurtherProbes, CacheOptions, LookOptions):
     max_params: str | None = option(None, "Limit on parameters, for example 26M.", metavar="COUNT")
     max_macs: str | None = option(None, "Limit on multiply-accumulates, for example 4.2G.", metavar="COUNT")
     max_activation_memory: str | None = option(
-        None, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
+        None, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES", seldom=True
     )
-    max_graph_breaks: str | None = option(None, "Limit on graph breaks under --compile.", metavar="COUNT")
+    max_graph_breaks: str | None = option(None, "Limit on graph breaks under --compile.", metavar="COUNT", seldom=True)
     repeat: int = option(1, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, "Compare the batch with its two halves.")
     backward: bool = option(True, "Run forward only.")
     save: str | None = option(None, "Save a baseline of the models to FILE.", metavar="FILE")
     against: str | None = option(None, "Compare with the baseline in FILE.", metavar="FILE")
-    rtol: float | None = tolerance_option("Relative tolerance of statistics [3.5e-4 for float32].")
-    atol: float | None = tolerance_option("Absolute tolerance of statistics [0].")
+    rtol: float | None = tolerance_option("Relative tolerance of statistics [3.5e-4 for float32].", seldom=True)
+    atol: float | None = tolerance_option("Absolute tolerance of statistics [0].", seldom=True)
     meta: bool = option(False, "Run on the meta device: only checks that need no values.")
     config: str | None = option(None, f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE")
     report: list[str] = option(list, "Also write the report to FILE; repeatable.", metavar="FILE", panel="Output")

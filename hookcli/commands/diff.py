@@ -38,7 +38,7 @@ COLUMNS = (*TENSORS, *PRECISION)
 ELSEWHERE = IN_QUOTES
 _A = "A model, report (FILE.json), record, dump, file of weights or .onnx file."
 _B = "Another, with its options in quotes: 'resnet50 --dtype bfloat16'."
-FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
+FIRST = "rtol same_weights backward input weights match depth ops format output sort columns data"
 
 
 def example(typed: Sequence[str]) -> str:

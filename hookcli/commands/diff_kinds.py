@@ -34,14 +34,16 @@ class DiffOptions:
     rtol: float | None = tolerance_option(
         "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32]."
     )
-    atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].")
+    atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].", seldom=True)
     same_weights: bool = option(False, "Copy A's weights into B.")
     allow_settings: list[str] = option(
         list, "Settings that modules of two models may differ in: eps,p; '*' allows all.", metavar="NAMES"
     )
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
     isolate: bool = option(False, "Tell each module's own error, on A's input, from what it inherited.")
-    float64: bool = option(True, "Skip the run in float64 that judges both sides where only precision differs.")
+    float64: bool = option(
+        True, "Skip the run in float64 that judges both sides where only precision differs.", seldom=True
+    )
 
     def for_models(self, time: bool) -> str:
         """The first of the given options that are for models alone; "" if there is none. `time`: --time is given."""

@@ -21,7 +21,7 @@ EXAMPLES = (
     "hookcli grads resnet18 --passes 2 --match 'fc.*' --depth all",
 )
 COLUMNS = GRADS
-FIRST = "of hist loss weights input depth match columns format output ops"
+FIRST = "of hist loss input weights match depth ops format output columns data"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,10 @@ _LISTED_IN_BRIEF = 2  # where that makes it fit a screen
 _FORMATS = 6  # and formats
 _NAMES = 24  # columns for names at most; the text of a longer name begins below it
 _HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
-_COMMON = ("input", "weights", "device", "match", "depth", "format", "output", "sort", "columns", "batch_size")
+_COMMON = (
+    *("input", "device", "match", "depth", "format", "output", "sort", "columns", "batch_size"),
+    "weights",  # another word
+)
 
 Entry = tuple[str, str, str]
 """The names of an option (or a command), its metavar, and its text."""
@@ -104,8 +107,13 @@ class Page:
 
 
 def shortened_to(text: str, width: int) -> str:
-    """Return the words of a text that fit the width, with "..." for the others."""
-    return textwrap.shorten(text, max(width, 20), placeholder=" ...", break_on_hyphens=False)
+    """Return the words of a text that fit the width, with "..." for the others.
+
+    It ends behind a comma or semicolon, if that takes no more than a third of it.
+    """
+    short = textwrap.shorten(text, max(width, 20), placeholder=" ...", break_on_hyphens=False)
+    end = max(map(short.rfind, (", ", "; ")))
+    return f"{short[: end + 1]} ..." if short.endswith(" ...") and 3 * end > 2 * len(short) else short
 
 
 def first_page() -> str:
@@ -204,8 +212,8 @@ def shown_options(command: Any, ctx: Any) -> list[Any]:
 def first_screen(command: Any, ctx: Any, details: Details) -> str:
     """Return the most used options of a command, as far as they fit a screen of 24 lines at 80 columns.
 
-    What takes the room is left out in turn: most columns that --columns lists, the second example, the second line of
-    each option, and the options that are used least.
+    What takes the room is left out in turn: the second example, most columns that --columns lists, the further lines
+    of each text, and the options that are used least.
     """
     names, _ = by_use(shown_options(command, ctx), details)
     extents = _extents(names)
@@ -251,7 +259,8 @@ def written(command: Any, ctx: Any, details: Details, extent: Extent, page: Page
         page.paragraph(paragraph)
     page.usage(ctx.command_path, usage(ctx))
     if arguments := _arguments(parameters):
-        page.entries("Arguments:", [(argument_name(one), "", text(one)) for one in arguments])
+        names = [(argument_name(one), "", text(one)) for one in arguments]
+        page.entries("Arguments:", names, one_line=extent.one_line)
     sections: dict[str, list[Any]] = {}
     for one in options:  # under the headings that they name, in the order of declaration
         heading = getattr(one, "rich_help_panel", None) if extent.whole else None

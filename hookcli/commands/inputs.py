@@ -16,7 +16,7 @@ EXAMPLES = (
     "hookcli inputs raft_small --match 'feature_encoder.*' --format csv",
 )
 COLUMNS = STATISTICS
-FIRST = "hist weights input batch_size data device depth match columns sort format output"
+FIRST = "hist input weights batch_size data match depth format output sort columns device"
 
 
 def inputs(

@@ -7,7 +7,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -27,8 +27,8 @@ def option(default: object, text: str | None, *names: str, **settings: object) -
 
     `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
     heading in help, by default the `panel` of the dataclass, or Options; `after`, another field, if not the one before
-    is to precede it; and `seldom`, True if --help leaves it to `--help all` where it has too many. It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it has a
-    `max`.
+    is to precede it; and `seldom`, True if --help leaves it to `--help all` where it has too many. It is named after
+    the field. A number with a `min` goes up to MOST_RUNS, unless it has a `max`.
     """
     if "min" in settings:
         settings.setdefault("max", MOST_RUNS)
@@ -36,9 +36,9 @@ def option(default: object, text: str | None, *names: str, **settings: object) -
     return field(**initial, metadata={"help": text, "names": names, **settings})
 
 
-def tolerance_option(text: str) -> Any:
+def tolerance_option(text: str, **settings: object) -> Any:
     """An option for a tolerance."""
-    return option(None, text, metavar="X", min=0, max=GREATEST_TOLERANCE)
+    return option(None, text, metavar="X", min=0, max=GREATEST_TOLERANCE, **settings)
 
 
 def choice(default: object, text: str, words: Sequence[str], **settings: object) -> Any:
@@ -158,16 +158,13 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    seldom: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         hint = hints[parameter.name]
-        kind: Any = getattr(hint, "__origin__", hint)
-        if is_dataclass(kind):
-            only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OnlyFields)), None)
+        kind, only = _dataclass_of(hint)
+        if kind:
             added = [*_parameters(kind, only)]
-            groups[parameter.name] = cast(Any, kind), [one.name for one in added]
+            groups[parameter.name] = kind, [one.name for one in added]
             parameters += added
-            seldom += (one.name for one in fields(kind) if one.metadata.get("seldom"))
         else:
             parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -181,15 +178,23 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
         return function(**values, **filled)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    vars(command)["seldom"] = frozenset(seldom)
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
 
-def seldom_used(command: Callable[..., object]) -> frozenset[str]:
-    """The parameters that the dataclasses of a command declare to be `seldom` used."""
-    names: frozenset[str] = vars(command).get("seldom", frozenset())
-    return names
+def seldom_used(function: Callable[..., object]) -> frozenset[str]:
+    """The fields of a function's dataclass parameters that are declared as `seldom` used."""
+    hints = get_type_hints(function, include_extras=True).values()
+    kinds = [(kind, only) for kind, only in map(_dataclass_of, hints) if kind]
+    shown = [one for kind, only in kinds for one in fields(kind) if only is None or one.name in only]
+    return frozenset(one.name for one in shown if one.metadata.get("seldom"))
+
+
+def _dataclass_of(hint: Any) -> tuple[Any, OnlyFields | None]:
+    """The dataclass of options that a parameter is annotated with, and the fields that its command has if not all."""
+    kind = getattr(hint, "__origin__", hint)
+    only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OnlyFields)), None)
+    return (kind, only) if is_dataclass(kind) else (None, None)
 
 
 def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:

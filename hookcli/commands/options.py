@@ -190,7 +190,7 @@ class CompileOptions:
 class LookOptions(CompileOptions):
     """The options of commands that see modules inside the compiled model."""
 
-    emulate_casts: bool = option(False, "With inductor: round inside fused kernels as eager mode does.")
+    emulate_casts: bool = option(False, "With inductor: round inside fused kernels as eager mode does.", seldom=True)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class CacheOptions:
 
     panel = "Run"
 
-    cache: bool = option(True, "Neither read nor write the cache of reports.", show_default=False)
+    cache: bool = option(True, "Neither read nor write the cache of reports.", show_default=False, seldom=True)
 
 
 def _names(kind: Any) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ EXAMPLES = (
     "hookcli report before.run.jsonl after.run.jsonl",
     "hookcli report a.run.jsonl b.run.jsonl c.run.jsonl -o runs.html",
 )
-FIRST = "select loss open_page serve weights input batch_size train device format output"
+FIRST = "output open_page serve input weights batch_size train device select loss format data"
 OF_CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", *ADDED_NAMES, "config", "loss"),
@@ -55,7 +55,7 @@ class PageOptions:
 
     open_page: bool = option(False, "Open the page in a browser.", "--open")
     serve: bool = option(False, "Serve a record's page on this machine; it grows with the record.")
-    port: int | None = option(None, "Port of --serve [a free one].", metavar="N", min=1, max=65535)
+    port: int | None = option(None, "Port of --serve [a free one].", metavar="N", min=1, max=65535, seldom=True)
 
 
 def report(
@@ -73,13 +73,13 @@ def report(
 ) -> int:
     """Write a page about a model: figures, distributions, checks.
 
-    One HTML file that needs no network, to open, send and keep: shapes and memory, statistics of activations, gradients
-    and parameters, and what the checks found, of one run. The default is a batch of two in training mode, and a file
-    named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
-    pyproject.toml. Findings do not change the exit code, as they do in `hookcli check`. The page of a record shows
-    every module over every recorded step. The page of two compares them as `hookcli diff` does, and shows the figures
-    of each; put a model's options in its quotes: 'resnet50 --dtype bfloat16'. The page of more records has a row and a
-    curve for each.
+    One HTML file for a browser (`hookcli show` prints tables), which needs no network, to open, send and keep: shapes
+    and memory, statistics of activations, gradients and parameters, and what the checks found, of one run. The default
+    is a batch of two in training mode, and a file named after the model in the working directory. Checks' options may
+    also be set under [tool.hookcli] in pyproject.toml. Findings do not change the exit code, as those of `hookcli
+    check` do. The page of a record shows every module over every recorded step. That of two compares them as `hookcli
+    diff` does, and shows the figures of each; put a model's options in its quotes: 'resnet50 --dtype bfloat16'. That of
+    more records has a row and a curve for each.
     """
     if own.serve or own.port is not None:
         if others and own.serve:

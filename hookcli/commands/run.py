@@ -41,7 +41,7 @@ EXAMPLES = (
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
 _OF_PARTS = (one.typed or one.name for one in recorder_options().values() if one.first)
-FIRST = " ".join(["module every probe check ops live match output", *_OF_PARTS])
+FIRST = " ".join(["module every output check", *_OF_PARTS, "probe match ops live"])
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 

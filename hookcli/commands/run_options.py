@@ -53,7 +53,7 @@ else:
     )
     FurtherProbes = make_dataclass(
         "FurtherProbes",
-        [(name, bool, option(False, text)) for name, text in FURTHER_PROBES.items()],
+        [(name, bool, option(False, text, seldom=True)) for name, text in FURTHER_PROBES.items()],
         namespace={"panel": "Further probes", "__module__": __name__},
         frozen=True,
     )
@@ -67,9 +67,9 @@ class StepOptions:
 
     loss: str | None = loss_option()
     backward_vector: str | None = choice(
-        None, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
+        None, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS, seldom=True
     )
-    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1)
+    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1, seldom=True)
     call: str = "backward"
     optimizer: str | None = None
     state_dict: bool = False

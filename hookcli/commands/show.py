@@ -42,7 +42,7 @@ EXAMPLES = (
     "hookcli show train.run.jsonl --step all -o train.parquet",
     "hookcli show before.json --format markdown",
 )
-FIRST = "step model probe over_time smooth follow depth columns sort format output"
+FIRST = "step probe over_time follow format output depth model smooth sort columns"
 AXES = ("step", "time")
 _DIGITS = 18  # int() refuses thousands of digits
 
@@ -111,6 +111,8 @@ def show(
     options: Annotated[Options, OnlyFields(("depth", "ranks", *SHOWING))],
 ) -> int:
     """Show a record from `hookcli run`, or a saved report.
+
+    Prints tables of what was recorded or saved; `hookcli report` writes a page with charts to keep and send.
 
     A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
     the size of the last update relative to the weights. Several records are compared: which run has the lowest loss,

@@ -43,7 +43,7 @@ class TensorOptions:
     dump: str | None = option(
         None, "Also write the tensors to the folder DIR, as safetensors files; see `diff`.", metavar="DIR"
     )
-    max_bytes: str = option("10GB", "Limit on the size of the dump.", metavar="BYTES")
+    max_bytes: str = option("10GB", "Limit on the size of the dump.", metavar="BYTES", seldom=True)
 
 
 def inspect_tensors(

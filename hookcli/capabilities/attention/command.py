@@ -16,7 +16,7 @@ EXAMPLES = (
     "hookcli attention vit_b_16",
     "hookcli attention net.py:GPT --data data.py:loader --batches 10 --format csv",
 )
-FIRST = "heads weights input batch_size data batches train depth match columns sort format output"
+FIRST = "input weights batch_size data batches heads match depth format output sort train columns"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ EXAMPLES = (
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
-FIRST = "hook steps rank_approximation loss nproc weights input format output"
+FIRST = "hook input weights loss nproc rank_approximation steps format output"
 _PROCESSES = 2  # the default without --nproc and torchrun
 
 

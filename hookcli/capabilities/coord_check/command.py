@@ -24,7 +24,7 @@ EXAMPLES = (
     "hookcli coord-check net.py:GPT --arg width=64,128,256 --input 4x64:int64",
     "hookcli coord-check net.py:make --arg width=64,128,256 --optimizer sgd --lr 1",
 )
-FIRST = "arg optimizer lr steps seeds points loss input data match format output"
+FIRST = "arg input data optimizer lr loss steps seeds points format output match"
 _SHARED = {*GENERATED, *DATA, "arg", "seed", "task", "train", "device", "dtype", "threads", "match", "type", *SHOWING}
 _SHARED -= {"batches"}
 

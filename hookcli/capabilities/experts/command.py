@@ -10,7 +10,7 @@ from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
 
 EXAMPLES = ("hookcli experts net.py:MoE --data train.py:loader --batches 20",)
-FIRST = "weights input batch_size data batches train depth columns sort format output"
+FIRST = "input weights batch_size data batches depth format output sort train columns"
 _Options = Annotated[Options, all_but("ops", "match", "type", *SEVERAL)]
 
 

@@ -9,4 +9,5 @@ CAPABILITY = Capability(
     summary="Explore a model, a record or a saved report in the terminal.",
     command="hookcli.capabilities.explore.command",
     on_one_rank=True,
+    hints=dict.fromkeys(("help of show", "help of report"), "To browse the same with the keyboard: `hookcli explore`."),
 )

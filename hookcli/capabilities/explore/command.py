@@ -35,7 +35,7 @@ from hookcli.table import Finding, Report
 from hookcli.table.files import looks_saved, read_reports
 
 EXAMPLES = ("hookcli explore resnet50", "hookcli explore net.py:Net --ops", "hookcli explore train.run.jsonl")
-FIRST = "weights input batch_size train device ops"
+FIRST = "weights input batch_size train device ops data select ignore"
 _TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
 _SHARED = (*RUNNING, *DATA, "ops", "edit", "quiet", "debug")
 
@@ -49,9 +49,9 @@ def explore(
 ) -> int:
     """Explore a model, a record or a saved report in the terminal.
 
-    A tree of modules, the figures of the chosen one, findings, and the search of pages; of a record also its steps, and
-    figures over time. A model is measured first, as for `hookcli report`. Needs Textual: pip install
-    'hookcli[explore]'.
+    For the keyboard, where `hookcli show` prints tables and `hookcli report` writes a page to keep and send. A tree of
+    modules, the figures of the chosen one, findings, and the search of pages; of a record also its steps, and figures
+    over time. A model is measured first, as for `hookcli report`. Needs Textual: pip install 'hookcli[explore]'.
     """
     for name, stream in (("stdout", report_stream()), ("stderr", sys.__stderr__), ("stdin", sys.__stdin__)):
         if not is_terminal(stream):

@@ -38,7 +38,7 @@ EXAMPLES = (
     "hookcli formats hf:gpt2 --channels",
 )
 COLUMNS = tuple({column.name: column for column in (*CHANNELS, *EFFECT, *columns_of(FORMATS))}.values())
-FIRST = "to of effect channels weights input data depth match sort format output"
+FIRST = "to of effect channels input weights data match depth format output sort"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ EXAMPLES = (
     "hookcli graph net.py:Net --input 2x8 --format svg --output graph.svg",
     "hookcli graph resnet50 --depth 1 --format dot",
 )
-FIRST = "native loss weights input depth match columns sort format output"
+FIRST = "loss input weights match depth format output native sort columns"
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,18 @@ class GraphOptions:
     panel = GRADIENTS
 
     call: str = choice(
-        "backward", "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.", AUTOGRAD_CALLS
+        "backward",
+        "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
+        AUTOGRAD_CALLS,
+        seldom=True,
     )
     native: bool = option(False, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.")
 
 
 def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: OneBatchOptions) -> int:
     """Show the autograd graph, node by node, as backward runs it.
+
+    The backward pass alone: `hookcli flow` shows the calls of forward, `hookcli trace` every hook in both, over time.
 
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """

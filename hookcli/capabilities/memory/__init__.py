@@ -18,4 +18,5 @@ CAPABILITY = Capability(
     shortens=True,
     pictures=("moments",),
     adds_to={"shapes": "the peak"},
+    hints={"help of shapes": "For the memory of a whole training step, see `hookcli memory`."},
 )

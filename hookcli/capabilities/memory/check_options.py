@@ -34,4 +34,5 @@ class BudgetOptions:
         metavar="NAME",
         words=OPTIMIZERS,
         after="max_graph_breaks",
+        seldom=True,
     )

@@ -38,7 +38,7 @@ EXAMPLES = (
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
-FIRST = "device optimizer inference fits reserve checkpoint timeline input batch_size ops format output"
+FIRST = "fits batch_size input optimizer device inference checkpoint timeline format output ops reserve"
 _SHARED = {*RUNNING, "nproc", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
 _MOST_PROCESSES = 1024
@@ -59,7 +59,7 @@ class MemoryOptions:
         words=OPTIMIZERS,
     )
     implementation: str | None = choice(
-        None, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
+        None, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS, seldom=True
     )
     amp: str | None = choice(None, "Run the forward under torch.autocast.", _AMP)
     inference: bool = option(False, "A forward without gradients, in eval mode.")

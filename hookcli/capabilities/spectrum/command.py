@@ -19,7 +19,7 @@ EXAMPLES = (
     "hookcli spectrum net.py:Net --data train.py:loader --batches 8",
     "hookcli spectrum resnet18 --of weights --sort effective_rank",
 )
-FIRST = "of weights input batch_size data depth match columns sort format output"
+FIRST = "of input weights batch_size data match depth format output sort columns"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ EXAMPLES = (
     "hookcli sweep net.py:Net --input 8x3x32x32 --with 'from(acts)'",
     "hookcli sweep resnet18 --quantize int4",
 )
-FIRST = "operation heads experts quantize logit loss input depth match format output"
+FIRST = "operation logit loss heads experts quantize input match depth format output"
 
 
 @dataclass(frozen=True)

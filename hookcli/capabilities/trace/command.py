@@ -24,7 +24,7 @@ EXAMPLES = (
     "hookcli trace resnet18 --summary --sort -kept",
     "hookcli trace resnet18 --format chrome --output trace.json",
 )
-FIRST = "kinds summary loss weights input depth match columns sort format output"
+FIRST = "kinds summary input weights match depth format output loss sort columns"
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class TraceOptions:
 
 def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: OneBatchOptions) -> int:
     """Show every hook that fires, in order, with time and memory.
+
+    Forward and backward, as they happen: `hookcli flow` shows which tensors go where in forward, `hookcli graph` the
+    nodes of backward.
 
     Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.
     """
