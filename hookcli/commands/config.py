@@ -175,7 +175,7 @@ def _settings(place: str, values: Mapping[str, object], more: Sequence[str]) -> 
         if key in _MEANT:
             raise UsageError(f"{place}: unknown key {key!r}: write {_MEANT[key]}")
         if key not in _KEYS:
-            see = "keys are the options of `hookcli check` (see its --help)"
+            see = "keys are the options of `hookcli check` (see its --help all)"
             raise UsageError(f"{place}: " + unknown("key", key, (*_KEYS, *more), see=see))
         kind = _KEYS[key]
         if not kind.fits(value):

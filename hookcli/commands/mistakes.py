@@ -11,10 +11,11 @@ from typing import Any
 from hookcli.commands.help_pages import argument_name, usage
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError, shortened, unknown
+from hookcli.registry.capability import hint
 from hookcli.sources.identity import source_of
 from hookcli.sources.misnamed import code_of, meant_by
-from hookcli.system.files import is_file
-from hookcli.tensors.files.opening import holds_tensors
+from hookcli.system.files import exists, is_file, nearest_file
+from hookcli.tensors.files.opening import SUFFIXES, holds_tensors
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
@@ -43,7 +44,8 @@ _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"
 def mistake(error: Any, commands: Iterable[str] = ()) -> str:
     """The message for an error of Typer's; `commands` are the names that a wrong one is compared with."""
     context: Any = getattr(error, "ctx", None)
-    help_page = f"`{context.command_path if context else 'hookcli'} --help` lists all"
+    asked = f"{context.command_path} --help all" if context and context.parent else "hookcli --help"
+    help_page = f"`{asked}` lists all"
     kind = type(error).__name__
     if kind == "NoSuchOption":
         return _unknown_option(error.option_name, context, help_page)
@@ -79,10 +81,16 @@ def _unknown_option(option: str, context: Any, help_page: str) -> str:
 
 
 def meant_command(words: Sequence[str], commands: Collection[str]) -> str:
-    """A command line for words that begin with a script, a record, a model or "help" in place of a command, or ""."""
+    """A command line for words that begin with a script, a record, a file of tensors, a model or "help" in place of a
+    command, or "". Of a file that is missing, it is that for the file with the nearest name."""
     first, *rest = words
     if first == "help":
         return next((f"hookcli {word} -h" for word in rest if word in commands), "hookcli --help")
+    if not exists(first) and first.endswith((".py", ".json", ".jsonl", *SUFFIXES)) and (beside := nearest_file(first)):
+        return meant_command([beside, *rest], commands)
+    if is_file(first) and holds_tensors(first):
+        shows = hint("command for a file of tensors") or "hookcli shapes MODEL --weights {}"
+        return shlex.join([*shlex.split(shows.format(shlex.quote(first))), *rest])
     if is_file(first) and first.endswith((".jsonl", ".json")):
         return f"hookcli show {shlex.join(words)}"
     if is_file(first) and (code := code_of(first)):

@@ -56,6 +56,16 @@ def near_files(path: Path, suffix: str = ".py", holds: str = "", prefix: str = "
     return f"; did you mean {' or '.join(f'{prefix}{path.with_name(name)}' for name in near)}?" if near else ""
 
 
+def nearest_file(name: str) -> str:
+    """The file beside a path that does not exist, of its suffix, whose name is nearest to it; "" if none is alike."""
+    path = Path(name)
+    try:
+        stems = [one.stem for one in path.parent.iterdir() if one.suffix == path.suffix]
+    except OSError:
+        return ""
+    return next((str(path.with_name(stem + path.suffix)) for stem in nearest(path.stem, stems)), "")
+
+
 def is_stream(name: str | Path) -> bool:
     """Return whether the name belongs to a pipe or device, which can be written to but not replaced."""
     return exists(name) and not is_file(name) and not is_folder(name)

@@ -13,5 +13,8 @@ CAPABILITY = Capability(
     on_one_rank=True,
     shortens=True,
     pictures=("hist",),
-    hints={"tensors at rest": "`hookcli weights {}` shows its parameters; to run it, "},
+    hints={
+        "tensors at rest": "`hookcli weights {}` shows its parameters; to run it, ",
+        "command for a file of tensors": "hookcli weights {}",
+    },
 )
