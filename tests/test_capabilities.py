@@ -113,14 +113,14 @@ def test_its_check_has_an_option_of_its_own_and_measures_what_no_probe_sees(site
         ran = command(net, paths, *asked, *limit)
         assert ran.returncode == 1 and "ZEROS  error    (model): 16 zeros, allowed: 15" in ran.stdout, ran.stderr
     assert command(net, paths, *asked, "--max-zeros", "16").returncode == 0
-    lines = [line.split()[:2] for line in command(net, paths, "check", "--help").stdout.splitlines()]
+    lines = [line.split()[:2] for line in command(net, paths, "check", "--help", "all").stdout.splitlines()]
     options = [words[0] for words in lines if words and words[0].startswith("--max-")]
     assert options[:3] == ["--max-params", "--max-zeros", "--max-macs"]
 
 
 def test_its_part_has_an_option_of_run(site: Path, net: Path) -> None:
     paths = [site, PACKAGE.parent]
-    shown = command(net, paths, "run", "--help").stdout.splitlines()
+    shown = command(net, paths, "run", "--help", "all").stdout.splitlines()
     options = [line.split()[0] for line in shown if line.startswith("      --")]
     assert options.index("--match") < options.index("--signs-above") < options.index("--check")
     assert any("--signs-above X" in line and "Count values above X" in line for line in shown)
@@ -138,7 +138,7 @@ def test_its_part_has_an_option_of_run(site: Path, net: Path) -> None:
 
 def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     paths = [site, PACKAGE.parent]
-    lines = command(net, paths, "--help").stdout.splitlines()
+    lines = command(net, paths, "--help", "all").stdout.splitlines()
     (number,) = (number for number, line in enumerate(lines) if line.startswith("  signs "))
     assert lines[number - 1].split()[0] == "experts" and "layer are positive" in lines[number]
     rows = json.loads(command(net, paths, "plugins", "--format", "json").stdout)["reports"][0]["rows"]
@@ -149,6 +149,56 @@ def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     }
     schema = json.loads(command(net, paths, "schema", "signs").stdout)
     assert "positive" in json.dumps(schema)
+
+
+MANY = """
+from dataclasses import make_dataclass
+from hookcli.commands.option_fields import option
+from hookcli.registry.capability import Capability
+
+EXAMPLES = ("hookcli many0",) * 9
+TEXT = "A text about this that is longer than a line of a small terminal is wide, and says little besides. " * 2
+Own = make_dataclass("Own", [(f"own_{n}", bool, option(False, TEXT)) for n in range(60)], frozen=True)
+
+def many0(*, own: Own) -> int:
+    return 0
+
+many0.__doc__ = "Show many things.\\n\\nIn detail."
+PLACES = ["shapes", "grads", "check", "diff", "run", "plugins"]
+for n in range(30):
+    kept = {"command": __name__} if n == 0 else {"probe": f"{__name__}:Probe{n}"}
+    globals()[f"C{n}"] = Capability(name=f"many{n}", page="", after=PLACES[n % 6], summary=f"{n}: {TEXT}", **kept)
+"""
+
+
+def test_help_fits_its_screens_whatever_others_add(site: Path, net: Path) -> None:
+    info = net / "many-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: many\nVersion: 1\n")
+    entries = "\n".join(f"many{n} = many:C{n}" for n in range(30))
+    (info / "entry_points.txt").write_text(f"[hookcli.capabilities]\n{entries}\n")
+    (net / "many.py").write_text(MANY)
+    script = """if True:
+        from hookcli.cli import main
+        for words in ([], ["-h"], ["--help", "all"], ["many0", "-h"], ["many0", "--help"], ["many0", "--help", "all"]):
+            main(words)
+            print("=====")
+    """
+    ran = python(net, [site, PACKAGE.parent, net], script)
+    alone, short, every, *own, rest = ran.stdout.split("=====\n")
+    assert rest == "" and max(map(len, ran.stdout.splitlines())) <= 100
+    assert len(alone.splitlines()) <= 24 - 2 and max(map(len, alone.splitlines())) <= 80
+    assert len(short.splitlines()) <= 40 and max(map(len, short.splitlines())) <= 80
+    named = set(short.replace(",", " ").split())
+    assert {*COMMANDS} | {f"many{n}" for n in range(30)} <= named and "Further:" in named and "--help all" in short
+    assert all(f"\n  {name} " in short for name in ("shapes", "activations", "check", "diff", "run"))
+    assert all(f"\n  many{n} " in every for n in range(30)) and "Further:" not in every
+    assert len(own[0].splitlines()) <= 24 and "hookcli many0" in own[0] and "--own-0 " in own[0]
+    assert [sum(" --" in line for line in page.splitlines() if "more option" not in line) for page in own[1:]] == [
+        25,
+        61,
+    ]
+    assert own[1].endswith("\n36 more options: hookcli many0 --help all\n")
 
 
 def test_two_of_one_name_are_an_error(site: Path, net: Path) -> None:

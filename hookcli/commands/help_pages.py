@@ -162,7 +162,7 @@ def commands_page(about: str, *, whole: bool = False) -> str:
 def _commands(about: str, listed: Mapping[str, Sequence[str]], named: Mapping[str, Collection[str]]) -> str:
     page = Page()
     page.paragraph(about)
-    page.usage("hookcli", "COMMAND [OPTIONS] (-h: options in short, --help: more, --help all: all)")
+    page.usage("hookcli", "COMMAND [OPTIONS] (-h: in short, --help: more, --help all)")
     widest = max(map(len, (*COMMANDS, _FURTHER)))
     for question, names in listed.items():
         page.entries(question, [(name, "", COMMANDS[name].rstrip(".")) for name in names], widest, one_line=True)
@@ -239,7 +239,7 @@ def usual_page(command: Any, ctx: Any, details: Details) -> str:
     """Return the help of a command with at most 25 options, and the number of the others."""
     _, names = by_use(shown_options(command, ctx), details)
     page = written(command, ctx, details, Extent(names[:_MOST]), Page())
-    if others := len(names) - _MOST:
+    if (others := len(names) - _MOST) > 0:
         page.paragraph(f"{others} more option{'s' if others > 1 else ''}: {ctx.command_path} --help all")
     return page.text()
 

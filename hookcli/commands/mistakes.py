@@ -82,27 +82,34 @@ def _unknown_option(option: str, context: Any, help_page: str) -> str:
 
 def meant_command(words: Sequence[str], commands: Collection[str]) -> str:
     """A command line for words that begin with a script, a record, a file of tensors, a model or "help" in place of a
-    command, or "". Of a file that is missing, it is that for the file with the nearest name."""
+    command, or "". Of a file that is missing, it is that for the file with the nearest name.
+    """
     first, *rest = words
     if first == "help":
         return next((f"hookcli {word} -h" for word in rest if word in commands), "hookcli --help")
-    if not exists(first) and first.endswith((".py", ".json", ".jsonl", *SUFFIXES)) and (beside := nearest_file(first)):
-        return meant_command([beside, *rest], commands)
-    if is_file(first) and holds_tensors(first):
-        shows = hint("command for a file of tensors") or "hookcli shapes MODEL --weights {}"
-        return shlex.join([*shlex.split(shows.format(shlex.quote(first))), *rest])
-    if is_file(first) and first.endswith((".jsonl", ".json")):
-        return f"hookcli show {shlex.join(words)}"
-    if is_file(first) and (code := code_of(first)):
-        return (
-            f"hookcli run {shlex.join(words)}" if code.runs else f"hookcli shapes {shlex.join([code.names[0], *rest])}"
-        )
+    if not exists(first) and first.endswith((".py", ".json", ".jsonl", *SUFFIXES)):
+        first = nearest_file(first) or first
+    if command := is_file(first) and command_for_file(first, rest):
+        return command
     source, name = source_of(first)
     if source == "torchvision":
         from hookcli.sources.catalog import entries
 
         return f"hookcli shapes {shlex.join(words)}" if name in entries() else ""
     return f"hookcli shapes {shlex.join(words)}"
+
+
+def command_for_file(file: str, rest: Sequence[str]) -> str:
+    """The command for a record, a script, a module with models or a file of tensors, with the rest of a line, or ""."""
+    if file.endswith((".jsonl", ".json")):
+        return f"hookcli show {shlex.join([file, *rest])}"
+    if code := code_of(file):
+        words = ["run", file] if code.runs else ["shapes", code.names[0]]
+        return shlex.join(["hookcli", *words, *rest])
+    if holds_tensors(file):
+        command = hint("command for a file of tensors") or "hookcli shapes MODEL --weights {}"
+        return shlex.join([*shlex.split(command.format(shlex.quote(file))), *rest])
+    return ""
 
 
 def _parameters(context: Any) -> Sequence[Any]:

@@ -1,10 +1,12 @@
-"""Help: one screen after -h, everything after --help, held against golden files at 80 columns."""
+"""Help: one screen after -h, 25 options after --help, everything after --help all, held against golden files at 80
+columns."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import pty
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -25,13 +27,16 @@ from hookcli.sources.losses import NAMED
 Cli = Callable[..., Any]
 GOLDEN = Path(__file__).parent.parent / "golden" / "help"
 OF_CAPABILITIES = Path(__file__).parent.parent / "capabilities"
+LENGTHS = (("-h",), ("--help",), ("--help", "all"))
 BACKWARD = ("grads", "graph", "trace", "comm", "check", "diff")
 
 
 def test_golden_first_page(cli: Cli, request: pytest.FixtureRequest) -> None:
     pages = [cli(*words) for words in (("-h",), ("--help",))]
     assert len({page.out for page in pages}) == 1 and {page.code for page in pages} == {0}
-    assert pages[0].out.count("\n") <= 40
+    assert pages[0].out.count("\n") <= 40 and max(map(len, pages[0].out.splitlines())) <= 80
+    every = cli("--help", "all").out
+    assert all(f"\n  {name} " in every and line.rstrip(".") in every for name, line in COMMANDS.items())
     compare("hookcli", pages[0].out, request)
 
 
@@ -46,18 +51,24 @@ def test_hookcli_alone_fits_a_screen_with_its_command_and_the_prompt(cli: Cli, r
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_golden(cli: Cli, command: str, request: pytest.FixtureRequest) -> None:
-    first, whole = cli(command, "-h"), cli(command, "--help")
-    assert (first.code, first.err, whole.code, whole.err) == (0, "", 0, "")
-    height = len(first.out.splitlines())
-    assert height <= 30 and "--help all" in " ".join(first.out.split())
-    assert first.out.endswith(f"\nAll options: hookcli {command} --help\n") or height <= 24
-    assert command not in ("shapes", "inputs") or height <= 24
-    assert "Examples:" in first.out and "Examples:" in whole.out
-    text = f"{first.out}\n{'=' * 80}\n\n{whole.out}"
+    pages = [cli(command, *words) for words in LENGTHS]
+    assert {(page.code, page.err) for page in pages} == {(0, "")}
+    first, usual, whole = (page.out for page in pages)
+    assert len(first.splitlines()) <= 24 and "--help all" in first
+    assert options_on(first) <= options_on(usual) <= options_on(whole) and len(options_on(usual)) <= 25
+    more = len(options_on(whole) - options_on(usual))
+    assert usual.endswith(f"\n{more} more option{'s' * (more > 1)}: hookcli {command} --help all\n" if more else whole)
+    assert all("Examples:" in page for page in (first, usual, whole))
+    text = f"\n{'=' * 80}\n\n".join([first, usual, whole] if more else [first, usual])
     assert max(map(len, text.splitlines())) <= 80 and "\x1b" not in text
     for clutter in ("<=x", "[x>=", "{", "[[", "<str>", "[default:"):
         assert clutter not in text
     compare(command, text, request)
+
+
+def options_on(page: str) -> set[str]:
+    """The names of the options that a page lists, the last one where an option has several."""
+    return {match[0].split()[-1] for match in re.finditer(r"^  (-\w,|   ) --[\w-]+|^  -\w(?=  )", page, re.MULTILINE)}
 
 
 def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
@@ -73,7 +84,7 @@ def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_a_command_is_in_its_whole_help(cli: Cli, command: str) -> None:
     app: Any = get_command(build_app())
-    text = cli(command, "--help").out
+    text = cli(command, "--help", "all").out
     options = [one for one in app.commands[command].params if one.param_type_name == "option"]
     assert options or command in ("explain", "schema", "skill")
     assert [o.opts for o in options if not any(f" {name}" in text for name in (*o.opts, *o.secondary_opts))] == []
@@ -86,16 +97,16 @@ def test_first_page_lists_every_command_once_with_the_first_line_of_its_help() -
 
 
 def test_choices_are_listed_where_they_are_chosen(cli: Cli) -> None:
-    shapes = " ".join(cli("shapes", "--help").out.split())
+    shapes = " ".join(cli("shapes", "--help", "all").out.split())
     assert ", ".join(column.name for column in ShapesProbe.columns) in shapes
     for command in BACKWARD:
-        text = " ".join(cli(command, "--help").out.split())
+        text = " ".join(cli(command, "--help", "all").out.split())
         assert all(loss in text for loss in NAMED) and ", ".join(offered(command)) in text
 
 
 @pytest.mark.sweep
 def test_options_of_several_processes_stand_only_where_they_do_something(cli: Cli) -> None:
-    having = {name for name in COMMANDS if "--nproc N" in cli(name, "--help").out}
+    having = {name for name in COMMANDS if "--nproc N" in cli(name, "--help", "all").out}
     assert having == {"inputs", "activations", "grads", "graph", "trace", "comm", "memory"}
     assert set(SEVERAL) < SHARED
     assert cli("shapes", "--nproc", "2").code == 2
