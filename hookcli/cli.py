@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -61,9 +61,9 @@ def _run(arguments: list[str]) -> int:
     if not world().writes and (not arguments or arguments[0] in _BY_RANK_0):  # of the processes that torchrun starts
         return 0
     try:
-        _check_completion()
         require_no_two()
-        return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
+        with _completion():
+            return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
     except BaseException as error:
         if interrupts.came(error) or isinstance(error, SystemExit):
             raise
@@ -80,11 +80,14 @@ def _run(arguments: list[str]) -> int:
         return _report_error(error, arguments)
 
 
-def _check_completion() -> None:
-    """Raise UsageError where a shell's completion is asked for without the words to complete."""
-    place = os.environ.get("COMP_CWORD", "")
-    if os.environ.get("_HOOKCLI_COMPLETE") != "complete_bash" or ("COMP_WORDS" in os.environ and place.isdecimal()):
-        return
+def _completion() -> AbstractContextManager[None]:
+    """What bash's completion needs around it. Raises UsageError if it is asked for without the words to complete."""
+    if os.environ.get("_HOOKCLI_COMPLETE") != "complete_bash":
+        return nullcontext()
+    if "COMP_WORDS" in os.environ and os.environ.get("COMP_CWORD", "").isdecimal():
+        from hookcli.commands.completion import words_joined
+
+        return words_joined()
     raise UsageError(
         "_HOOKCLI_COMPLETE is set without COMP_WORDS and COMP_CWORD: unset it (the shell's completion sets all three)"
     )

@@ -15,10 +15,15 @@ DEFAULT_MODEL = "resnet50"
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """The models whose specs begin as typed: torchvision's names, `timm:` and `hf:`."""
+    """The models whose specs begin as typed: torchvision's names, `timm:`, `hf:`, and what may be one in a file.py:."""
     from hookcli.sources.catalog import LIBRARIES, entries
 
     prefix, separator, name = incomplete.partition(":")
+    if separator and prefix.endswith(".py"):
+        from hookcli.sources.misnamed import code_of
+
+        code = code_of(prefix)
+        return [spec for spec in (code.names if code else []) if spec.startswith(incomplete)]
     if separator and prefix in LIBRARIES:
         return [f"{prefix}:{entry}" for entry in entries(prefix) if entry.startswith(name)]
     prefixes = [f"{source}:" for source in LIBRARIES if source != "torchvision"]
@@ -30,6 +35,14 @@ def complete_formats(incomplete: str) -> list[str]:
     from hookcli.registry import names
 
     return [name for name in names("reporters") if name.startswith(incomplete)]
+
+
+def complete_columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The command's columns whose names begin as typed after the last comma."""
+    details: Any = getattr(ctx.command, "details", None)
+    before, comma, name = incomplete.rpartition(",")
+    names = [column.name for column in details.columns] if details else []
+    return [f"{before}{comma}{column}" for column in names if column.startswith(name)]
 
 
 def model_argument(metavar: str, text: str, *, show_default: bool = False) -> object:
@@ -144,8 +157,12 @@ class _Display:
     depth: str | None = option(None, _DEPTH, metavar="N|all")
     match: str | None = option(None, "Only one name, a glob, or a part of names.", metavar="PATTERN")
     type: str | None = option(None, "Only modules of this class, for example Conv2d.", metavar="CLASS")
-    columns: str | None = option(None, "Only these columns, in this order.", metavar="A,B")
-    sort: str | None = option(None, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN")
+    columns: str | None = option(
+        None, "Only these columns, in this order.", metavar="A,B", autocompletion=complete_columns
+    )
+    sort: str | None = option(
+        None, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN", autocompletion=complete_columns
+    )
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -56,7 +56,7 @@ def test_plugins(cli: Cli) -> None:
 
 
 def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
-    text = cli("grads", "--help").out
+    text = cli("grads", "--help", "all").out
     for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "Display:", "Output:"):
         assert f"\n{heading}\n" in text
     options = (
