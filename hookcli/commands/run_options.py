@@ -43,7 +43,11 @@ else:
         kind = list[str] if default is list else bool if isinstance(default, bool) else str | None
         metavar = "|".join(one.words) or one.metavar
         settings = {"metavar": metavar} if metavar else {}
-        return one.typed or one.name, kind, option(default, one.help, words=one.words, after=one.after, **settings)
+        return (
+            one.typed or one.name,
+            kind,
+            option(default, one.help, words=one.words, after=one.after, seldom=one.seldom, **settings),
+        )
 
     PartOptions = make_dataclass(
         "PartOptions",

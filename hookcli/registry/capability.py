@@ -42,6 +42,8 @@ class RecorderOption:
     of its section."""
     first: bool = False
     """True if it is among the most used options, which -h shows."""
+    seldom: bool = False
+    """True if --help leaves it to `--help all` where it has too many options."""
     example: str = ""
     """A command line with it, for the examples of `run`."""
     searches: str = ""
