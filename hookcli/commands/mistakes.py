@@ -148,7 +148,7 @@ def _misused(error: Any, context: Any) -> str:
     if "does not take" in error.message:
         words = context.meta.get(TYPED, ()) if context else ()
         typed = next((word for word in words if word.startswith(f"{name}=")), name)
-        return f"{typed}: takes no value; give {name} alone"
+        return f"{typed}: takes no value; give {'--help all' if typed == '--help=all' else f'{name} alone'}"
     metavar = getattr(owner, "metavar", None) or "VALUE"
     return f"{name}: a value is missing; give {name} {metavar}"
 

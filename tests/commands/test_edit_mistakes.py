@@ -157,7 +157,7 @@ def test_what_via_module_refuses(cli: Cli) -> None:
 
 def test_help_names_places_and_operations(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("activations", "grads", "shapes", "trace"):
-        assert main([command, "--help"]) == 0
+        assert main([command, "--help", "all"]) == 0
         said = " ".join(capsys.readouterr().out.split())
         for word in ("--edit", "PATTERN:WHAT=OP", "grad_input", "clamp(-1,1)", "pkg.mod:fn"):
             assert word in said

@@ -118,6 +118,7 @@ MISTAKES = {
     "shapes --bath 3": "unknown option '--bath'; did you mean ",
     "grads --colums l2": "unknown option '--colums'; did you mean --columns?",
     "shapes -z": "unknown option '-z'; `hookcli shapes --help all` lists all",
+    "shapes --help=all": "--help=all: takes no value; give --help all",
     "--hlp": "unknown option '--hlp'; did you mean --help?",
     "shaps resnet18": "unknown command 'shaps'; did you mean shapes?",
     "shapes --batch-size": "--batch-size: a value is missing; give --batch-size N",
