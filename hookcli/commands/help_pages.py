@@ -83,7 +83,7 @@ class Page:
     def entries(self, heading: str, entries: Sequence[Entry], widest: int = 0, *, one_line: bool = False) -> None:
         """Add names with their texts beside them, below a heading if there is one.
 
-        `widest` aligns the texts of several blocks; `one_line` cuts each text after one line.
+        `widest` aligns the texts of several blocks; `one_line` cuts each text after one line, but on a narrow page.
         """
         widths = [len(f"{names} {metavar}".rstrip()) for names, metavar, _ in entries]
         column = max([widest, *(width for width in widths if width <= _NAMES)])
@@ -91,7 +91,8 @@ class Page:
         for (names, metavar, text), width in zip(entries, widths, strict=True):
             name = self._styled(names, _NAME) + (f" {self._styled(metavar, _METAVAR)}" if metavar else "")
             room = self._width - column - 4
-            filled = [shortened_to(text, room)] if one_line else self._filled(text, room) or [""]
+            cut = one_line and self._width >= _USUAL
+            filled = [shortened_to(text, room)] if cut else self._filled(text, room) or [""]
             if width > column:
                 lines.append(f"  {name}")
             else:
@@ -139,14 +140,13 @@ _STARTS = (
 def commands_page(about: str, *, whole: bool = False) -> str:
     """Return the help of hookcli itself: with `whole` a line for each command. Imports no command.
 
-    Otherwise it fits a screen of 40 lines: where the commands are too many, the last ones of the longest lists, but
+    Otherwise it fits a screen of 40 lines at 80 columns: where the commands are too many, the last ones of the longest lists, but
     those of other distributions first, are only named.
     """
     foreign = {one.name for one in capabilities() if one.distribution != "hookcli"}
     listed = {question: list(names) for question, names in QUESTIONS.items()}
     named: dict[str, list[str]] = {question: [] for question in listed}
-    page = _commands(about, listed, named)
-    while not whole and page.count("\n") >= _LONG_SCREEN:
+    while not whole and _commands(about, listed, named, Page(_USUAL)).count("\n") >= _LONG_SCREEN:
         question = max(listed, key=lambda question: len(listed[question]))
         names = listed[question]
         if len(names) < 2:
@@ -155,12 +155,10 @@ def commands_page(about: str, *, whole: bool = False) -> str:
             name = max(names, key=lambda name: (name in foreign, names.index(name)))
             names.remove(name)
             named[question].append(name)
-        page = _commands(about, listed, named)
-    return page
+    return _commands(about, listed, named, Page())
 
 
-def _commands(about: str, listed: Mapping[str, Sequence[str]], named: Mapping[str, Collection[str]]) -> str:
-    page = Page()
+def _commands(about: str, listed: Mapping[str, Sequence[str]], named: Mapping[str, Collection[str]], page: Page) -> str:
     page.paragraph(about)
     page.usage("hookcli", "COMMAND [OPTIONS] (-h: in short, --help: more, --help all)")
     widest = max(map(len, (*COMMANDS, _FURTHER)))
