@@ -35,7 +35,7 @@ _BY_RANK_0 = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run.
+    """Run a command line and return its exit code: 0 no error, 1 a check or comparison failed, 2 it could not run.
 
     `hookcli run` does not return, but for --check: the process becomes the script's.
     """
@@ -102,7 +102,7 @@ def _failed(error: BaseException, arguments: Sequence[str]) -> int:
         problem = UsageError(f"torch can't be imported: {in_brief(error).partition(': ')[2]}")
         problem.__cause__ = error  # which --debug shows
         return _report_error(problem, arguments)
-    # Ours: shown whole, and not taken for exit code 1, which means that a check found something.
+    # Ours: shown whole, and not taken for exit code 1, which means that a check or comparison failed.
     aside(visible_lines("".join(traceback.format_exception(error))))
     say("this is a bug in hookcli, please report it")
     _document(BugError(in_brief(error)), arguments)
