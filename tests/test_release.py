@@ -71,7 +71,7 @@ def test_torchvision_is_imported_only_for_its_models(tmp_path: Path) -> None:
 def test_what_windows_lacks_is_not_needed(tmp_path: Path) -> None:
     lacking = """
 import os, signal
-import platformdirs.unix, torch
+import torch
 for name in ("fcntl", "resource", "pty", "termios", "pwd", "grp"):
     sys.modules[name] = None
 for name in ("O_NONBLOCK", "register_at_fork", "fork", "sysconf", "getuid", "setsid", "killpg", "sched_getaffinity"):

@@ -23,6 +23,23 @@ _BEGUN = time.time()  # before the models' code is imported
 _ABANDONED = 3600.0  # seconds after which a scratch file is taken for one whose process was killed
 
 
+def user_cache() -> Path:
+    """Return hookcli's folder in this user's cache: below ~/.cache, ~/Library/Caches or %LOCALAPPDATA%, by the system.
+
+    But for Windows, XDG_CACHE_HOME comes first if it is an absolute path (XDG Base Directory Specification). Raises
+    RuntimeError if this user has no home, FileNotFoundError if the home is a relative path.
+    """
+    if sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "hookcli" / "Cache"
+    elif (chosen := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        folder = chosen / "hookcli"
+    else:
+        folder = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "hookcli"
+    if not folder.is_absolute():  # as of HOME=~ in quotes
+        raise FileNotFoundError(folder)
+    return folder
+
+
 class Cache:
     """Texts by key in one folder of the user's cache, each in a compressed file.
 
@@ -62,13 +79,8 @@ class Cache:
 
     def _path(self, key: str) -> Path:
         """The file of a key. Raises one of `_FAILURES` if this user has no cache folder."""
-        from platformdirs import user_cache_path
-
-        folder = user_cache_path("hookcli")
-        if not folder.is_absolute():  # an older platformdirs, without a home: "~" in the working directory
-            raise FileNotFoundError(folder)
         text = key.encode("utf-8", "surrogateescape")
-        return folder / self._name / f"{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
+        return user_cache() / self._name / f"{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
 
     def _shrink(self, folder: Path) -> None:
         """Delete the least recently used entries where all of them exceed the bound, and abandoned scratch files."""

@@ -14,7 +14,7 @@ from types import ModuleType
 import forks
 import pytest
 
-from hookcli.system.cache import Cache, imported, python_files, stamp
+from hookcli.system.cache import Cache, imported, python_files, stamp, user_cache
 
 ENTRY = "text \udc80 é\n" * 1000  # a name of a file may be no text
 
@@ -133,18 +133,40 @@ def nobody(uid: int) -> None:
     raise KeyError(uid)
 
 
-@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("home", [None, "~", "here"])
 def test_without_a_home_nothing_is_written_to_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.delenv("HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification has us ignore
     monkeypatch.setattr("pwd.getpwuid", nobody)
-    if older:
-        monkeypatch.setattr("platformdirs.user_cache_path", lambda name: Path("~/.cache", name))
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
     Cache("kept").put("a", "1")
     assert Cache("kept").get("a") is None and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("system", "given", "folder"),
+    [
+        ("linux", {}, "/home/me/.cache/hookcli"),
+        ("linux", {"XDG_CACHE_HOME": "/fast"}, "/fast/hookcli"),
+        ("darwin", {}, "/home/me/Library/Caches/hookcli"),
+        ("win32", {}, "/home/me/AppData/Local/hookcli/Cache"),
+        ("win32", {"LOCALAPPDATA": "/users/me/local"}, "/users/me/local/hookcli/Cache"),
+    ],
+)
+def test_the_folder_is_the_one_that_each_system_has_for_caches(
+    system: str, given: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/me", **given}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.platform", system)
+    assert user_cache() == Path(folder)
 
 
 WRITER = """

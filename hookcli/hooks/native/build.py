@@ -29,6 +29,7 @@ import torch
 
 from hookcli import tensors
 from hookcli.errors import UsageError, shortened
+from hookcli.system.cache import user_cache
 from hookcli.system.files import content
 from hookcli.system.streams import logged_from
 
@@ -62,14 +63,12 @@ def load(on_build: Callable[[str], None] | None = None) -> Any:
 
 def cache_folder() -> Path:
     """Return the folder of this build, named by torch, Python's ABI, the machine, and a hash of sources and flags."""
-    from platformdirs import user_cache_path
-
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for source in SOURCES:
         digest.update(content(source))
     abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     key = f"torch-{torch.__version__}-{abi}-{platform.machine()}-{digest.hexdigest()[:16]}"
-    return user_cache_path("hookcli") / "native" / re.sub(r"[^\w.+-]", "_", key)
+    return user_cache() / "native" / re.sub(r"[^\w.+-]", "_", key)
 
 
 def compiler() -> str | None:

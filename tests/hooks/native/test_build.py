@@ -30,7 +30,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
         path = tmp_path / "trivial.cpp"
         path.write_text(text)
         monkeypatch.setattr(build, "SOURCES", (path,))
-        monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return tmp_path / "cache"
 
     return use
@@ -69,17 +69,15 @@ _IN_PROCESS = """
 import sys
 from pathlib import Path
 from hookcli.hooks.native import build
-import platformdirs
 build.SOURCES = (Path(sys.argv[1]),)
-platformdirs.user_cache_path = lambda name: Path(sys.argv[2]) / name
 print(build._library(lambda text: print("built")))
 """
 
 
 @pytest.mark.sweep
 def test_two_processes_build_once(source: Callable[[str], Path], tmp_path: Path) -> None:
-    cache = source(TRIVIAL)
-    command = [sys.executable, "-c", _IN_PROCESS, str(tmp_path / "trivial.cpp"), str(cache)]
+    source(TRIVIAL)
+    command = [sys.executable, "-c", _IN_PROCESS, str(tmp_path / "trivial.cpp")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     both = [forks.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
     said = [child.communicate(timeout=300)[0].split() for child in both]
@@ -202,9 +200,7 @@ _SLOW = """
 import sys
 from pathlib import Path
 from hookcli.hooks.native import build
-import platformdirs
 build.SOURCES = (Path(sys.argv[1]),)
-platformdirs.user_cache_path = lambda name: Path(sys.argv[2]) / name
 try:
     build._library(None)
 except KeyboardInterrupt:
@@ -214,13 +210,13 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_ends_the_compiler_too(source: Callable[[str], Path], tmp_path: Path) -> None:
     """One that reaches this process alone, as from `kill` or an editor."""
-    cache = source(TRIVIAL)
+    source(TRIVIAL)
     compiler = tmp_path / "slow-c++"
     waits = f"echo $$ > {tmp_path}/pid; exec sleep 600"
     compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*) {waits};; esac\nexec c++ "$@"\n')
     compiler.chmod(0o755)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "CXX": str(compiler)}
-    command = [sys.executable, "-c", _SLOW, str(tmp_path / "trivial.cpp"), str(cache)]
+    command = [sys.executable, "-c", _SLOW, str(tmp_path / "trivial.cpp")]
     with forks.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as child:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
             assert child.poll() is None
