@@ -156,7 +156,8 @@ class Capability:
     library: str = ""
     """A library that this part needs, of those in hookcli/reporters/html/assets/vendor."""
     drawing: str = ""
-    """How --format dot, svg and png draw its reports: a function of a `graphviz.Digraph`, a report and its depth."""
+    """How --format dot, svg and png draw its reports: a function of a graph (`reporters/digraph.py`), a report and its
+    depth."""
     drawn: Sequence[str] = ()
     """The columns by which a report that is drawn so is known."""
     distribution: str = "hookcli"

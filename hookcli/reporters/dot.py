@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphviz import Digraph, escape
-
 from hookcli.errors import UsageError
 from hookcli.registry.capability import load_text
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
+from hookcli.reporters.digraph import Digraph
 from hookcli.reporters.drawings import DRAWINGS, drawing_of
-from hookcli.reporters.framed import safe
 from hookcli.table import Report
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
@@ -40,7 +38,8 @@ def drawn_graph(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report. Raises UsageError if no capability does, or if its rows have been merged."""
     report = printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(safe(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
+    graph = Digraph(report.model, {"label": title, **_TITLE})
+    graph.attr("node", **_NODE)
     if drawing := drawing_of(report):
         if any(row.get(name) is None for row in report.rows for name in drawing.needs):
             raise UsageError(

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from graphviz import Digraph, escape, nohtml
+from hookcli.reporters.digraph import Digraph
 
 T = TypeVar("T")
 _FRAME = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
-
-
-def safe(name: str) -> str:
-    """Escape a name for Graphviz, which reads angle brackets as HTML and backslashes as escapes."""
-    found: str = nohtml(name.replace("\\", "%5C"))
-    return found
 
 
 def draw_framed(
@@ -36,5 +30,5 @@ def draw_framed(
         else:
             parts.setdefault(inner, []).append(node)
     for fqn, inside in parts.items():
-        with graph.subgraph(name=safe(f"cluster_{fqn}"), graph_attr={"label": escape(fqn), **_FRAME}) as frame:
-            draw_framed(frame, inside, frame_of, draw, fqn, depth + 1)
+        with graph.frame(fqn, label=fqn, **_FRAME):
+            draw_framed(graph, inside, frame_of, draw, fqn, depth + 1)

@@ -50,9 +50,9 @@ class _Drawn:
             return b""
         kind = _kind(reports)
         if kind in _GRAPHS:
-            from hookcli.reporters.dot import drawn_graph  # which imports Graphviz's package
+            from hookcli.reporters.dot import drawn_graph  # which imports the capabilities' drawings
 
-            return b"".join(drawn_graph(report, view.depth).pipe(format=self.form) for report in reports)
+            return b"".join(drawn_graph(report, view.depth).drawn(self.form) for report in reports)
         from hookcli.reporters import plots  # which imports Matplotlib
 
         if kind == "steps":

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from graphviz import Digraph, escape
-
+from hookcli.reporters.digraph import Digraph
 from hookcli.reporters.framed import draw_framed
 from hookcli.table import Report, Row, formatting
 from hookcli.table.tree import Tree
@@ -56,7 +55,7 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
 
     draw_framed(graph, boxes, frame_of, _draw_box)
     for (start, end), shapes in _arrows(boxes).items():
-        graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
+        graph.edge(start, end, label="\n".join(f" {shape}" for shape in shapes))
 
 
 def _boxes(rows: Sequence[Row], tree: Tree, depth: float) -> list[_Box]:
@@ -72,7 +71,7 @@ def _boxes(rows: Sequence[Row], tree: Tree, depth: float) -> list[_Box]:
 
 def _draw_box(graph: Digraph, box: _Box, around: str) -> None:
     look = _LOOKS.get(box.rows[0]["kind"], {}) if box.is_call else {"penwidth": "2"}
-    graph.node(box.name, escape("\n".join(_lines(box, around))), **look)
+    graph.node(box.name, "\n".join(_lines(box, around)), **look)
 
 
 def _lines(box: _Box, around: str) -> Iterator[str]:

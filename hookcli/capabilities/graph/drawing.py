@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from graphviz import Digraph, escape
-
-from hookcli.reporters.framed import draw_framed, safe
+from hookcli.reporters.digraph import Digraph
+from hookcli.reporters.framed import draw_framed
 from hookcli.table import Report, Row, formatting
 
 
@@ -24,16 +23,11 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
         for name, members in groups.items():
             spent = sum(row["us"] or 0 for row in members)
             count = f"{len(members)} node{'s' * (len(members) > 1)}"
-            graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))
+            graph.node(name, f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}")
     edges = {(names[row["id"]], names.get(after)): None for row in rows for after in row["next"]}
     for start, end in edges:
         if end is not None and end != start:
-            graph.edge(_node_id(start), _node_id(end))
-
-
-def _node_id(name: str) -> str:
-    """Escape the name of a node, in which a colon would begin a port."""
-    return safe(name.replace(":", "%3A"))
+            graph.edge(start, end)
 
 
 def _owner(row: Row) -> list[str]:
@@ -52,7 +46,7 @@ def _draw_node(graph: Digraph, row: Row, _: str) -> None:
     shape = formatting.shape(row["in_shape"]) if row["in_shape"] else ""
     l2 = f"l2 {formatting.number(row['l2'])}" if row.stats else str(row.get("note", ""))
     lines = filter(None, (row["node"], parameter, shape, l2))
-    graph.node(str(row["id"]), escape("\n".join(lines)), **_look(row))
+    graph.node(str(row["id"]), "\n".join(lines), **_look(row))
 
 
 def _look(row: Row) -> dict[str, str]:

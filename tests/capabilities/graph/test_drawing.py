@@ -69,7 +69,7 @@ def test_the_text_alone_has_every_edge() -> None:
     """Without Graphviz: an own reading of the lines."""
     report = graphed(Hand())
     source = dot(report)
-    assert {(a, b) for a, b in re.findall(r"^\t(\d+) -> (\d+)$", source, re.MULTILINE)} == edges_of(report)
+    assert {(a, b) for a, b in re.findall(r'^\t"(\d+)" -> "(\d+)"$', source, re.MULTILINE)} == edges_of(report)
     assert source.startswith('digraph "net.py:Net" {') and source.count("{") == source.count("}")
     assert source.count("digraph") == 1
 
