@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
-from typing import Any
 
 from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter, drawing
+from hookcli.reporters.canvas import Canvas
 from hookcli.reporters.footer import next_line
 from hookcli.reporters.step_axis import time_marks, x_label
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, choose, chosen, curves
@@ -118,8 +118,6 @@ def _chart(figure: Curves, signs: Sequence[str], size: tuple[int, int]) -> Itera
         yield from curve(figure, size)
 
 
-LABEL = 10
-"""Columns of the labels at the left, equal in all charts so that steps line up."""
 _DOT, _CROSS, SHARED = "•", "x", "*"
 _DOTTED = 40  # up to this many points are drawn as separate points
 _TICKS = 5
@@ -128,13 +126,12 @@ _TICKS = 5
 def curve(figure: Curves, size: tuple[int, int]) -> Iterator[str]:
     """Draw the only curve of a figure in `size` columns and lines."""
     steps, heights = zip(*((step, _height(value, figure.logarithmic)) for step, value in figure.points[0]), strict=True)
-    plt = _frame(size)
-    plt.plot(steps, heights, marker="braille")
+    canvas = Canvas(size, (steps[0], steps[-1]), _levels(heights, figure.logarithmic))
+    points = [*zip(steps, heights, strict=True)]
+    canvas.curve(points)
     if len(steps) <= _DOTTED:
-        plt.scatter(steps, heights, marker=_DOT)
-    plt.xticks(*_ticks(steps, figure.over_time))
-    plt.yticks(*_levels(heights, figure.logarithmic))
-    return _built(plt)
+        canvas.mark(points, _DOT)
+    return canvas.lines(*_ticks(steps, figure.over_time))
 
 
 def marks(letters: Sequence[str]) -> Sequence[str]:
@@ -148,30 +145,14 @@ def several_curves(figure: Curves, marks: Sequence[str], size: tuple[int, int]) 
     curves = [[(step, _height(_cut(value, figure), logarithmic)) for step, value in points] for points in figure.points]
     every = [*chain.from_iterable(curves)]
     steps, heights = sorted({step for step, _ in every}), [height for _, height in every]
-    columns, lines = size[0] - LABEL - 1, size[1] - 2
-    low, high = _limits(heights)
-
-    def at_column(step: float) -> float:
-        return (step - steps[0]) / ((steps[-1] - steps[0]) or 1) * (columns - 1)
-
-    def at_line(height: float) -> float:
-        return (height - low) / (high - low) * (lines - 1)
-
-    drawn = [set(_cells([(at_column(step), at_line(y)) for step, y in points])) for points in curves]
+    canvas = Canvas(size, (steps[0], steps[-1]), _levels(heights, logarithmic))
+    drawn = [set(_cells([canvas.at(step, y) for step, y in points])) for points in curves]
     counts = Counter(chain.from_iterable(drawn))
-    plt = _frame(size)
-    plt.xlim(0, columns - 1)
-    plt.ylim(0, lines - 1)
     lone = [{cell for cell in cells if counts[cell] == 1} for cells in drawn]
     shared = {cell for cell, count in counts.items() if count > 1}
     for cells, mark in zip([*lone, shared], [*marks, SHARED], strict=True):
-        if cells:
-            plt.scatter(*map(list, zip(*cells, strict=True)), marker=mark)
-    shown, names = _ticks(steps, figure.over_time)
-    plt.xticks([*map(round, map(at_column, shown))], names)
-    levels, labels = _levels(heights, logarithmic)
-    plt.yticks([*map(at_line, levels)], labels)
-    return _built(plt)
+        canvas.fill(cells, mark)
+    return canvas.lines(*_ticks(steps, figure.over_time))
 
 
 def _cut(value: float, figure: Curves) -> float:
@@ -182,13 +163,10 @@ def _cut(value: float, figure: Curves) -> float:
 
 def memory_curve(sizes: Sequence[int], phases: Sequence[tuple[str, int]], size: tuple[int, int]) -> Iterator[str]:
     """Draw bytes over time in `size` columns and lines; `phases` are named where they begin."""
-    plt = _frame(size)
-    plt.plot(range(len(sizes)), sizes, marker="braille", fillx=True)
-    plt.xticks([start for _, start in phases], [name for name, _ in phases])
-    plt.ylim(0, max(sizes))
     levels = [max(sizes) * part / 4 for part in range(5)]
-    plt.yticks(levels, [formatting.size(round(level)).rjust(LABEL) for level in levels])
-    return _built(plt)
+    canvas = Canvas(size, (0, len(sizes) - 1), {level: formatting.size(round(level)) for level in levels})
+    canvas.curve(enumerate(sizes), filled=True)
+    return canvas.lines([start for _, start in phases], [name for name, _ in phases])
 
 
 def _cells(points: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
@@ -203,36 +181,17 @@ def _cells(points: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
                 yield column, round(y + share * (after - y))
 
 
-def _frame(size: tuple[int, int]) -> Any:
-    import plotext as plt
-
-    plt.clear_figure()
-    plt.limit_size(False, False)  # by the terminal: there may be none
-    plt.plotsize(*size)
-    plt.xaxes(True, False)
-    plt.yaxes(True, False)
-    return plt
-
-
-def _built(plt: Any) -> Iterator[str]:
-    return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())
-
-
 def _ticks(steps: Sequence[float], over_time: bool) -> tuple[list[float], list[str]]:
     places = time_marks(steps[0], steps[-1], _TICKS) if over_time else []
     places = places or sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
     return places, [x_label(step, over_time=over_time) for step in places]
 
 
-def _levels(heights: Sequence[float], logarithmic: bool) -> tuple[list[float], list[str]]:
-    low, high = _limits(heights)
-    levels = [low, (low + high) / 2, high]
-    return levels, [formatting.number(10**level if logarithmic else level).rjust(LABEL) for level in levels]
-
-
-def _limits(heights: Sequence[float]) -> tuple[float, float]:
+def _levels(heights: Sequence[float], logarithmic: bool) -> dict[float, str]:
+    """The lowest height, the middle and the highest, with their labels."""
     finite = [height for height in heights if not math.isnan(height)]
-    return min(finite), max(finite)
+    levels = [min(finite), (min(finite) + max(finite)) / 2, max(finite)]
+    return {level: formatting.number(10**level if logarithmic else level) for level in levels}
 
 
 def _height(value: float, logarithmic: bool) -> float:
