@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import paged
 import pytest
 
 from hookcli.record.file.reading import read_record
+from hookcli.table import Report
 
 DATA = Path(__file__).parent / "data"
 REPORTS = sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/*.json") if path.name != "baseline.json")
@@ -94,3 +98,18 @@ def test_a_file_of_a_newer_version_is_told_as_that(cli: Cli, file: str) -> None:
     words = ("check", "net.py:net", "--against", file) if "baseline" in file else ("show", file)
     ran = cli(*words)
     assert ran.code == 2 and "schema 9 is of a newer hookcli" in ran.err and "upgrade it" in ran.err, ran.err
+
+
+def test_a_page_says_what_made_it_and_when_and_holds_reports_that_are_read(cli: Cli) -> None:
+    """`page.html` is a page without its scripts and styles, which each page has inside."""
+    saved = json.loads(Path("v0_1/activations.json").read_text())["reports"]
+    assert cli("report", "v0_1/activations.json", "-o", "today.html").code == 0
+    for file in ("v0_1/page.html", "today.html"):
+        text = Path(file).read_text()
+        head, _, _ = text.partition("</head>")
+        (made,) = re.findall(r'<meta name="generator" content="hookcli ([^"]+)">', head)
+        (created,) = re.findall(r'<meta name="dcterms.created" content="([^"]+)">', head)
+        assert made and datetime.fromisoformat(created).tzinfo
+        document, _ = paged.data(text)
+        reports = [Report.from_dict(one) for one in json.loads(document)["reports"]]
+        assert [report.to_dict()["rows"] for report in reports] == [one["rows"] for one in saved]

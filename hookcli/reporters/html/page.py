@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 from typing import Any
@@ -40,6 +41,7 @@ _PAGE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="generator" content="hookcli {version}">
+<meta name="dcterms.created" content="{created}">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -76,6 +78,7 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
         compact=" data-compact" if compact else "",
         policy=_policy(style, [*scripts, own], live=bool(payload.get("live"))),
         version=escape(version("hookcli")),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         title=escape(visible(str(payload["title"]))),
         style=style,
         static="\n".join(static_table(_begun(report), static, style=False) for report in reports),
