@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -38,10 +39,34 @@ def test_only_a_tag_publishes_after_all_wheels_ran_and_without_a_token() -> None
     assert (
         set(publish["needs"]) == jobs.keys() - {"publish"} and publish["if"] == "startsWith(github.ref, 'refs/tags/v')"
     )
-    assert publish["permissions"] == {"id-token": "write"} and publish["environment"] == "pypi"
+    assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
+    assert publish["environment"] == "pypi"
     assert "secrets." not in text and [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert ".ci/commands.py" in tools["cibuildwheel"]["test-command"]
+
+
+def test_actions_are_named_by_the_hash_of_a_commit() -> None:
+    for file in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        used = re.findall(r"uses: (.*)", file.read_text())
+        assert used and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+(;.*)?", one) for one in used), used
+
+
+def test_each_published_file_is_attested_with_what_it_was_tested_with() -> None:
+    steps = read(".github/workflows/release.yml")["jobs"]["publish"]["steps"]
+    attested = [step["with"] for step in steps if step["uses"].startswith("actions/attest@")]
+    assert attested == [{"subject-path": "dist/*"}, {"subject-path": "dist/*", "sbom-path": "hookcli.cdx.json"}]
+    assert steps[-1]["uses"].startswith("pypa/gh-action-pypi-publish@") and steps[-1]["with"] == {"attestations": True}
+
+
+def test_the_recipe_for_conda_has_the_package_s_version_and_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    recipe = read("packaging/conda/recipe.yaml")
+    assert recipe["context"]["version"] == project["version"] and recipe["about"]["license"] == project["license"]
+    needs = [f"python{project['requires-python']}", *project["dependencies"]]
+    names = {"torch": "pytorch"}
+    ours = {names.get(name, name): floor for name, floor in (need.split(">=") for need in needs)}
+    assert dict(need.split(" >=") for need in recipe["requirements"]["run"]) == ours
 
 
 def run(code: str, folder: Path) -> list[object]:
