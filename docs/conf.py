@@ -28,7 +28,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 html_theme = "furo"
-html_title = "hookcli"
+html_title = f"hookcli {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
