@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options, TimeOptions
+from hookcli.commands.probe_command import RunOptions
 from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
+from hookcli.registry import load
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
@@ -34,6 +36,5 @@ def activations(
 
     Statistics of complex outputs are taken over the modulus.
     """
-    return inspect_tensors(
-        ctx, model, layer, "activations", own=own, options=options, time=timing.time, compiling=compiling
-    )
+    how = RunOptions(time=timing.time, compiling=compiling)
+    return inspect_tensors(ctx, model, layer, load("probes", "activations"), own, options, how)

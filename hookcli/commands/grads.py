@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import typer
 
 from hookcli.commands.option_fields import choice
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, LookOptions, Model, Options, TimeOptions
+from hookcli.commands.probe_command import RunOptions
 from hookcli.commands.run_options import PassesOptions
 from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
+from hookcli.registry import load
 from hookcli.table.columns.layouts import GRADS
 
 EXAMPLES = (
@@ -53,17 +56,6 @@ def grads(
     """
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
-    of = (own.of, own.via)
-    return inspect_tensors(
-        ctx,
-        model,
-        layer,
-        "grads",
-        *of,
-        own=own,
-        options=options,
-        train=True,
-        step=step,
-        time=timing.time,
-        compiling=compiling,
-    )
+    probe = partial(load("probes", "grads"), own.of, own.via)
+    how = RunOptions(train=True, step=step, time=timing.time, compiling=compiling)
+    return inspect_tensors(ctx, model, layer, probe, own, options, how)

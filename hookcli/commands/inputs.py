@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options, all_but
+from hookcli.commands.probe_command import RunOptions
 from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
+from hookcli.registry import load
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
@@ -29,4 +31,5 @@ def inputs(
     compiling: LookOptions,
 ) -> int:
     """Show statistics of every module's inputs."""
-    return inspect_tensors(ctx, model, layer, "inputs", own=own, options=options, compiling=compiling)
+    how = RunOptions(compiling=compiling)
+    return inspect_tensors(ctx, model, layer, load("probes", "inputs"), own, options, how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -48,20 +48,26 @@ def feedback_of(options: Options, progress: Progress, processes: Processes | Non
     return Feedback(stage, cache(lambda text: remark(label + text, options)), progress.follow)
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How a command runs its model: `train` is its default mode; `time` adds the times of calls."""
+
+    train: bool = False
+    step: StepOptions = StepOptions()
+    time: bool = False
+    compiling: LookOptions = LookOptions()
+
+
 def inspect_model(
     spec: str,
     make_probe: Callable[[], Probe],
     options: Options,
+    how: RunOptions = RunOptions(),
     *,
-    train: bool = False,
-    step: StepOptions = StepOptions(),
     compare: Compare | None = None,
     keep: Callable[[Sequence[Report]], object] | None = None,
-    time: bool = False,
-    compiling: LookOptions = LookOptions(),
 ) -> int:
-    """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too;
-    `time` adds the times of calls.
+    """Run a probe on a model and write its report; `keep` then gets it, too.
 
     With `compare` the hooks are registered through PyTorch's global functions, then the model is run again with hooks
     registered module by module, and the two reports become one.
@@ -72,18 +78,18 @@ def inspect_model(
         from hookcli.engine.probing import make_probe as made
 
         probe = made(make_probe)
-        output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
-        _check_options(probe, options, time)
-        _check_compiling(probe, options, time, compiling)
-        asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
-        train = train if options.train is None else options.train
+        output.check_columns(columns_shown((*probe.columns, *(TIMES if how.time else ())), options))
+        _check_options(probe, options, how.time)
+        _check_compiling(probe, options, how)
+        asked, edits = how.step.make(), edits_of(options)  # a mistake ends here, before other processes start
+        train = how.train if options.train is None else options.train
         with several(options, values=probe.values) as processes:
             if processes is None:
                 return 0
             feedback, recipe = feedback_of(options, progress, processes), find_recipe(spec, options)
-            hooking = Hooking(edits=edits, fastpath=options.fastpath, ops=options.ops, time=time)
-            hooking = replace(hooking, emulate_casts=compiling.emulate_casts)
-            setting = replace(setting_of(options, train, targets=probe.needs_backward), compile=compiling.compile)
+            hooking = Hooking(edits=edits, fastpath=options.fastpath, ops=options.ops, time=how.time)
+            hooking = replace(hooking, emulate_casts=how.compiling.emulate_casts)
+            setting = replace(setting_of(options, train, targets=probe.needs_backward), compile=how.compiling.compile)
             if probe.values and setting.device.type == "meta":
                 raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
             processes.check_edits(edits, probe.needs_backward)
@@ -93,7 +99,7 @@ def inspect_model(
                 reports = [compare(*pair) for pair in zip(ours, theirs, strict=True)]
             else:
                 reports = inspect(hooking)
-    output.write(with_next(reports, about_fault(reports, spec, options, step, train)))
+    output.write(with_next(reports, about_fault(reports, spec, options, how.step, train)))
     if keep:
         keep(reports)
     return 0
@@ -114,18 +120,18 @@ def _check_options(probe: Probe, options: Options, time: bool) -> None:
         raise UsageError("--time: nothing is computed on the meta device; remove --device meta", option="device")
 
 
-def _check_compiling(probe: Probe, options: Options, time: bool, compiling: LookOptions) -> None:
+def _check_compiling(probe: Probe, options: Options, how: RunOptions) -> None:
     """Raises UsageError for options that do not go with a look inside a compiled model."""
     asked = {
         "--ops": options.ops and "operators are fused there",
         "--edit": options.edit and "what it changes would be another program",
-        "--time": time and "its modules do not run one by one",
+        "--time": how.time and "its modules do not run one by one",
         "--nproc": max(options.nproc or 1, world().size) > 1 and "one process alone is looked into",
         "--via module": not probe.inside_compiled and "full backward hooks are not compiled",
         "--device meta": options.device == "meta" and "nothing is computed there",
     }
     for name, why in asked.items():
-        if compiling.compile and why:
+        if how.compiling.compile and why:
             raise UsageError(f"--compile and {name}: {why}; leave one of them out", option="compile")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, CacheOptions, Model, Options, TimeOptions, all_but
 from hookcli.commands.output import Output
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.probe_command import RunOptions, inspect_model
 from hookcli.registry import load
 from hookcli.table.columns.layouts import SHAPES
 
@@ -39,4 +39,4 @@ def shapes(
         output.check_columns(reports[0].columns)
         output.write(reports)
         return 0
-    return inspect_model(model, load("probes", "shapes"), options, keep=cached.put, time=timing.time)
+    return inspect_model(model, load("probes", "shapes"), options, RunOptions(time=timing.time), keep=cached.put)

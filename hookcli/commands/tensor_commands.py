@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -13,13 +14,12 @@ import typer
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import option
-from hookcli.commands.options import DATA, GENERATED, OUTPUT, LookOptions, Options
+from hookcli.commands.options import DATA, GENERATED, OUTPUT, Options
 from hookcli.commands.output import remark
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.probe_command import RunOptions, inspect_model
 from hookcli.commands.run_options import StepOptions
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
-from hookcli.registry import load
 from hookcli.sources.misnamed import meant_by
 from hookcli.system.files import is_file, is_folder
 from hookcli.system.torchrun import world
@@ -27,6 +27,7 @@ from hookcli.table.dump import Dump, is_dump
 from hookcli.table.formatting import counted, size
 
 if TYPE_CHECKING:
+    from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_writer import DumpWriter
 
 REPEATED = (*GENERATED, *DATA, "seed", "fastpath", "ops", "loss", "backward_vector", "passes")
@@ -50,23 +51,18 @@ def inspect_tensors(
     ctx: typer.Context,
     model: str,
     layer: str | None,
-    probe: str,
-    *arguments: object,
+    probe: Callable[..., Probe],
     own: TensorOptions,
     options: Options,
-    train: bool = False,
-    step: StepOptions = StepOptions(),
-    time: bool = False,
-    compiling: LookOptions = LookOptions(),
+    how: RunOptions,
 ) -> int:
-    """Run a probe that sees tensors, made with these arguments; write its report, and the dump if asked for."""
+    """Run a probe that sees tensors; write its report, and the dump if asked for."""
     model, options = _requested(ctx, model, layer, own, options)
     if own.dump is None and own.max_bytes != TensorOptions.max_bytes:
         raise UsageError(f"--max-bytes {own.max_bytes}: limits a dump; add --dump DIR", option="max-bytes")
-    sink = _writer(own.dump, own.max_bytes, options, step) if own.dump is not None else None
-    make_probe = partial(load("probes", probe), *arguments, hist=own.hist, sink=sink)
+    sink = _writer(own.dump, own.max_bytes, options, how.step) if own.dump is not None else None
     try:
-        return inspect_model(model, make_probe, options, train=train, step=step, time=time, compiling=compiling)
+        return inspect_model(model, partial(probe, hist=own.hist, sink=sink), options, how)
     finally:
         if sink and sink.rows:
             remark(_written(sink, own.max_bytes), options)

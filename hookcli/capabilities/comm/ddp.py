@@ -57,6 +57,16 @@ class DDPSteps:
         return {"steps": self.steps, "no_sync": self.no_sync, "bucket_cap_mb": self.bucket_cap_mb}
 
 
+def check_model_and_hooks(run: PreparedRun, hooks: Sequence[CommHook]) -> None:
+    """Pass on what hooks remark. Raises UsageError for a model without gradients, or a hook that is broken upstream."""
+    if not any(p.requires_grad for p in run.model.parameters()):
+        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
+    for hook in hooks:
+        check_works(hook)
+        if hook.remark:
+            run.feedback.remark(hook.remark)
+
+
 def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
 
@@ -69,12 +79,7 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
     CommHookError where a hook fails, ModelError where the model does; their `reports` hold what was seen until then.
     """
     model, probe = run.model, CommProbe()
-    if not any(p.requires_grad for p in model.parameters()):
-        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
-    for hook in hooks:
-        check_works(hook)
-        if hook.remark:
-            run.feedback.remark(hook.remark)
+    check_model_and_hooks(run, hooks)
     steps = _with_one_bucket(model, hooks, steps, run.feedback)
     info: Meta = {**run.info, "processes": dist.get_world_size()}
     logged: dict[str, object] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,14 @@ class Choice:
     probabilities: Tensor
     top_k: int
     calls: int = 0
+
+    def added_to(self, before: Choice) -> Choice:
+        """A choice of further experts for the same tokens; sums stay as they are if `before` has all of them."""
+        known = (self.chosen == before.chosen).any(-1)
+        sums = self.sums | {name: self.sums[name] + before.sums[name] for name in ("chosen", "weight", "parts")}
+        sums["mixed"] = before.sums["mixed"] + known.any() * ~known.all()
+        sums = {name: torch.where(known.all(), before.sums[name], x) for name, x in sums.items()}
+        return replace(self, sums=sums, chosen=torch.cat([before.chosen, self.chosen], -1))
 
 
 @dataclass(eq=False)
@@ -117,13 +125,8 @@ def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before
         "margin": margin.where(known, 0).sum(dtype=kind),
         "known": known.sum(dtype=kind),
     }
-    if before:
-        known = (chosen == before.chosen).any(-1)
-        sums |= {name: sums[name] + before.sums[name] for name in ("chosen", "weight", "parts")}
-        sums["mixed"] = before.sums["mixed"] + known.any() * ~known.all()
-        sums = {name: torch.where(known.all(), before.sums[name], x) for name, x in sums.items()}
-        chosen = torch.cat([before.chosen, chosen], -1)
-    return Choice(sums, chosen, p, k)
+    choice = Choice(sums, chosen, p, k)
+    return choice.added_to(before) if before else choice
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from hookcli.commands.model import Selection, find_recipe
 from hookcli.commands.option_fields import check_choice, option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
 from hookcli.commands.output import Output
-from hookcli.commands.probe_command import feedback_of, inspect_model, setting_of
+from hookcli.commands.probe_command import RunOptions, feedback_of, inspect_model, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
@@ -78,11 +78,11 @@ def formats(
         check_channels(own, step)
         from hookcli.capabilities.formats.channels import ChannelsProbe
 
-        return inspect_model(model, ChannelsProbe, options, step=step)
+        return inspect_model(model, ChannelsProbe, options, RunOptions(step=step))
     if own.effect:
         return effect(model, of, chosen, step, options)
     probe = partial(load("probes", "formats"), of=of, formats=chosen)
-    return inspect_model(model, probe, options, train=GRADIENTS in of, step=step)
+    return inspect_model(model, probe, options, RunOptions(train=GRADIENTS in of, step=step))
 
 
 def check_channels(own: FormatsOptions, step: StepOptions) -> None:

@@ -9,7 +9,7 @@ from hookcli.capabilities.graph.layout import COLUMNS as COLUMNS
 from hookcli.commands.option_fields import choice, option
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions
 from hookcli.commands.output import remark
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.probe_command import RunOptions, inspect_model
 from hookcli.commands.run_options import PassesOptions
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
@@ -45,4 +45,4 @@ def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOption
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """
     make_probe = partial(load("probes", "graph"), own.native, partial(remark, options=options))
-    return inspect_model(model, make_probe, options, train=True, step=replace(step, call=own.call))
+    return inspect_model(model, make_probe, options, RunOptions(train=True, step=replace(step, call=own.call)))

@@ -96,26 +96,32 @@ class KeepBad:
         stems = (self._folder / text for text in chain([name], (f"{name}-{number}" for number in count(2))))
         stem = next(path for path in stems if not Path(f"{path}.py").exists())
         save_file({key: x.contiguous() for key, x in tensors.items()}, f"{stem}.safetensors")
-        device = self._devices[0] if self._devices else torch.device("cpu")
-        dtype = torch.get_autocast_dtype(device.type)
         script = Path(f"{stem}.py")
         source = module_source(module, Path(f"{stem}.pt"))
-        lines = _SCRIPT.format(
+        lines = self.script(
             title=repr(title),
-            device=device,
             definitions=source.definitions,
             module=source.expression + source.comment,
             unknown="\n    ".join(values.unknown),
             training=module.training,
-            autocast=f'torch.autocast("{device.type}", {dtype}, enabled={torch.is_autocast_enabled(device.type)})',
-            seeded="\n    ".join(_SEED.format(device) for device in self._devices),
             given=", ".join(given),
             expected=expected,
         )
-        lines = re.sub(r"^ +\n", "", lines, flags=re.MULTILINE)  # of parts that are empty
         compile(lines, script, "exec")  # it must be Python whatever the program's names are
         script.write_text(lines, encoding="utf-8")
         return str(script), len(values.unknown) + bool(source.comment)
+
+    def script(self, **parts: object) -> str:
+        """The script that runs a kept call again, on its device and under its autocast, from these parts."""
+        device = self._devices[0] if self._devices else torch.device("cpu")
+        dtype, enabled = torch.get_autocast_dtype(device.type), torch.is_autocast_enabled(device.type)
+        lines = _SCRIPT.format(
+            device=device,
+            autocast=f'torch.autocast("{device.type}", {dtype}, enabled={enabled})',
+            seeded="\n    ".join(_SEED.format(device) for device in self._devices),
+            **parts,
+        )
+        return re.sub(r"^ +\n", "", lines, flags=re.MULTILINE)  # of parts that are empty
 
 
 _SCRIPT = """{title}

@@ -148,6 +148,10 @@ class OnnxComparison(DumpComparison):
         self, reader: OnnxModel, pairing: Pairing, side: int, modules: Sequence[NamedPart], wanted: Wanted
     ) -> None:
         self._pairing = pairing
+        super().__init__(reader, side, modules, wanted)
+
+    def aligned(self, modules: Sequence[NamedPart], other: Dump | None) -> Alignment:
+        pairing = self._pairing
         paired, names = {fqn for fqn, *_ in pairing.values}, pairing.alignment.in_a
         both = [(part._replace(fqn=names.get(part.fqn, part.fqn)), part) for part in modules if part.fqn in paired]
         called, known = {row.fqn for row in pairing.calls}, {part.fqn for part in modules}
@@ -155,8 +159,7 @@ class OnnxComparison(DumpComparison):
             [part for part in pairing.alignment.removed if part.fqn not in known],
             [part for part in modules if part.fqn in called - paired],
         )
-        alignment = Alignment(both, *alone) if side == A else Alignment([(b, a) for a, b in both], *alone[::-1])
-        super().__init__(reader, side, modules, wanted, alignment=alignment)
+        return Alignment(both, *alone) if self.side == A else Alignment([(b, a) for a, b in both], *alone[::-1])
 
     def begin(
         self, session: HookSession, args: tuple[object, ...], kwargs: Mapping[str, object], target: object

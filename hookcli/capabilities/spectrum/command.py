@@ -10,7 +10,7 @@ from hookcli.capabilities.spectrum.layout import COLUMNS as COLUMNS
 from hookcli.capabilities.spectrum.layout import OF
 from hookcli.commands.option_fields import choice
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, LookOptions, Model, Options, all_but
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.probe_command import RunOptions, inspect_model
 from hookcli.registry import load
 
 EXAMPLES = (
@@ -42,4 +42,5 @@ def spectrum(
     2007); the stable rank, the same of its squares. An output is a matrix of tokens by features, and has the rank of
     its input beside it. Exact over calls and batches. `hookcli run --spectrum` has them over time, and of updates.
     """
-    return inspect_model(model, partial(load("probes", "spectrum"), of=own.of), options, compiling=compiling)
+    probe = partial(load("probes", "spectrum"), of=own.of)
+    return inspect_model(model, probe, options, RunOptions(compiling=compiling))

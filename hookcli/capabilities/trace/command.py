@@ -10,7 +10,7 @@ from functools import partial
 from hookcli.capabilities.trace.layout import COLUMNS as COLUMNS
 from hookcli.commands.option_fields import choice, option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.probe_command import RunOptions, inspect_model
 from hookcli.commands.run_options import PassesOptions
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
@@ -57,16 +57,16 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
     steps = bool(set(chosen) & set(OPTIMIZER_KINDS))
     if own.optimizer and not steps:
         raise UsageError(f"--optimizer {own.optimizer}: --kinds {own.kinds} has no kind of optimizer hook")
+    step = replace(
+        step,
+        optimizer=(own.optimizer or OPTIMIZERS[0]) if steps else None,
+        state_dict=any("state_dict" in kind for kind in chosen),
+    )
     return inspect_model(
         model,
         partial(load("probes", "trace"), chosen, insist=own.kinds != "*", summary=own.summary),
         options,
-        train=True,
-        step=replace(
-            step,
-            optimizer=(own.optimizer or OPTIMIZERS[0]) if steps else None,
-            state_dict=any("state_dict" in kind for kind in chosen),
-        ),
+        RunOptions(train=True, step=step),
         compare=_mark_differences if own.globally else None,
     )
 

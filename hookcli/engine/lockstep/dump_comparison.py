@@ -40,14 +40,6 @@ def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
     return [NamedPart(fqn, kind) for fqn, kind in types.items()]
 
 
-def alignment_with(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
-    """Align a dump's modules, which are side `side`, with others. A dump that does not list its modules lacks none."""
-    mine = parts_of(dump, modules)
-    both = align(mine, modules) if side == A else align(modules, mine)
-    unknown = [not dump.modules, other is not None and not other.modules][:: 1 if side == A else -1]
-    return replace(both, added=() if unknown[A] else both.added, removed=() if unknown[B] else both.removed)
-
-
 class Extent:
     """The modules and parameters whose tensors a dump has, as far as they exist; of a model that runs, all."""
 
@@ -105,11 +97,10 @@ class DumpComparison:
         wanted: Wanted,
         other: Dump | None = None,
         unseen: Collection[str] = (),
-        alignment: Alignment | None = None,
     ) -> None:
         self.reader = reader
         self.side, self.other = side, 1 - side
-        self.alignment = alignment or alignment_with(reader.dump, modules, side, other)
+        self.alignment = self.aligned(modules, other)
         self._wanted, self._unseen = wanted, unseen
         self._types = {place.fqn: place.type for place in modules}
         self._rows = {key_of(row.values, row.fqn): row for row in reader.dump.tensors}
@@ -121,6 +112,14 @@ class DumpComparison:
         self.pairs = TensorPairs(self.alignment, followed=self.other)
         self._followed, self.meta = False, Meta()
         self._skipped: dict[Skipped, None] = {}
+
+    def aligned(self, modules: Sequence[NamedPart], other: Dump | None) -> Alignment:
+        """Align the dump's modules with the other side's. A dump that does not list its modules lacks none."""
+        dump = self.reader.dump
+        mine = parts_of(dump, modules)
+        both = align(mine, modules) if self.side == A else align(modules, mine)
+        unknown = [not dump.modules, other is not None and not other.modules][:: 1 if self.side == A else -1]
+        return replace(both, added=() if unknown[A] else both.added, removed=() if unknown[B] else both.removed)
 
     def select(self, fqn: str, module: nn.Module) -> bool:
         """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""

@@ -340,7 +340,7 @@ def test_hooks_change_nothing(folder: Path) -> None:
         (("diff", "net.onnx", "onnx:net.onnx", "--backward"), "no gradients: net.onnx is a frozen graph"),
         (("shapes", "net.onnx", "--weights", "w.pt"), "--weights w.pt: net.onnx is a frozen graph"),
         (("weights", "net.onnx", "--weights", "w.pt"), "--weights w.pt: net.onnx is a frozen graph"),
-        (("activations", "net.onnx", "--dtype", "float16"), "--dtype: the operators of net.onnx have dtypes"),
+        (("activations", "net.onnx", "--dtype", "float16"), "--dtype: the operators of net.onnx have their own dtypes"),
         (("shapes", "net.onnx", "--arg", "a=1"), "--arg: net.onnx takes no arguments"),
         (("shapes", "net.onnx", "-i", "3x9"), "net.onnx: takes Nx3x9x9 as pixels, and gets 3x9"),
         (("shapes", "net.onnx", "-i", "1x3x9x9", "-i", "1"), "net.onnx: takes pixels, and gets 2 inputs"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -41,6 +41,11 @@ _MOST_STEPS = 10_000
 _MOST_LOSSES = 4_000
 _MOST_CELLS = 1_000_000  # modules times steps of a model in a phase: megabytes per statistic
 _MOST_FINE_CELLS = 250_000  # figures have four digits with as many, and three with more
+
+
+def names_of_figures(tracks: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names of the figures in tracks, as the page has them, and in their groups."""
+    return {figure["name"] for track in tracks for part in (track, *track["groups"]) for figure in part["figures"]}
 
 
 class RecordPage:
@@ -127,13 +132,7 @@ class RecordPage:
             ],
         }
         documents, ranked = document(reports)["reports"], steps["ranks"]["table"] if self._ranks else []
-        figures = {
-            figure["name"]
-            for track in steps["tracks"]
-            for part in (track, *track["groups"])
-            for figure in part["figures"]
-        }
-        columns = shown_columns([*documents, *ranked], figures.union(names(RECORDED)))
+        columns = shown_columns([*documents, *ranked], names_of_figures(steps["tracks"]).union(names(RECORDED)))
         places = list[str]()
         for track in tracks:
             columns |= track.looks
