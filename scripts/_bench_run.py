@@ -239,7 +239,7 @@ class LoggedStep:
 
 @contextmanager
 def rank(store: str, number: int) -> Iterator[None]:
-    """One of two ranks, in a process group of their own; they share the threads."""
+    """One of two ranks, in their own process group; they share the threads."""
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=number, world_size=2)
     yield

@@ -88,7 +88,7 @@ def by_operators(model: nn.Module, x: Tensor) -> int:
 
 
 def naive(model: nn.Module, x: Tensor) -> None:
-    """What people write: every statistic a call of its own, read at once, for every tensor that a module returns."""
+    """What people write: every statistic by its own call, read at once, for every tensor that a module returns."""
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         tensors = [t for t in (output if isinstance(output, tuple) else (output,)) if t is not None]
@@ -136,7 +136,7 @@ def under_mode(model: nn.Module, x: Tensor) -> int:
 
 
 def torchlens(name: str) -> Actions:
-    """For a process of its own, because TorchLens leaves PyTorch's functions wrapped."""
+    """For its own process, because TorchLens leaves PyTorch's functions wrapped."""
     from torchlens import trace
 
     model, x = build(name)

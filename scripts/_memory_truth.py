@@ -1,6 +1,6 @@
 """Peaks of memory that PyTorch's profiler measures on the CPU allocator, kept in a file so that none is measured twice.
 
-A step is that of a usual loop: gradients set to None, forward, loss, backward, optimizer. AdamW's second step is
+A step is a usual loop's: gradients set to None, forward, loss, backward, optimizer. AdamW's second step is
 measured, whose state exists before it; plain SGD has no state. Each model runs in a fork of one process that has
 imported torch, with one thread.
 """

@@ -102,7 +102,7 @@ def _named(name: str, unit: Unit) -> Iterator[Drawn]:
 
 
 def units(path: Path) -> Iterator[Unit]:
-    """What a file consists of; functions inside functions are units of their own."""
+    """What a file consists of; functions inside functions are their own units."""
     tree = ast.parse(path.read_text())
     places = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
     constants = [part for place in places for part in place.body if isinstance(part, (ast.Assign, ast.AnnAssign))]

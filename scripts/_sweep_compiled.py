@@ -5,7 +5,7 @@
     scripts/sweep compiled --markdown                       and write their rows into docs/accuracy.md
 
 Each runs in evaluation (activations) and in training (activations, gradients of parameters and of modules' outputs), in
-float32 and bfloat16. Rows must be those of the model as written, and their statistics within `hookcli diff`'s tolerance
+float32 and bfloat16. Rows must equal the written model's, and their statistics within `hookcli diff`'s tolerance
 for the dtype; each session may compile the model's programs once more, and nothing else may change: no new graph break,
 no hook that stays, no other bit when the model or a twin of it runs again, and under aot_eager none that looks move.
 Exits 1 if anything differs.
@@ -203,7 +203,7 @@ def _moved(said: Sequence[str]) -> str:
 
 
 def write_page(rows: Sequence[str]) -> None:
-    """Put these rows into the page's table, in place of those of the same model and backend."""
+    """Put these rows into the page's table, in place of the rows of the same model and backend."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     of = {tuple(row.split(" | ")[:2]): row for row in (*old.splitlines(), *rows)}

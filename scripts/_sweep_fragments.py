@@ -1,7 +1,7 @@
 """How much more than its peak a training step needs on a GPU, by the rules of CUDA's caching allocator.
 
     scripts/sweep fragments                    ten models of torchvision
-    scripts/sweep fragments --match 'swin*'    those of them whose names match
+    scripts/sweep fragments --match 'swin*'    the ones whose names match
 
 No GPU is needed: the storages that `hookcli memory --device cuda` follows are allocated and released, in their order,
 in blocks and segments as c10/cuda/CUDACachingAllocator.cpp does it (without expandable segments): the smallest free

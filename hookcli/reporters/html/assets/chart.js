@@ -20,7 +20,7 @@ import { chartOptions } from "./chart_options.js";
  * @property {string[]} names of the points: "step 200", "layer1.0.conv1"
  * @property {Line[]} lines
  * @property {boolean} [timed] `x` are seconds
- * @property {[number, number]} [span] of the x axis, which goes on where nothing was recorded; without it that of `x`
+ * @property {[number, number]} [span] of the x axis, which goes on where nothing was recorded; without it the span of `x`
  * @property {{x: number, text: string}[]} [ticks] of the x axis; without them uPlot's own
  * @property {{index: number, severity: string, text: string}[]} [marks] findings
  * @property {(index: number) => void} [onSelect] a click, or Enter, on a point
@@ -171,7 +171,7 @@ export class LineChart {
     return Number.isNaN(value) ? "NaN" : (this.spec.format ?? number)(value);
   }
 
-  /** uPlot's cursor moved: `index` is that of the nearest point, null outside. */
+  /** uPlot's cursor moved: `index`: the nearest point's, null outside. */
   onCursor(index) {
     if (index === this.at) return;
     this.at = index;

@@ -43,7 +43,7 @@ function colorReader() {
   };
 }
 
-/** The ends of the x axis: those of a zoom, else of the span. */
+/** The ends of the x axis: the zoom's, else the span's. */
 function xRange(xs, span, min, max) {
   if (min !== xs[0] || max !== xs[xs.length - 1]) return [min, max];
   const [begin, end] = span ?? [min, max];

@@ -121,7 +121,7 @@ function tickScale(values) {
   return (value) => (at(value) === null ? null : Math.min(Math.max(at(value), 0), 1));
 }
 
-/** The columns of the joined modules: costs, then the statistics of each probe, then those of reports of other probes. */
+/** The columns of the joined modules: costs, then the statistics of each probe, then other probes' columns. */
 export function moduleColumns(model, rows) {
   const costs = figuresOf(model.reports("shapes"), true);
   const [shapes, others] = [true, false].map((isShape) => costs.filter(({ kind }) => (kind === "shape") === isShape));

@@ -22,10 +22,10 @@ export const ABSENT = -1.2345678901234567e308;
  * @property {Object<string, Object>} columns declarations of columns by name (`declared`)
  * @property {string[]} charted the figures that the page of two records charts first
  * @property {Lines[]} lines of each report, as the terminal has them around its table
- * @property {Object<string, Head>} heads the top of the page, under "", and those of its models, if it has several
+ * @property {Object<string, Head>} heads the top of the page, under "", and of its models, if it has several
  * @property {Shown[]} shown of each report
  * @property {Join[]} joined the models that reports are of, each with the numbers of its reports
- * @property {Object<string, string>} places every name in the reports, with that of the module around it
+ * @property {Object<string, string>} places every name in the reports, with the name of the module around it
  * @property {{columns: string[], sort: string|null, depth: number|null, all: boolean}} view as the command asked
  * @property {Object|null} [steps] of a record
  * @property {{path: string, seconds: number}|null} [live]
@@ -70,7 +70,7 @@ export async function loadPayload() {
   return takenIn({ ...rest, explain, ...JSON.parse(written), document: written });
 }
 
-/** The payload, or that of the news of a record, whose rows and reports know what is shown of them. */
+/** The payload, or the news of a record, whose rows and reports know what is shown of them. */
 export function takenIn(payload) {
   declare(payload.columns);
   declarePlaces(payload.places);

@@ -46,7 +46,7 @@ function diffSummary(diff, several, { meta }) {
   const bad = Number(diff.totals.beyond) > 0 || errorsOf(diff).length > 0;
   if (diff.meta.of && meta.a?.record) return firstCard(diff, diff.model.split(": ").at(-1)); // the verdict on the runs says the rest
   const verdict = String(diff.totals.verdict ?? "");
-  const isOnLosses = Boolean(diff.meta.a?.record && (diff.totals.apart || diff.totals.first)); // which run is better is no error
+  const isOnLosses = Boolean(diff.meta.a?.record && (diff.totals.apart || diff.totals.first)); // which run is better is not an error
   const kind = isOnLosses && !/ loss was /.test(verdict) ? "" : bad ? "error" : "good";
   const lamp = kind && h("span", { class: "lamp", "aria-hidden": "true" });
   const name = several ? `${diff.meta.a?.record ? diff.model : (diff.meta.of ?? diff.model)}: ` : "";
@@ -86,7 +86,7 @@ function howJudged({ meta: { rtol, atol, of, a } }) {
   const absolute = (atol ?? null) !== null ? `, and atol ${number(num(atol))}` : "";
   const rule = of || a?.record
     ? "Each statistic may differ by as much as it would if every element moved by rtol times the root mean square of A's elements. Shapes, dtypes and counts of NaN and Inf must be equal."
-    : "A tensor is beyond tolerance if the l2 norm of its difference, relative to that of A's tensor, is above rtol.";
+    : "A tensor is beyond tolerance if the l2 norm of its difference, relative to the norm of A's tensor, is above rtol.";
   const steps = a?.record ? ["All steps that both records have are compared up to the first difference, then some of the others."] : [];
   return [`${rule} Here ${given}${absolute}.`, ...steps, "Excess is the difference in units of what is allowed: above 1 it is beyond tolerance.", "The first divergence is the first in the order of execution: a part comes before the module that contains it."];
 }

@@ -13,7 +13,7 @@ const RENAMED = "renamed: ";
  * @typedef {Object} Comparison
  * @property {Report[]} diffs with the figures of both sides joined
  * @property {Part[]} parts the rows of the diffs by kind, a tab each
- * @property {Report[]} history of two records: figures over steps, those of B under names that end in _b
+ * @property {Report[]} history of two records: figures over steps, B's under names that end in _b
  * @property {Side} a
  * @property {Side} b
  *

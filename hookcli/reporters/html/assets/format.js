@@ -1,4 +1,4 @@
-// Values as text. The cells of rows are written already, but for floats; so are no figures of records and of charts.
+// Values as text. The cells of rows are written already, but for floats; figures of records and charts are not.
 
 import { SHOWN } from "./data.js";
 
@@ -79,7 +79,7 @@ export function bytes(value) {
   return `${general(value / 1024 ** power, 4)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
-/** A shape as 10x3x224x224, several next to each other, and that of one number as "scalar". */
+/** A shape as 10x3x224x224, several next to each other, and a single number's as "scalar". */
 export function shape(value) {
   if (value === null || value === undefined) return UNDEFINED;
   if (Array.isArray(value[0])) return value.map(shape).join(", ");

@@ -56,7 +56,7 @@ function histAbsence(row) {
 }
 
 /**
- * The bins from the most negative to the most positive, without empty ones at the ends; zeros have one of their own.
+ * The bins from the most negative to the most positive, without empty ones at the ends; zeros have their own.
  * @returns {{low: number, high: number, count: number, exponent?: number}[]}
  */
 function binsOf({ hist, zeros = 0 }) {
@@ -67,7 +67,7 @@ function binsOf({ hist, zeros = 0 }) {
   return used.length ? all.slice(used[0], used[used.length - 1] + 1) : [];
 }
 
-/** The narrowest bins that were counted: of a large power of two those of equal width in it. */
+/** The narrowest bins that were counted: within a large power of two, bins of equal width. */
 function cellsOf(row) {
   const { hist } = row;
   const width = 2 ** (hist.low + hist.positive.length - HALVINGS);

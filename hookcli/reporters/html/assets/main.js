@@ -62,7 +62,7 @@ function ofModel(payload, name) {
 
 function build(app, payload) {
   const comparison = comparisonOf(payload);
-  const joined = payload.steps ? { reports: [] } : payload; // those of steps are joined for the step that is chosen
+  const joined = payload.steps ? { reports: [] } : payload; // reports of steps are joined for the chosen step
   const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined) };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
@@ -70,7 +70,7 @@ function build(app, payload) {
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
   mountHeader(header, payload);
-  if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings are those of a step
+  if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings belong to a step
   if (!payload.steps) mountNotes(verdict, context);
   beside.hidden = !comparison && !context.model.modules.length && !payload.steps?.tracks.length;
   if (!beside.hidden) (comparison ? mountDiffDetail : mountDetail)(beside, context);

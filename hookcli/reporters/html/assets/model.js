@@ -17,7 +17,7 @@ import { ancestors } from "./names.js";
  * @property {Row[]} activations statistics of what it returned, a row per call and tensor
  * @property {Row[]} outputGrads gradients of what it returned, a row per call, pass and tensor
  * @property {Row[]} inputGrads gradients of what it received
- * @property {Parameter[]} parameters its own, not those of its children
+ * @property {Parameter[]} parameters its own, not its children's
  * @property {Row[]} settings its attributes and the line of its code, in one row
  * @property {Object<string, Row>} figures by kind of rows, what they are together; also under the number of a report that hookcli's own probes did not make
  * @property {Finding[]} findings at it or at its parameters

@@ -1,4 +1,4 @@
-// The parts of capabilities: views of a model, each drawn from reports of its own.
+// The parts of capabilities: views of a model, each drawn from its own reports.
 
 /**
  * @typedef {Object} Part

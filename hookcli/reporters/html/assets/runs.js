@@ -34,7 +34,7 @@ function runsTable(report) {
 }
 
 /**
- * Mount charts of the figures of several records, those of one figure in one chart, below a legend of all charts.
+ * Mount charts of several records' figures, one chart for each figure, below a legend of all charts.
  * @param {Report[]} history as `hookcli show A B` has it
  * @param {string[]} first the figures to chart before all others
  */
@@ -70,7 +70,7 @@ function legendOfRuns(sides, charts) {
   return h("div", { class: "chart-legend", role: "group", "aria-label": "Runs" }, sides.map(entry));
 }
 
-/** A chart for each figure that any record has; `over` steps make a point of a figure that is no setting. */
+/** A chart for each figure that any record has; `over` steps make a point of a figure that is not a setting. */
 function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
   const names = columns.map(({ name }) => name);
   const place = ({ name }) => (first.includes(name) ? first.indexOf(name) : first.length);

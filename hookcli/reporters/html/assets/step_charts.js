@@ -170,7 +170,7 @@ function rankLines(ranks, name) {
   return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure, i));
 }
 
-/** A line. The ratio of weights of 0 that did not change is NaN, which is no fault but no figure. */
+/** A line. The ratio of weights of 0 that did not change is NaN, which is not a fault, nor a figure. */
 function lineOf(label, { name, values }, i) {
   const figure = (value) => (name === "ratio" && Number.isNaN(num(value)) ? null : num(value));
   return { label, values: values.map(figure), color: `--series-${(i % COLORS) + 1}` };

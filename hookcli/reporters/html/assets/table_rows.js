@@ -122,7 +122,7 @@ function nameCell(row, column, tree, folds, folded) {
   return h("div", attributes, fold, h("span", { class: "text" }, text), hidden, fault, lamp(row, folded));
 }
 
-/** A dot at rows with findings, in the colour of the worst; that of a folded row is for all within it. */
+/** A dot at rows with findings, in the colour of the worst; a folded row's stands for all within it. */
 function lamp(row, folded) {
   const worst = row.module && worstOf(row.module, folded);
   return worst ? h("span", { class: `lamp ${worst}`, role: "img", "aria-label": worst, title: worst }) : null;

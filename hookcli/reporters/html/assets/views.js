@@ -70,7 +70,7 @@ function comparedParts(part, comparison) {
   }));
 }
 
-/** A tab for each report of a page that joins none; those of one probe are numbered. */
+/** A tab for each report of a page that joins none; reports of one probe are numbered. */
 function reportViews({ reports, lines }) {
   const groups = Map.groupBy(reports, ({ probe }) => probe);
   return reports.map((report, i) => {
