@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.meta_operators import attention_as_on_cpu, has_values, operators_as_on_cuda
+from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.hooks.torch_private.overrides import without_dispatch_modes
 
 Formula = Callable[[tuple[Any, ...], Any], int]
@@ -103,7 +104,6 @@ _COPIES: Mapping[str, Formula] = {
 }
 
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _LSTM = torch.ops.aten.mkldnn_rnn_layer.default
 _MOST = 32
 """oneDNN is asked for the workspace of at most so many steps and sequences: it grows in proportion beyond."""
@@ -128,7 +128,7 @@ class CpuKernels(DeviceKernels):
 
     def remarks(self, model: nn.Module) -> Iterator[str]:
         """Sentences on memory that the figures of a model leave out."""
-        if any(isinstance(module, _CONVOLUTIONS) for module in model.modules()):
+        if any(isinstance(module, Convolution) for module in model.modules()):
             yield (
                 "not included: memory that oneDNN takes while it computes a convolution and releases at once; in "
                 "training, measured peaks of 100 models were up to 22% higher, half of them by less than 0.4%"

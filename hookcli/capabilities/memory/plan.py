@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,23 +16,13 @@ from hookcli.capabilities.memory.check_options import OPTIMIZER
 from hookcli.engine.prepare import PreparedRun
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private.meta_operators import FakeCpu
-from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.table.names import is_within_any, name_filter, no_match
 from hookcli.tensors import tree
 
-_MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "sgd-momentum": partial(torch.optim.SGD, momentum=0.9),
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
-    "adagrad": torch.optim.Adagrad,
-    "adadelta": torch.optim.Adadelta,
-    "adamax": torch.optim.Adamax,
-    "nadam": torch.optim.NAdam,
-    "radam": torch.optim.RAdam,
-    "adafactor": torch.optim.Adafactor,
+_CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    name.lower(): one for name, one in vars(torch.optim).items() if isinstance(one, type)
 }
+_MOMENTUM = "-momentum"
 _FLAGS = {"for-loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 
 
@@ -63,7 +52,8 @@ class MemoryPlan:
         """
         if self.optimizer == "none" or not parameters:
             return None
-        maker, implementation = _MAKERS[self.optimizer], self.implementation
+        maker, implementation = _CLASSES[self.optimizer.removesuffix(_MOMENTUM)], self.implementation
+        settings = {"momentum": 0.9} if self.optimizer.endswith(_MOMENTUM) else {}
         plain = all(type(parameter) in (torch.Tensor, nn.Parameter) for parameter in parameters)  # as PyTorch asks
         if implementation is None and self.device == "cuda" and self.optimizer != "adafactor" and plain:
             implementation = "foreach"  # Adafactor's default is the one that takes less memory
@@ -72,7 +62,7 @@ class MemoryPlan:
             names = ", ".join(name for name, needed in _FLAGS.items() if needed.keys() <= accepted.keys())
             wrong = f"--implementation {implementation}: PyTorch's {self.optimizer} has none; choose from: {names}"
             raise UsageError(wrong, option="implementation")
-        return maker(parameters, lr=1e-3, **flags)
+        return maker(parameters, lr=1e-3, **settings, **flags)
 
 
 def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
@@ -121,7 +111,7 @@ def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterat
     if (dtype is None and not recurrent) or not any(p.is_meta for p in run.model.parameters()):
         yield run
     elif (fake := FakeCpu()).available:
-        _replace(run.model, fake)
+        fake.convert(run.model)
         inputs = tree.replace(run.inputs, tree.once(lambda path, x: fake.tensor(x)))
         with fake.mode:
             yield replace(run, inputs=inputs)
@@ -129,14 +119,3 @@ def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterat
         yield run
     else:
         raise UsageError(f"--amp: torch {torch.__version__} has no fake tensors", option="amp")
-
-
-def _replace(model: nn.Module, fake: FakeCpu) -> None:
-    """Replace the parameters and buffers in place; a tied one stays one."""
-    made: dict[int, Any] = {id(None): None}
-    for table in (table for module in model.modules() for table in part_tables(module)[:2]):
-        for name, tensor in table.items():
-            if id(tensor) not in made:
-                new = fake.tensor(tensor)
-                made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
-            table[name] = made[id(tensor)]

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
+
 from hookcli import registry
+from hookcli.capabilities.memory.check_options import OPTIMIZER
 from hookcli.capabilities.memory.layout import FITS
 from hookcli.capabilities.memory.parallel import one_process
 from hookcli.capabilities.memory.plan import MemoryPlan
@@ -16,12 +19,14 @@ from hookcli.capabilities.memory.simulate import simulate
 from hookcli.commands.room import Room
 from hookcli.engine.batch_search import MOST, BatchSearch
 from hookcli.engine.capture import capture_recipe
+from hookcli.engine.examiner import Subject
+from hookcli.engine.inputs import arguments
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.engine.tensor_parallel import divided
 from hookcli.errors import ModelError
-from hookcli.sources.base import Recipe
+from hookcli.sources.base import Recipe, copy_model
 from hookcli.table import Report, Row
 from hookcli.table.formatting import counted, listed, macs, size
 from hookcli.table.meta import Meta
@@ -58,10 +63,6 @@ class MemoryRequest:
         added = [saved, *(saved | {"verdict": ""} for _ in names[1:])]
         return [replace(report, totals={**report.totals, **new}) for report, new in zip(reports, added, strict=True)]
 
-    def report(self) -> Report:
-        """The report by module."""
-        return self.reports(["memory"])[0]
-
     def fits(self, room: Room) -> Report:
         """The largest batch, of each process, whose peak is within the room."""
         parts = self.setting.parts if self.recipe.batched else 1
@@ -91,6 +92,22 @@ class MemoryRequest:
         cost = f", and {computes} {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
         sentence = f"Checkpointing {modules} {gain}{cost}"
         return {"plain_peak_bytes": plain, "recomputed_macs": again, "checkpointing": sentence}
+
+
+def peak_of(subject: Subject) -> Report:
+    """The memory by module, of the step of the optimizer that was chosen, or without backward of a forward.
+
+    In a check from Python: of a copy of the run's model, on the run's inputs.
+    """
+    recipe, setting, step, run = subject.recipe, subject.setting, subject.step, subject.run
+    if recipe is None or setting is None:
+        args, kwargs = arguments(run.inputs)
+        recipe = Recipe(run.name, partial(copy_model, run.model), example=lambda model: kwargs or tuple(args))
+        device = next((p.device for p in run.model.parameters() if p.is_cuda), torch.device("cpu"))
+        setting, step = Setting(train=None, device=device), run.step
+    simulated = "cuda" if setting.device.type == "cuda" else "cpu"
+    plan = MemoryPlan(subject.settings.get("optimizer", OPTIMIZER), inference=not subject.backward, device=simulated)
+    return MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).reports(["memory"])[0]
 
 
 _SEARCH = "rows: the batches that were computed to find the largest"

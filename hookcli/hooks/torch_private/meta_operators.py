@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors.torch_private import private
 
 _MODULE = "torch._subclasses.fake_tensor"
@@ -43,6 +44,17 @@ class FakeCpu:
         if not meta.is_meta or self._tensor is None:
             return meta
         return self._tensor(self.mode, meta.detach(), torch.device("cpu"))
+
+    def convert(self, model: nn.Module) -> None:
+        """Replace the parameters and buffers in place; a tied one stays one."""
+        made: dict[int, Any] = {id(None): None}
+        for table in (table for module in model.modules() for table in part_tables(module)[:2]):
+            for name, tensor in table.items():
+                if id(tensor) not in made:
+                    new = self.tensor(tensor)
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if is_parameter else new
+                table[name] = made[id(tensor)]
 
 
 _LOST = "on the meta device attention keeps its weights for backward, which fused kernels of other devices don't"

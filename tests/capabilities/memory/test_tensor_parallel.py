@@ -63,7 +63,7 @@ def placed() -> nn.Module:
 @pytest.mark.parametrize("optimizer", ["adamw", swept("sgd")])
 def test_peaks_are_those_of_a_real_step_with_shards(optimizer: str) -> None:
     request = MemoryRequest(RECIPE, Setting(train=True), MemoryPlan(optimizer, "for-loop"), tensor_parallel=2)
-    totals = request.report().totals
+    totals = request.reports(["memory"])[0].totals
     with fake_processes(2):
         real = measured(placed, (32, 64), optimizer)
     assert [totals["first_peak_bytes"], totals["peak_bytes"]] == pytest.approx(real, abs=SCALARS)
