@@ -10,6 +10,6 @@ CAPABILITY = Capability(
     command="hookcli.capabilities.coord_check.command",
     columns="hookcli.capabilities.coord_check.columns:DECLARED",
     layout="hookcli.capabilities.coord_check.layout:COLUMNS",
-    reports=("coord-points",),
+    reports=("coord-points", "coord-rates"),
     on_one_rank=True,
 )

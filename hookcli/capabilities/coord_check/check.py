@@ -12,8 +12,9 @@ from typing import Any
 from torch import nn
 
 from hookcli.capabilities.coord_check.layout import COLUMNS, POINTS
+from hookcli.capabilities.coord_check.rates import Rates
 from hookcli.capabilities.coord_check.slopes import LIMIT, Growth, in_a_word, slope, verdict
-from hookcli.capabilities.coord_check.training import Plan, Trained
+from hookcli.capabilities.coord_check.training import AGREES, Plan, Trained
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback, Setting
@@ -26,8 +27,6 @@ from hookcli.table.formatting import listed
 from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import restored_random_states
-
-AGREES = 1e-3  # relative: two trainings alike, in another order of sums
 
 
 @dataclass(frozen=True)
@@ -141,13 +140,16 @@ class Results:
 
 @dataclass
 class CoordCheck:
-    """The trainings of the recipes' models, by the width that is called `name`; `about` says how they are trained."""
+    """The trainings of the recipes' models, by the width that is called `name`; `about` says how they are trained.
+
+    Of several `plans` each has a learning rate.
+    """
 
     name: str
     recipes: Mapping[float, Recipe]
     setting: Setting
     step: Step
-    plan: Plan
+    plans: Sequence[Plan]
     seeds: int
     about: str
     feedback: Feedback = Feedback()
@@ -155,26 +157,27 @@ class CoordCheck:
     _shapes: set[str] = field(default_factory=set)  # those of all parameters of a model
     _first: PreparedRun | None = None
 
-    def run(self) -> Results:
+    def run(self) -> Results | Rates:
         """Train all. An interrupt after the first seed has the report on the seeds that are done, as its `reports`.
 
-        Raises UsageError where the input depends on the width, ModelError where a model fails.
+        Raises UsageError where the input depends on the width, or several learning rates have no loss to lower;
+        ModelError where a model fails.
         """
         began = perf_counter()
         try:
             with restored_random_states():
                 for seed in range(self.seeds):
-                    self._runs += [self.trained(width, seed) for width in self.recipes]
+                    self._runs += [self.trained(width, seed, plan) for width in self.recipes for plan in self.plans]
                     if len(self._shapes) == 1:
                         raise UsageError(f"--arg {self.name}: no parameter's shape depends on it, so it is no width")
-                again = self.trained(min(self.recipes), 0)
+                again = self.trained(min(self.recipes), 0, self.plans[0])
         except KeyboardInterrupt as error:
             if self._runs:
                 error.reports = (self.results(began, None).report(),)  # type: ignore[attr-defined]
             raise
         return self.results(began, again)
 
-    def trained(self, width: float, seed: int) -> Trained:
+    def trained(self, width: float, seed: int, plan: Plan) -> Trained:
         """Build and train one model, which is gone afterwards. All get the batch that was made for the first one."""
         place, first = f"{self.name}={width}", self._first
         setting = replace(self.setting, seed=self.setting.seed + seed)
@@ -189,15 +192,19 @@ class CoordCheck:
             raise UsageError(
                 f"the model's example input depends on the width: {differ}; all widths need the same batch"
             )
-        self.feedback.stage(f"training {run.name} at {place}, seed {seed + 1} of {self.seeds}")
-        trained = self.plan.train(replace(run, inputs=first.inputs, step=first.step), width, seed, f"at {place}: ")
+        rate = "" if plan.rate is None else f", lr {plan.rate:g}"
+        self.feedback.stage(f"training {run.name} at {place}{rate}, seed {seed + 1} of {self.seeds}")
+        trained = plan.train(replace(run, inputs=first.inputs, step=first.step), width, seed, f"at {place}: ")
+        if len(self.plans) > 1 and first.info["loss"] in ("sum", "mean"):
+            raise UsageError("several --lr need a loss to lower: give --loss, or a model with its own", option="lr")
         self._shapes.add(str([tree.shape_text(p) for p in run.model.parameters()]))
         return trained
 
-    def results(self, began: float, again: Trained | None) -> Results:
+    def results(self, began: float, again: Trained | None) -> Results | Rates:
         """The results until now; without `again`, the repeated first training, they are of a part."""
         assert self._first is not None
         info: Meta = {**self._first.info, "complete": again is not None}
         info["optimizer"] = f"{self.about}, loss {info['loss']}"
         info["seconds"] = perf_counter() - began
-        return Results(self._first.name, self.name, self._runs, again, finished(info))
+        kind = Rates if len(self.plans) > 1 else Results
+        return kind(self._first.name, self.name, self._runs, again, finished(info))

@@ -16,6 +16,8 @@ DECLARED = (
     *(Column(f"{kind}_slope_error", "±", shown=Shown.ASKED, **_FIGURE) for kind in _TITLES),
     Column("with_width", "With width", left=True, **_TEXT),
     Column("width", "Width", kind=Kind.SETTING, charted=False),
+    Column("best_rate", "Best rate", kind=Kind.SETTING),
+    Column("as_good", "As good", drop=40, **_TEXT),
     Column("seed", "Seed", kind=Kind.COUNT, charted=False),
     Column("coordinate_size", "Size", **_FIGURE),
     Column("coordinate_change", "Change", **_FIGURE),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from hookcli.capabilities.coord_check.layout import COLUMNS, POINTS
+from hookcli.capabilities.coord_check.layout import COLUMNS, POINTS, rate_columns
 from hookcli.capabilities.coord_check.slopes import FEWEST
 from hookcli.commands.model import Selection, find_recipe, parse_args
+from hookcli.commands.next_command import all_typed, with_next
 from hookcli.commands.option_fields import OnlyFields, option
 from hookcli.commands.options import DATA, GENERATED, SHOWING, Model, Options
 from hookcli.commands.output import Output
@@ -17,16 +19,22 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
-from hookcli.table.formatting import counted
+from hookcli.table import Report
+from hookcli.table.formatting import counted, listed
 
 EXAMPLES = (
     "hookcli coord-check net.py:make --arg width=64,128,256,512 --input 16x32",
     "hookcli coord-check net.py:GPT --arg width=64,128,256 --input 4x64:int64",
     "hookcli coord-check net.py:make --arg width=64,128,256 --optimizer sgd --lr 1",
+    "hookcli coord-check net.py:make --arg width=64,128,256 --lr 1e-4,3e-4,1e-3,3e-3,1e-2 --loss cross-entropy",
 )
 FIRST = "arg input data optimizer lr loss steps seeds points format output match"
 _SHARED = {*GENERATED, *DATA, "arg", "seed", "task", "train", "device", "dtype", "threads", "match", "type", *SHOWING}
 _SHARED -= {"batches"}
+GREATEST_RATE = 1e9
+STEPS = 4
+RATE_STEPS = 10
+"""A batch of random numbers is learned by then with a good learning rate, and not yet with all of them."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,10 @@ class CoordOptions:
     optimizer: str = option(
         "adamw", "adamw, adam, sgd, or file.py:fn, a function of the model or its parameters.", metavar="NAME"
     )
-    lr: float | None = option(None, "Learning rate [1e-3, or a function's own].", metavar="X", min=0, max=1e9)
-    steps: int = option(4, "Steps of each training.", metavar="N", min=1)
+    lr: str | None = option(None, "Learning rate, or several, as 1e-3,1e-2 [1e-3].", metavar="X")
+    steps: int | None = option(
+        None, f"Steps of each training [{STEPS}; {RATE_STEPS} with several --lr].", metavar="N", min=1
+    )
     seeds: int = option(5, "Trainings at each width, with other weights.", metavar="N", min=1)
     points: bool = option(False, "Instead of slopes: the sizes at each width, with each seed, after each step.")
     loss: str | None = loss_option()
@@ -51,32 +61,77 @@ def coord_check(model: Model, *, own: CoordOptions, options: Annotated[Options, 
     One --arg has several values: the width. For each of them and each seed the model is built and trained on one batch.
     The sizes of its outputs, and of their changes, must not grow with the width if a learning rate that suits a narrow
     model is to suit a wide one (the coordinate check of muP: Yang et al. 2022, arXiv 2203.03466, D.1).
+    With several learning rates (--lr 1e-4,1e-3,1e-2) it tells which is best at each width, and from which width it
+    moves.
     """
     name, arguments = widths_of(options.arg)
     output = Output(options)
-    output.check_columns(POINTS if own.points else COLUMNS)
+    rates = parse_rates(own, options)
+    is_search = len(rates) > 1
+    steps = own.steps or (RATE_STEPS if is_search else STEPS)
+    output.check_columns(rate_columns(rates) if is_search else POINTS if own.points else COLUMNS)
     with salvaging(output) as progress:
-        from hookcli.capabilities.coord_check.check import CoordCheck
-        from hookcli.capabilities.coord_check.optimizers import optimizer_maker
+        from hookcli.capabilities.coord_check.check import CoordCheck, Results
+        from hookcli.capabilities.coord_check.optimizers import RATE, optimizer_maker
         from hookcli.capabilities.coord_check.training import Plan
 
         setting = setting_of(options, options.train in (None, True))
         if setting.device.type == "meta":
             raise UsageError("--device meta: no values to look at", option="device")
-        rate = "" if own.lr is None else f", lr {own.lr:g}"
+        rate = "" if own.lr is None else f", lr {listed([f'{rate:g}' for rate in rates])}"
+        asked: list[float | None] = [*rates] or [None]
+        plans = [
+            Plan(optimizer_maker(own.optimizer, one), steps, Selection(options).of, not is_search, one) for one in asked
+        ]
         check = CoordCheck(
             name,
             {width: find_recipe(model, replace(options, arg=texts)) for width, texts in arguments.items()},
             setting,
             replace(StepOptions(loss=own.loss).make(), backward=True),
-            Plan(optimizer_maker(own.optimizer, own.lr), own.steps, lambda model: Selection(options).of(model)),
+            plans,
             own.seeds,
-            f"{own.optimizer}{rate}, {counted(own.steps, 'step')}, {counted(own.seeds, 'seed')}",
+            f"{own.optimizer}{rate}, {counted(steps, 'step')}, {counted(own.seeds, 'seed')}",
             feedback_of(options, progress),
         )
         results = check.run()
-    output.write([results.points() if own.points else results.report()])
+    report = results.points() if own.points and isinstance(results, Results) else results.report()
+    output.write([report if is_search else with_search(report, model, own, options, (rates or [RATE])[0])])
     return 0
+
+
+def with_search(report: Report, model: str, own: CoordOptions, options: Options, rate: float) -> Report:
+    """The report, which names a check with learning rates around this one next, if something grows that has targets.
+
+    Without, as with random numbers, all rates but the smallest learn the one class that is the target.
+    """
+    grows = any("grows" in (row.get("with_width") or "") for row in report.rows)
+    has_targets = options.data is not None or report.meta["loss"] not in ("sum", "mean", own.loss)
+    if not (grows and has_targets and (own.lr is not None or ":" not in own.optimizer)):
+        return report
+    several = ",".join(f"{rate * factor:g}" for factor in (0.1, 0.3, 1, 3, 10, 30))
+    plain = {name: getattr(Options(), name) for name in ("match", "type", *SHOWING)}
+    own = replace(own, lr=several, steps=None)
+    command = shlex.join(["hookcli", "coord-check", model, *all_typed(own, replace(options, **plain))])
+    return with_next([report], command)[0]
+
+
+def parse_rates(own: CoordOptions, options: Options) -> list[float]:
+    """The learning rates of --lr, each once, from the smallest.
+
+    Raises UsageError for a text that is no number, and for options that have no effect on several.
+    """
+    if own.lr is None:
+        return []
+    try:
+        rates = sorted({float(text) for text in own.lr.split(",")})
+    except ValueError:
+        rates = []
+    if not rates or not all(0 <= rate <= GREATEST_RATE for rate in rates):
+        raise UsageError(f"--lr {own.lr}: give a number, or several, as 1e-4,1e-3,1e-2", option="lr")
+    vain = {"points": own.points, "match": options.match, "type": options.type}
+    for name in (name for name, value in vain.items() if value and len(rates) > 1):
+        raise UsageError(f"--{name}: no module is looked at with several learning rates; leave it out", option=name)
+    return rates
 
 
 def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:

@@ -1,5 +1,8 @@
 """The columns of the reports of a coordinate check, apart from what measures them: help lists them without torch."""
 
+from collections.abc import Iterable
+
+from hookcli.table.column import Column, Kind
 from hookcli.table.columns import columns_named
 
 COLUMNS = columns_named(
@@ -10,3 +13,14 @@ COLUMNS = columns_named(
 """A row for each module: its slopes in words, as 0.48 ± 0.05, and in numbers."""
 POINTS = columns_named("fqn", "type", "width", "seed", "step", "coordinate_size", "coordinate_change")
 """A row for each module, width, seed and step."""
+
+
+def rate_columns(rates: Iterable[float]) -> tuple[Column, ...]:
+    """A row for each width: its best learning rate, and the loss with each of these."""
+    losses = [Column(rate_key(rate), f"{rate:g}", kind=Kind.LOSS, drop=50, full=f"Loss at {rate:g}") for rate in rates]
+    return (*columns_named("width", "best_rate", "as_good"), *losses)
+
+
+def rate_key(rate: float) -> str:
+    """The name of the column of a learning rate."""
+    return f"loss_{rate:.12g}"

@@ -33,6 +33,8 @@ from hookcli.tensors.devices.launch import wide
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 from hookcli.tensors.tree import type_text
 
+AGREES = 1e-3  # relative: two trainings alike, in another order of sums
+
 
 class Figures(NamedTuple):
     """The size of a module's outputs, and that of their change since initialization."""
@@ -49,6 +51,7 @@ class Figures(NamedTuple):
 class Trained:
     """The figures of one training by module, in the order of first calls: at initialization and after each step.
 
+    `losses` has that of each of these forwards, the last one also if it is not finite; `rate` is the learning rate.
     `broken`: what was not finite in the step after the last that has figures; "" if all steps have some. `unseen`: why
     modules have none.
     """
@@ -59,6 +62,8 @@ class Trained:
     types: Mapping[str, str] = field(default_factory=dict)
     unseen: dict[str, str] = field(default_factory=dict)
     broken: str = ""
+    losses: list[float] = field(default_factory=list)
+    rate: float | None = None
 
     @property
     def steps(self) -> int:
@@ -75,6 +80,7 @@ class Trained:
 
     def add(self, figures: Mapping[str, Figures], reshaped: Collection[str], loss: float) -> None:
         """Add the figures of a forward, or say what is not finite; leave out modules that can't be followed on."""
+        self.losses.append(loss)
         for fqn in [fqn for fqn in self.figures if fqn in reshaped or fqn not in figures]:
             self.unseen[fqn] = "its output has other shapes in other steps"
             del self.figures[fqn]
@@ -128,11 +134,17 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Plan:
-    """The optimizer of each training, its number of steps, and the modules that are looked at (None: all)."""
+    """The optimizer of each training, its number of steps, and the modules that are looked at (None: all).
+
+    With `follows` False modules are not looked at: a training has its losses alone. `rate`: the learning rate that was
+    asked for.
+    """
 
     make_optimizer: MakeOptimizer
     steps: int
     select: Callable[[nn.Module], Select | None] = lambda model: None
+    follows: bool = True
+    rate: float | None = None
 
     def train(self, run: PreparedRun, width: float, seed: int, place: str) -> Trained:
         """Train the run's model on its inputs, all steps or until something is not finite.
@@ -140,7 +152,7 @@ class Plan:
         Each forward draws the same random numbers, so that outputs change by the weights alone. Raises ModelError where
         the model, its loss or the optimizer fails, which begins with the `place`.
         """
-        model, outputs, result = run.model, Outputs(), Trained(width, seed)
+        model, outputs, result = run.model, Outputs(), Trained(width, seed, rate=self.rate)
         optimizer: torch.optim.Optimizer | None = None
         devices = accelerators(model, run.inputs)
         states = random_states(devices)
@@ -165,7 +177,8 @@ class Plan:
         info: Meta = {}
         session = HookSession(run.model, select=self.select(run.model), callers_run=True)
         with session:
-            session.forward(outputs.see)
+            if self.follows:
+                session.forward(outputs.see)
             args, kwargs = arguments(copied(run.inputs))
             roots, _ = run.step.start(session, run.model(*args, **kwargs), info)
         if not result.types:

@@ -237,7 +237,8 @@ def test_a_function_of_the_model_has_its_own_rate(cli: Cli) -> None:
 def test_the_table_fits_and_begins_with_the_verdict(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ran = cli("coord-check", "nets.py:MLP", *WIDTHS, *DATA, *FAST, "-q")
-    lines = ran.out.splitlines()
+    *lines, following = ran.out.splitlines()
+    assert following.startswith("Next: hookcli coord-check nets.py:MLP --lr 0.001,0.003,0.01,0.03,0.1,0.3 ")
     assert lines[0].startswith("The change of out's output grows with width: slope ") and ran.err == ""
     assert max(map(len, lines)) <= 80 and any(" ± " in line and line.startswith("hidden ") for line in lines)
 

@@ -157,4 +157,13 @@ def batches():
 
 
 data = batches()
+
+
+def labels():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 8, dtype=torch.float64, generator=generator)
+    return [(x, torch.randint(4, (32,), generator=generator))]
+
+
+labelled = labels()
 '''
