@@ -26,7 +26,7 @@ EXAMPLES = (
     "hookcli coord-check net.py:make --arg width=64,128,256,512 --input 16x32",
     "hookcli coord-check net.py:GPT --arg width=64,128,256 --input 4x64:int64",
     "hookcli coord-check net.py:make --arg width=64,128,256 --optimizer sgd --lr 1",
-    "hookcli coord-check net.py:make --arg width=64,128,256 --lr 1e-4,3e-4,1e-3,3e-3,1e-2 --loss cross-entropy",
+    "hookcli coord-check net.py:GPT --arg width=64,128,256 --lr 1e-4,1e-3,1e-2",
 )
 FIRST = "arg input data optimizer lr loss steps seeds points format output match"
 _SHARED = {*GENERATED, *DATA, "arg", "seed", "task", "train", "device", "dtype", "threads", "match", "type", *SHOWING}
