@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.capabilities.coord_check.layout import COLUMNS, POINTS, rate_columns
 from hookcli.capabilities.coord_check.slopes import FEWEST
@@ -21,6 +21,9 @@ from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
 from hookcli.table import Report
 from hookcli.table.formatting import counted, listed
+
+if TYPE_CHECKING:
+    from hookcli.capabilities.coord_check.training import Plan
 
 EXAMPLES = (
     "hookcli coord-check net.py:make --arg width=64,128,256,512 --input 16x32",
@@ -72,23 +75,18 @@ def coord_check(model: Model, *, own: CoordOptions, options: Annotated[Options, 
     output.check_columns(rate_columns(rates) if is_search else POINTS if own.points else COLUMNS)
     with salvaging(output) as progress:
         from hookcli.capabilities.coord_check.check import CoordCheck, Results
-        from hookcli.capabilities.coord_check.optimizers import RATE, optimizer_maker
-        from hookcli.capabilities.coord_check.training import Plan
+        from hookcli.capabilities.coord_check.optimizers import RATE
 
         setting = setting_of(options, options.train in (None, True))
         if setting.device.type == "meta":
             raise UsageError("--device meta: no values to look at", option="device")
         rate = "" if own.lr is None else f", lr {listed([f'{rate:g}' for rate in rates])}"
-        asked: list[float | None] = [*rates] or [None]
-        plans = [
-            Plan(optimizer_maker(own.optimizer, one), steps, Selection(options).of, not is_search, one) for one in asked
-        ]
         check = CoordCheck(
             name,
             {width: find_recipe(model, replace(options, arg=texts)) for width, texts in arguments.items()},
             setting,
             replace(StepOptions(loss=own.loss).make(), backward=True),
-            plans,
+            plans_of(own, options, rates, steps),
             own.seeds,
             f"{own.optimizer}{rate}, {counted(steps, 'step')}, {counted(own.seeds, 'seed')}",
             feedback_of(options, progress),
@@ -97,6 +95,18 @@ def coord_check(model: Model, *, own: CoordOptions, options: Annotated[Options, 
     report = results.points() if own.points and isinstance(results, Results) else results.report()
     output.write([report if is_search else with_search(report, model, own, options, (rates or [RATE])[0])])
     return 0
+
+
+def plans_of(own: CoordOptions, options: Options, rates: Sequence[float], steps: int) -> list[Plan]:
+    """The trainings with each of these learning rates; without any, with the optimizer's own."""
+    from hookcli.capabilities.coord_check.optimizers import optimizer_maker
+    from hookcli.capabilities.coord_check.training import Plan
+
+    asked: Sequence[float | None] = rates or [None]
+    is_search = len(asked) > 1
+    return [
+        Plan(optimizer_maker(own.optimizer, one), steps, Selection(options).of, not is_search, one) for one in asked
+    ]
 
 
 def with_search(report: Report, model: str, own: CoordOptions, options: Options, rate: float) -> Report:

@@ -20,29 +20,41 @@ def fits_report(
 
     def needed(number: int) -> int:
         one = replace(asked, prompt=number) if searches_prompt else replace(asked, batch=number)
-        cache, weights = generator.moments(one).highest, generator.weight_bytes
-        values = {"batch": one.batch, "prompt": one.prompt, "generated": one.generated, "cache_bytes": cache}
-        highest = cache + weights
-        values |= {"weight_bytes": weights, "highest": highest, "room_bytes": room.usable - highest}
+        moments, activations = generator.moments(one), generator.activations(one)
+        cache, weights = moments.highest, generator.weight_bytes
+        values: dict[str, int | None] = {"batch": one.batch, "prompt": one.prompt, "generated": one.generated}
+        highest = weights + max(cache, moments.prompt_bytes + (activations or 0))
+        values |= {
+            "cache_bytes": cache,
+            "activation_bytes": activations,
+            "weight_bytes": weights,
+            "highest": highest,
+            "room_bytes": room.usable - highest,
+        }
         rows[number] = Row(values)
         return highest
 
     largest = BatchSearch(needed, room.usable).largest()
+    totals = {"limit_bytes": room.limit, "reserve_bytes": room.reserve}
+    totals |= {} if searches_prompt else {"largest_batch": largest}
     over = rows.get(largest + 1) or rows[min(rows)]
+    words = verdict(asked, room, largest, over, searches_prompt=searches_prompt)
+    ordered = [row for _, row in sorted(rows.items())]
+    return Report("generation-fits", name, FITS, ordered, totals=totals | {"verdict": words}, grouping="list")
+
+
+def verdict(asked: Generation, room: Room, largest: int, over: Row, *, searches_prompt: bool) -> str:
+    """The largest batch or prompt, and what the next one, `over` the room, needs."""
     tokens = f"of {asked.prompt:,} + {asked.generated:,} tokens"
     thing, found, following = "batch", f"Largest batch {tokens} in {room.typed}", f"a batch of {over['batch']:,}"
     if searches_prompt:
         thing, following = "prompt", f"a prompt of {over['prompt']:,}"
         found = f"Longest prompt at batch {asked.batch:,}, {asked.generated:,} tokens generated, in {room.typed}"
-    kept, more = f"with {room.kept}", size(-over["room_bytes"])
     if largest == MOST:
-        verdict = f"Every {thing} up to {MOST:,}, the largest that is tried, fits into {room.typed}"
-    elif largest:
-        verdict = f"{found}: {largest:,} before activations, {kept}; {following} needs {more} more"
-    else:
-        needs = f"{size(over['weight_bytes'])} of weights and {size(over['cache_bytes'])} of cache"
-        verdict = f"Nothing fits into {room.typed}, {kept}; {following} needs {needs}"
-    totals = {"limit_bytes": room.limit, "reserve_bytes": room.reserve, "verdict": verdict}
-    totals |= {} if searches_prompt else {"largest_batch": largest}
-    ordered = [row for _, row in sorted(rows.items())]
-    return Report("generation-fits", name, FITS, ordered, totals=totals, grouping="list")
+        return f"Every {thing} up to {MOST:,}, the largest that is tried, fits into {room.typed}"
+    if largest:
+        alone = " before activations" if over["activation_bytes"] is None else ""
+        return f"{found}: {largest:,}{alone}, with {room.kept}; {following} needs {size(-over['room_bytes'])} more"
+    needs = f"{size(over['weight_bytes'])} of weights and {size(over['cache_bytes'])} of cache"
+    beside = f", and {size(over['activation_bytes'])} of activations" if over["activation_bytes"] else ""
+    return f"Nothing fits into {room.typed}, with {room.kept}; {following} needs {needs}{beside}"

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.capabilities.kv_cache.caches import CachePart, LayerCache, holds_tensors
+from hookcli.capabilities.kv_cache.activations import peak_of
+from hookcli.capabilities.kv_cache.caches import CachePart, LayerCache, holds_tensors, stored_bytes
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
-from hookcli.errors import UsageError, UserCode, class_name
+from hookcli.errors import ModelError, UsageError, UserCode, class_name
 from hookcli.hooks.parts import uncompiled
 from hookcli.table.names import is_within
 
@@ -67,6 +68,7 @@ class Generator:
     """
 
     def __init__(self, run: PreparedRun, dtype: torch.dtype | None = None) -> None:
+        self._run = run
         (self.name, self._module), *others = generating_modules(run).items()
         self.others = [name for name, _ in others]
         self.config: Any = self._module.config
@@ -74,11 +76,13 @@ class Generator:
         self.has_encoder = bool(self.config.is_encoder_decoder)
         tensors = {id(x): x.nbytes for x in (*run.model.parameters(), *run.model.buffers())}
         self.weight_bytes = sum(tensors.values())
+        forwards = (vars(base)["forward"] for base in type(self._module).__mro__ if "forward" in vars(base))
+        self._taken = {name for forward in forwards for name in inspect.signature(forward).parameters}
         self._text_config = self.config.get_text_config(decoder=True)
         self._library: Any = sys.modules["transformers"]  # imported with the module
         with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
             before = kept_by_modules(run.model)
-            filled = self._filled(run)
+            filled = self._filled()
             self._kept = {fqn: names for fqn, names in kept_by_modules(run.model).items() if fqn not in before}
         self._blocks, ranks = blocks_of(run.model, self._module)
         part = partial(CachePart, make=self._empty, seen=_SEEN, ranks=ranks, dtype=dtype)
@@ -93,6 +97,33 @@ class Generator:
         prompt, end, more = (self._held(asked, lengths) for lengths in ([begun], [before, 1], [before, 1, 1]))
         token = [(late.nbytes - early.nbytes) // asked.batch for early, late in zip(end, more, strict=True)]
         return Moments(prompt, prompt if asked.generated == 1 else end, token)
+
+    def activations(self, asked: Generation) -> int | None:
+        """The bytes in use at most in the pass over the prompts, beside the weights and the cache that it fills.
+
+        `generate` asks for the logits of the last token alone. None where this can't be simulated: the model does not
+        run on such prompts on the meta device, or it has states, which a GPU computes by other kernels.
+        """
+        weights = [*self._run.model.parameters(), *self._run.model.buffers()]
+        has_states = any("state" in layer.kind for layer in self._own.held(1, [1]))
+        if not self.takes_text or has_states or not all(x.is_meta for x in self._run.model.parameters()):
+            return None
+        caches: list[Any] = []
+
+        def forward() -> Any:
+            call, cache = self._call(asked.batch, asked.prompt)
+            caches.append(cache)
+            return self._module(**call, **({"logits_to_keep": 1} if "logits_to_keep" in self._taken else {}))
+
+        crashed = UserCode(partial(failure.crashed, self._run.model, {}))
+        try:
+            with torch.no_grad(), uncompiled(self._run.model), crashed:
+                peak = peak_of(forward, weights)
+        except ModelError:
+            return None
+        parts = (getattr(caches[0], name, None) for name in ("self_attention_cache", "cross_attention_cache"))
+        filled = [part for part in parts if part is not None] or caches
+        return peak - sum(stored_bytes(layer) for part in filled for layer in part.layers)
 
     def uncounted(self) -> Mapping[str, str]:
         """The layers with tensors of unknown kinds in their cache, and modules that keep tensors, each in words."""
@@ -119,22 +150,28 @@ class Generator:
         crossed = [] if self._cross is None else self._cross.held(asked.batch, [asked.prompt])
         return [*self._own.held(asked.batch, lengths), *crossed]
 
-    def _filled(self, run: PreparedRun) -> Any:
-        """The cache after a pass over a few tokens. Raises UsageError where the model does not use it."""
-        module: Any = self._module
-        forwards = (vars(base)["forward"] for base in type(module).__mro__ if "forward" in vars(base))
-        taken = {name for forward in forwards for name in inspect.signature(forward).parameters}
-        tokens = torch.zeros(1, _SEEN, dtype=torch.int64, device=next(run.model.parameters()).device)
-        main = module.main_input_name
-        call: dict[str, Any] = {main: tokens if self.takes_text else item_of(run, main)}
+    def _call(self, batch: int, length: int, decoded: int = 1) -> tuple[dict[str, Any], Any]:
+        """The arguments of a pass over prompts of so many tokens, and the cache among them, which is still empty.
+
+        With an encoder, the decoder gets the `decoded` tokens.
+        """
+        tokens = torch.zeros(batch, length, dtype=torch.int64, device=next(self._run.model.parameters()).device)
+        main = self._module.main_input_name
+        call: dict[str, Any] = {main: tokens if self.takes_text else item_of(self._run, main)}
         call |= {} if self.has_encoder else {"use_cache": True}  # which some encoders refuse
         cache = self._empty()
         if self.has_encoder:
-            call["decoder_input_ids"] = tokens
+            call["decoder_input_ids"] = tokens[:, :decoded]
             cache = self._library.EncoderDecoderCache(cache, self._empty())
-        keyword = next((name for name in _KEYWORDS if name in taken), "")
-        if keyword:
-            module(**call, **{keyword: cache})
+        keyword = next((name for name in _KEYWORDS if name in self._taken), "")
+        return call | ({keyword: cache} if keyword else {}), cache
+
+    def _filled(self) -> Any:
+        """The cache after a pass over a few tokens. Raises UsageError where the model does not use it."""
+        module, run = self._module, self._run
+        call, cache = self._call(1, _SEEN, _SEEN)
+        if any(name in call for name in _KEYWORDS):
+            module(**call)
         own, fresh = getattr(cache, "self_attention_cache", cache).layers, self._empty().layers
         if fresh and len(own) != len(fresh):
             raise UsageError(f"{run.name}: its cache has {len(own)} layers, and its configuration {len(fresh)}")

@@ -25,6 +25,7 @@ from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import restored_random_states
 
 _UNCOUNTED = "not counted: activations, of which the prompt's pass has the most"
+_COUNTED = "activations: of the pass over the prompts, as on a GPU; the cache is counted at the larger of its moments"
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 _TASKS = ("speech-seq-2-seq", "seq-to-seq-causal-lm", "image-text-to-text", "causal-lm")
 
@@ -85,7 +86,9 @@ class CacheRequest:
             made = fits_report(generator, self.asked, self.room, run.name, searches_prompt=self.searches_prompt)
             longest = max((row["prompt"] for row in made.rows if row["room_bytes"] >= 0), default=0)
         meta: Meta = {**run.info, "batch": self.asked.batch, "input": self._input()}
+        counted = any(row.get("activation_bytes") is not None for row in made.rows)
         notes = self._notes(generator, longest + self.asked.generated, not_on_meta)
+        notes |= {_COUNTED: counted, _UNCOUNTED: not counted}
         meta["notes"] = [note for note, is_needed in notes.items() if is_needed]
         meta.pop("fill", None)
         skipped = [Skipped(fqn, f"not counted: {reason}") for fqn, reason in generator.uncounted().items()]
@@ -111,5 +114,4 @@ class CacheRequest:
             "the prompt is no text: --prompt has no effect": not generator.takes_text,
             f"keys and values as {dtype}, without scales of a quantized cache": self.dtype is not None,
             "not counted: the encoder's output, which generation keeps": generator.has_encoder,
-            _UNCOUNTED: True,
         }

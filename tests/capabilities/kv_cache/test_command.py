@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from capabilities.kv_cache.small import SMALL, arguments, built, generated, kept
 from capabilities.kv_cache.test_caches import report_on
 from support import require_clear_error, swept
+from torch.nn.functional import scaled_dot_product_attention
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 Cli = Callable[..., Any]
 OWN = """
@@ -141,11 +146,16 @@ def test_layers_of_a_kind_are_one_row_and_never_blank(cli: Cli) -> None:
     ]
 
 
+@pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("searched", ["batch", "prompt"])
 def test_fits_finds_the_largest_and_measures_the_next(cli: Cli, searched: str) -> None:
-    """Beside a division: cache and weights are within the limit exactly up to that batch, or prompt."""
+    """Beside a division: cache and weights are within the limit exactly up to that batch, or prompt.
+
+    Activations of a model that does not run on the meta device are not known.
+    """
     more = ["--prompt", "100", "--generate", "29"] if searched == "batch" else ["-b", "2", "--generate", "29"]
-    report = report_on(cli, "llama", *more, "--fits", "8MiB", "--reserve", "1MiB")
+    ran = cli("kv-cache", "own.py:Reads", *more, "--fits", "8MiB", "--reserve", "1MiB", "-f", "json", "-q")
+    report = json.loads(ran.out)["reports"][0]
     totals, rows = report["totals"], report["rows"]
     model = built("llama", "LlamaForCausalLM")
     weights = sum(x.numel() * 4 for x in (*model.parameters(), *model.buffers()))
@@ -154,8 +164,33 @@ def test_fits_finds_the_largest_and_measures_the_next(cli: Cli, searched: str) -
     assert f": {largest:,} before activations, with 1 MiB kept free" in totals["verdict"]
     by_number = {row[searched]: row for row in rows}
     assert by_number[largest]["room_bytes"] >= 0 > by_number[largest + 1]["room_bytes"]
-    assert all(row["highest"] == weights + row["cache_bytes"] for row in rows)
+    assert all(row["highest"] == weights + row["cache_bytes"] and row["activation_bytes"] is None for row in rows)
     assert totals.get("largest_batch") == (largest if searched == "batch" else None)
+    assert "not counted: activations, of which the prompt's pass has the most" in report["meta"]["notes"]
+
+
+@pytest.mark.parametrize("kind", ["llama", swept("gemma2"), swept("qwen3"), "bart"])
+def test_activations_are_those_of_a_real_pass_over_the_prompt(cli: Cli, kind: str) -> None:
+    """PyTorch's profiler on the CPU, where attention also returns a number for each query."""
+    report = report_on(cli, kind, "--prompt", "600", "--generate", "1", "--fits", "64MiB", "--reserve", "0")
+    row, model = report["rows"][1], built(kind, report["meta"]["architecture"])
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+        generated(model, row["batch"], 600, 1)
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    used = [*accumulate(event.nbytes() for event in events if event.name() == "[memory]")]
+    assert row["highest"] - row["weight_bytes"] == pytest.approx(max(used), rel=0.04)
+    assert row["highest"] == row["weight_bytes"] + row["cache_bytes"] + row["activation_bytes"]
+    assert "before activations" not in report["totals"]["verdict"]
+
+
+def test_what_fits_keeps_no_hook_and_no_kernel(cli: Cli) -> None:
+    query = torch.empty(1, 2, 8, 8, device="meta")
+    with FlopCounterMode(display=False) as before:
+        scaled_dot_product_attention(query, query, query)
+    report_on(cli, "llama", "--fits", "64MiB")
+    with FlopCounterMode(display=False) as after:
+        scaled_dot_product_attention(query, query, query)
+    assert before.get_flop_counts() == after.get_flop_counts()
 
 
 def test_what_fits_counts_the_larger_of_both_moments(cli: Cli) -> None:
