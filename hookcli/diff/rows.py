@@ -54,7 +54,8 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     check_pair(a, b)
     tolerance = tolerance or Tolerance()
     a, b, notes = operators_of_both(a, b)
-    notes += figures_of_one_side(a, b)
+    alone = figures_of_one_side(a, b)
+    notes += [f"in {side} alone, so not compared: {listed(titles, 4)}" for side, titles in alone.items()]
     a, b = _known_to(a, b), _known_to(b, a)
     if a.rows and b.rows and not (_figures(a) & _figures(b)):
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
@@ -65,6 +66,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     skipped = [item for item in a.skipped if item in b.skipped]
     compared = Report("diff", model, columns, rows, with_notes({"of": a.probe}, *notes), skipped=skipped)
     report = verdict.judged(compared, alignment, tolerance, (a.meta, b.meta))
+    report = naming_lone(report, alone)
     times = times_of(a), times_of(b)
     return with_both_times(report, *times, alignment.in_b) if all(times) else report
 
@@ -115,8 +117,8 @@ def _figures(report: Report) -> set[str]:
     return {name for name in {name for row in report.rows for name in row.flat()} if report.column(name).compared}
 
 
-def figures_of_one_side(a: Report, b: Report) -> list[str]:
-    """Notes on the figures that one report alone has, which are not compared.
+def figures_of_one_side(a: Report, b: Report) -> dict[str, list[str]]:
+    """The titles of the figures that one report alone has, which are not compared, by its side, "A" or "B".
 
     Raises UsageError if both have figures that were measured, and none of these in common.
     """
@@ -133,7 +135,15 @@ def figures_of_one_side(a: Report, b: Report) -> list[str]:
     if all(measured) and not measured[0].keys() & measured[1].keys():
         raise UsageError(f"nothing to compare: A has {listed(alone[0], 4)}, B has {listed(alone[1], 4)}")
     pairs = zip("AB", alone, strict=True) if all(measured) else ()
-    return [f"in {side} alone, so not compared: {listed(titles, 4)}" for side, titles in pairs if titles]
+    return {side: titles for side, titles in pairs if titles}
+
+
+def naming_lone(report: Report, alone: Mapping[str, Sequence[str]]) -> Report:
+    """The comparison, whose verdict names the figures that one side alone has."""
+    if not alone:
+        return report
+    has = ", and ".join(f"{side} alone has {listed(titles, 1)}" for side, titles in alone.items())
+    return replace(report, totals={**report.totals, "verdict": f"{report.totals['verdict']}, but {has}"})
 
 
 def _completed(row: Row, other: Row | None) -> Row:

@@ -16,6 +16,7 @@ LEAST = 20.0
 """Decibels: the error is a tenth of the values' root mean square, as four bits cost normally distributed values."""
 FURTHER = 6.0
 """Decibels: twice the error that the format costs normally distributed values."""
+_FEW = 3
 _BROKEN = (("nonfinite_values", "NaN or Inf", "finite"), ("beyond_float32", "Values beyond float32", "other"))
 
 
@@ -70,21 +71,36 @@ def _bears(rows: Sequence[Row], formats: Sequence[str]) -> str:
     kept = "every value" if math.isinf(least) else f"{least:.1f} dB or more"
     bear = f"All {len(rows)} tensors bear" if rows[1:] else "The tensor bears"
     every = f"all {len(formats)} formats: {coarsest}" if formats[1:] else f"{coarsest}: it"
-    return f"{bear} {every} keeps {kept} (normally distributed values: {USUAL[coarsest]:.1f})"
+    others = [name for name in formats if name != coarsest] if len(formats) <= _FEW else []
+    least_of = {name: min(row[f"sqnr_{name}"] for row in rows) for name in others}
+    also = [f", {name} {left:.1f} dB ({USUAL[name]:.1f})" for name, left in least_of.items() if math.isfinite(left)]
+    return f"{bear} {every} keeps {kept} (normally distributed values: {USUAL[coarsest]:.1f}){''.join(also)}"
 
 
 def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
-    """The format with a tensor that lies furthest below its limit; the others by the number of such tensors."""
+    """The format with a tensor that lies furthest below its limit; the others by the number of such tensors.
+
+    Of a few formats, as one asks for to compare them, each has its figure.
+    """
     lowest = {name: min(rows, key=lambda row: margin(row, name)) for name in losing}
     worst = min(losing, key=lambda name: margin(lowest[name], name))
-    row, also = lowest[worst], [f"{name} ({len(some)})" for name, some in losing.items() if some and name != worst]
-    left, outlier = row[f"sqnr_{worst}"], ""
-    if _others(row, worst) < left:
-        left, outlier = _others(row, worst), f" {_outside(row)}"
-    of = f"{in_words(row.fqn)} ({row['kind']}){outlier}"
-    kept = f"keeps only {left:.1f} dB of {of} (normally distributed values: {USUAL[worst]:.1f})"
-    kept = f"makes some values of {of} infinite" if math.isinf(left) else kept
     kinds = Counter(row["kind"] for row in losing[worst])
     each = ", ".join(counted(number, kind) for kind, number in kinds.items())
-    others = f"; also in {listed(also, 4)}" if also else ""
-    return f"{worst} {kept}: too little of {each} (of {counted(len(rows), 'tensor')}){others}"
+    usual = f"normally distributed values: {USUAL[worst]:.1f}"
+    first = f"{worst} {_kept(lowest[worst], worst, usual)}: too little of {each} (of {counted(len(rows), 'tensor')})"
+    if len(losing) > _FEW:
+        also = [f"{name} ({len(some)})" for name, some in losing.items() if some and name != worst]
+        return f"{first}{f'; also in {listed(also, 4)}' if also else ''}"
+    for name in (name for name in losing if name != worst):
+        few = f"too little of {len(losing[name])}"
+        first += f"; {name} {_kept(lowest[name], name, few) if losing[name] else 'bears all'}"
+    return first
+
+
+def _kept(row: Row, name: str, beside: str) -> str:
+    """The ratio that a format keeps of a tensor, in words, and in parentheses what is to be said beside it."""
+    left, outlier = row[f"sqnr_{name}"], ""
+    if _others(row, name) < left:
+        left, outlier = _others(row, name), f" {_outside(row)}"
+    of = f"{in_words(row.fqn)} ({row['kind']}){outlier}"
+    return f"makes some values of {of} infinite" if math.isinf(left) else f"keeps only {left:.1f} dB of {of} ({beside})"

@@ -269,14 +269,14 @@ def test_the_verdict_names_what_loses_most_and_only_that() -> None:
     shown = report(outlier(), x, formats=["mxfp8", "mxfp4"])
     verdict = str(shown.totals["verdict"])
     assert verdict.startswith("mxfp4 keeps only ") and "of layer 3 (input) outside channel 7, the largest" in verdict
-    assert verdict.endswith("too little of 1 input (of 4 tensors)")
+    assert verdict.endswith("too little of 1 input (of 4 tensors); mxfp8 bears all")
     [noted] = [row for row in shown.rows if row.get("note")]
     assert (noted.fqn, noted["kind"], noted["outlier"]) == ("3", "input", 7)
     model = outlier()
     with torch.no_grad():
         model[2].weight[7] = 1.0
     fine = str(report(model, x, formats=["mxfp8", "mxfp4"]).totals["verdict"])
-    assert fine.startswith("All 4 tensors bear all 2 formats: mxfp4 keeps ")
+    assert fine.startswith("All 4 tensors bear all 2 formats: mxfp4 keeps ") and ", mxfp8 " in fine
     with torch.no_grad():
         model[1].weight[0, 0], model[3].weight[0, 0] = math.nan, 1e6
     assert str(report(model, x).totals["verdict"]).startswith("NaN or Inf in layer 1 (weight)")
@@ -284,6 +284,17 @@ def test_the_verdict_names_what_loses_most_and_only_that() -> None:
     assert str(report(model, x, of=["weights"], formats=["float16"]).totals["verdict"]).startswith(
         "float16 makes some values of layer 3 (weight) infinite"
     )
+
+
+def test_formats_that_are_compared_each_have_their_worst_tensor() -> None:
+    """By the report's own rows: a format with more bits can be further below its own limit."""
+    x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
+    shown = report(outlier(), x, formats=["nvfp4", "mxfp4", "int4"])
+    verdict = str(shown.totals["verdict"])
+    for name in ("nvfp4", "mxfp4", "int4"):
+        left = min(min(row[f"sqnr_{name}"], row[f"others_{name}"]) for row in shown.rows)
+        assert f"{name} keeps only {left:.1f} dB of layer 3 (input) outside channel 7" in verdict
+    assert str(report(outlier(), x).totals["verdict"]).count(" dB of ") == 1
 
 
 def test_the_verdict_speaks_of_the_formats_that_were_asked_for() -> None:
@@ -303,6 +314,8 @@ def test_reports_of_other_formats_are_not_equal() -> None:
     assert not any(row.get("beyond") for row in compared.rows)
     assert any("in B alone, so not compared: mxfp4, " in note for note in compared.meta["notes"])
     assert not any("alone" in note for note in diff(int4, int4).meta["notes"])
+    assert compared.totals["verdict"] == "Equal in every figure, but B alone has mxfp4 and 4 more"
+    assert diff(int4, int4).totals["verdict"] == "Equal in every figure"
 
 
 SOURCE = """
