@@ -3,49 +3,71 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hookcli.capabilities.formats.figures import FAR, column_peaks, far_above, left_out, median_peak, pieces
 from hookcli.capabilities.formats.layers import LayerProbe
 from hookcli.capabilities.formats.layout import CHANNELS
 from hookcli.hooks.session import HookSession
 from hookcli.table import Row, Skipped
-from hookcli.table.formatting import counted, number
+from hookcli.table.formatting import counted, number, percent
 from hookcli.table.names import in_words
 
 _NAMED = 4  # channels in the first line
+SHARE = 0.06
+"""An outlier is large in at least this share of the rows: that of tokens in LLM.int8() (Dettmers et al. 2022, arXiv
+2208.07339, section 4.1). A channel of one huge token is none: a scale for each token would cost the others nothing."""
 _NOTE = (
     f"an outlier's largest magnitude is above {FAR} times that of the median channel of the same input, channels of"
-    f" zeros left out; where more than 1 of {FAR} channels are, none is"
+    f" zeros left out, and it is above that of the median channel in {SHARE:.0%} of the rows, 2 at least; where more"
+    f" than 1 of {FAR} channels are, none is"
 )
 
 
 class ChannelPeaks:
-    """The largest magnitudes of the channels of all tensors that were added, on the device of the first one."""
+    """The largest magnitudes of the channels of all tensors that were added, on the device of the first one.
+
+    `above`: the rows in which each is larger than the largest magnitude of the median channel, of `rows` in all.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self.calls, self.peaks = 0, torch.zeros(0, device=device)
+        self.calls, self.rows, self.peaks = 0, 0, torch.zeros(0, device=device)
+        self.above = torch.zeros(0, dtype=torch.int64, device=device)
         self.left_out = torch.zeros((), dtype=torch.int64, device=device)
 
     def add(self, x: Tensor, leading: int, width: int = 1) -> None:
         """Add a tensor; channels that earlier ones lacked begin with it."""
         columns = x.shape[leading:].numel()
         peaks = column_peaks(pieces(x, leading), columns, x.device).view(-1, width).amax(1)
+        above = rows_above(pieces(x, leading), columns, median_peak(peaks)).view(-1, width).amax(1)
         missing = len(peaks) - len(self.peaks)
-        held = torch.nn.functional.pad(self.peaks, (0, max(missing, 0)))
-        self.peaks = torch.maximum(held, torch.nn.functional.pad(peaks, (0, max(-missing, 0))))
+        held, counts = (functional.pad(one, (0, max(missing, 0))) for one in (self.peaks, self.above))
+        self.peaks = torch.maximum(held, functional.pad(peaks, (0, max(-missing, 0))))
+        self.above = counts + functional.pad(above, (0, max(-missing, 0)))
+        self.rows += x.shape[:leading].numel()
         self.left_out += sum(left_out(x, leading))
         self.calls += 1
 
     def values(self) -> Mapping[str, Any]:
         """The figures of the tensor as a whole; this waits for the device."""
-        return {"left_out": int(self.left_out), "peaks": self.peaks.cpu()}
+        shares = self.above.cpu() / max(self.rows, 1)
+        least = min(max(2 / max(self.rows, 1), SHARE), 1.0)
+        return {"left_out": int(self.left_out), "peaks": self.peaks.cpu(), "shares": shares, "least": least}
+
+
+def rows_above(x: Iterable[tuple[Tensor, int, Tensor]], columns: int, limit: Tensor) -> Tensor:
+    """In how many rows each column of a matrix, which comes in pieces, is larger than the limit."""
+    counts = torch.zeros(columns, dtype=torch.int64, device=limit.device)
+    for piece, first, _ in x:
+        counts[first : first + piece.shape[1]] += (piece.abs() > limit).sum(0)
+    return counts
 
 
 @dataclass(frozen=True)
@@ -62,7 +84,8 @@ class Inputs:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each channel that is an outlier somewhere, and for the one furthest above the median."""
-        layers = torch.stack([far_above(one) for one in self.peaks]).sum(0)
+        often = [place["shares"] >= place["least"] for place in self.places]
+        layers = torch.stack([far_above(one) & large for one, large in zip(self.peaks, often, strict=True)]).sum(0)
         times, where = self.times.max(0)
         chosen = (layers > 0).index_fill(0, times.argmax(), True).nonzero().flatten().tolist()
         rows = []
@@ -77,6 +100,7 @@ class Inputs:
                     "inputs_seen": len(self.places),
                     "outlier_share": here / len(self.places),
                     "times_median": float(times[channel]),
+                    "row_share": float(place["shares"][channel]),
                     "peak": float(self.peaks[:, channel].max()),
                     **{key: place[key] for key in ("fqn", "type", "path")},
                 }
@@ -163,4 +187,5 @@ def furthest_in_words(rows: Sequence[Row]) -> str:
     furthest = max(rows, key=lambda row: row["times_median"])
     largest = f"the largest, {furthest['channel']} of {in_words(furthest.fqn)}"
     times = f"has {number(furthest['times_median'])} times the median channel's peak"
-    return f"{largest}, {times}" if furthest["peak"] else "every value is 0"
+    often = f", in {percent(furthest['row_share'])} of its rows" if furthest["times_median"] > FAR else ""
+    return f"{largest}, {times}{often}" if furthest["peak"] else "every value is 0"

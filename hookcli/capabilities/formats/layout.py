@@ -86,6 +86,7 @@ CHANNELS = (
     Column("inputs_seen", "Of inputs", **_COUNT),
     Column("outlier_share", "Share", kind=Kind.SHARE),
     Column("times_median", "Times median", kind=Kind.FIGURE),
+    Column("row_share", "Of rows", kind=Kind.SHARE, drop=20),
     Column("peak", "Peak", kind=Kind.FIGURE),
     *columns_named("fqn", "type", "path", "index", fqn="Largest in"),
 )

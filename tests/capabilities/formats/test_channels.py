@@ -106,6 +106,26 @@ def test_peaks_are_those_of_all_calls_and_of_channels_of_images() -> None:
     assert row["peak"] == float(x[:, 5].abs().max() * 40)
 
 
+def test_a_channel_that_is_large_in_one_row_alone_is_no_outlier() -> None:
+    """By NumPy's count of the rows above the median channel's peak; a single row can't tell."""
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
+    x[3, 7] = 1000.0
+    shown = channels(nn.Linear(32, 4), x)
+    [row] = shown.rows
+    magnitudes = x.abs().numpy()
+    share = (magnitudes[:, 7] > np.sort(magnitudes.max(0))[15]).mean()
+    assert (row["channel"], row["outlier_inputs"], row["row_share"]) == (7, 0, share) and share < 0.06
+    assert str(shown.totals["verdict"]).endswith(f" times the median channel's peak, in {share:.1%} of its rows")
+    x[:, 9] *= 30
+    rows = {row["channel"]: row for row in channels(nn.Linear(32, 4), x).rows}
+    magnitudes = x.abs().numpy()
+    peak = np.sort(magnitudes.max(0))[15]
+    assert rows[9]["outlier_inputs"] == 1 and 7 not in {c for c, one in rows.items() if one["outlier_inputs"]}
+    [row] = [one for one in channels(nn.Linear(32, 4), x).rows if one["channel"] == 9]
+    assert row["row_share"] == (magnitudes[:, 9] > peak).mean() > 0.5
+    assert [one["outlier_inputs"] for one in channels(nn.Linear(32, 4), x[3:4]).rows] == [1]
+
+
 def test_without_an_outlier_the_channel_furthest_above_the_median_is_named() -> None:
     torch.manual_seed(0)
     shown = channels(nn.Sequential(nn.Linear(32, 48), nn.Linear(48, 4)), torch.randn(64, 32))
