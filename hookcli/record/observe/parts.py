@@ -120,6 +120,9 @@ class StepPart:
     digest = ""
     """The `weights` of the step in the record, by which its ranks are compared; only one part may have it."""
 
+    notes: Sequence[str] = ()
+    """Notes on the step in the record, known by the time of its report."""
+
     def attach(self, session: HookSession) -> None:
         """Ask for hooks, as the step's first forward begins."""
 

@@ -75,6 +75,37 @@ def test_figures_of_steps_are_those_of_what_plain_hooks_saw() -> None:
             assert row["shape"] == [*by_hand[place].shape]
 
 
+def test_gradients_under_a_grad_scaler_are_rounded_as_they_arrive_and_a_note_says_so() -> None:
+    """A plain hook sees gradients that are 1,024 times those of the loss."""
+    seen: dict[str, Tensor] = {}
+
+    def scaled() -> nn.Module:
+        model = net()
+        optimizer, scaler = torch.optim.SGD(model.parameters(), 1e-3), torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+        def leave(layer: nn.Module, args: object, output: Tensor) -> None:
+            output.register_hook(lambda grad: seen.update({"3": grad.clone()}))
+
+        model[3].register_forward_hook(leave)
+        loss = F.cross_entropy(model(torch.ones(16, 32)), torch.zeros(16, dtype=torch.long))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return model
+
+    [step] = observed(scaled, formats="float16").of()
+    shown = report(step, "formats")
+    [row] = [row for row in shown.rows if (row.fqn, row["kind"]) == ("3", "gradient")]
+    assert agrees(row, right(seen["3"], "float16"))
+    assert seen["3"].abs().max() > 10
+    assert {note for note in step.notes if "GradScaler" in note} == {
+        "statistics of gradients of outputs are divided by the GradScaler's scale, 1024",
+        "gradients were rounded as they arrived, scaled by the GradScaler's 1024",
+    }
+    plain = observed(train, formats="float16").of()[0]
+    assert not any("GradScaler" in note for note in plain.notes)
+
+
 def test_nothing_is_measured_unless_asked_for_and_no_gradients_without_a_backward() -> None:
     assert not any(one.probe == "formats" for step in observed(train).of() for one in step.reports)
     seen = observed(lambda: train(evaluate=True), formats="int4", no_grad=1)

@@ -338,6 +338,10 @@ class StepMeasurements:
         """The digest that a part of a capability has made of the step, if one has."""
         return next((of_step.digest for of_step in self._step_parts.values() if of_step.digest), "")
 
+    def notes(self) -> list[str]:
+        """Notes on gradients that were scaled, and those of the parts of capabilities. Waits for an accelerator."""
+        return [*self.scaling.notes(), *(note for part in self._step_parts.values() for note in part.notes)]
+
     def _judged(self, by_probe: Mapping[str, Report], meta: Meta, loss: float | None) -> Report:
         """The verdict of the checks on the recorded steps up to this one."""
         course, step, unread = self._model.course, meta["step"], self._unread(meta)

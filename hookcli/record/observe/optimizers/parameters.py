@@ -278,7 +278,7 @@ class GradScaling:
         """Notes on skipped steps and scales. Waits for an accelerator."""
         skipped = [_SKIPPED] if self.skipped else []
         scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
-        divided = f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
+        divided = f"statistics of gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
         return skipped + ([divided] if scales else [])
 
     def unscale(self, rows: Sequence[Row]) -> list[Row]:

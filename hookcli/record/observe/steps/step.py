@@ -250,7 +250,7 @@ class ObservedStep:
             observed_forwards=self.observed_forwards,
             losses=losses,
             seconds=self.seconds,
-            notes=(*self.notes, *self.measured.scaling.notes()),
+            notes=(*self.notes, *self.measured.notes()),
             complete=self._complete,
             weights=self.measured.digest(),
         )
