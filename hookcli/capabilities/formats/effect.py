@@ -20,6 +20,8 @@ from hookcli.engine.run_info import finished
 from hookcli.errors import HookcliError, UsageError, message_of
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.table import Report, Row, Skipped
 from hookcli.table.formatting import listed, number
 from hookcli.table.meta import Meta, with_notes
@@ -45,6 +47,7 @@ class EffectRun:
     effects: Effects = field(default_factory=Effects)
     skipped: dict[Skipped, None] = field(default_factory=dict)
     received: dict[str, bool] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
 
     @property
     def may_fuse(self) -> bool:
@@ -60,7 +63,7 @@ class EffectRun:
         run.feedback.stage(f"running {run.name} as it is")
         again_with_gradients(self._as_it_is, run.step)
         chosen = {n: m for n, m in run.model.named_modules() if self.select is None or self.select(n, m)}
-        self.layers = list(roundable(run.model, self.of, chosen, self.received, self.skipped))
+        self.layers = list(roundable(run.model, self.of, chosen, self.received, self.changing, self.skipped))
         if not self.layers:
             raise UsageError("no layer to round: none has weights of two or more dimensions, or none was selected")
         start = perf_counter()
@@ -84,15 +87,23 @@ class EffectRun:
         """Run the model without a change, for its outputs and the layers that are called with numbers."""
         if gradients:
             self.run = replace(self.run, step=with_gradients(self.run.step, self.run.info))
-        self.outputs, self.received = None, {}
+        self.outputs, self.received, self.changing = None, {}, set()
+        versions: dict[tuple[str, int], list[tuple[Any, int]]] = {}
 
         def see(event: HookEvent) -> None:
-            given = tree.arguments(event.args, event.kwargs)
-            self.received[event.fqn] = any(x.is_floating_point() for _, x in given) or self.received.get(
-                event.fqn, False
-            )
+            given = [x for _, x in tree.arguments(event.args, event.kwargs)]
+            versions[event.fqn, event.call] = [(x, version_of(x)) for x in given]
+            self.received[event.fqn] = any(x.is_floating_point() for x in given) or self.received.get(event.fqn, False)
 
-        self._run(self._keep, begin=lambda session: session.forward_pre(see), select=None)
+        def leave(event: HookEvent) -> None:
+            if any(version_of(x) != version for x, version in versions.pop((event.fqn, event.call), ())):
+                self.changing.add(event.fqn)
+
+        def begin(session: HookSession) -> None:
+            session.forward_pre(see)
+            session.forward(leave)
+
+        self._run(self._keep, begin=begin, select=None)
 
     def _keep(self, output: object) -> None:
         self.outputs = Outputs.of(output)

@@ -71,17 +71,18 @@ def roundable(
     of: Collection[str],
     chosen: Mapping[str, nn.Module],
     received: Mapping[str, bool],
+    changing: Collection[str],
     skipped: dict[Skipped, None],
 ) -> Iterator[Layer]:
     """The layers among the `chosen` modules, in their order; of those that share a weight, the first has it.
 
-    `received`: the modules that were called, and True for those that got floating-point tensors. `skipped` gets the
-    weights and the inputs that are left out.
+    `received`: the modules that were called, and True for those that got floating-point tensors; `changing` are those
+    that changed these in place. `skipped` gets the weights and the inputs that are left out.
     """
     owners, modules = dict[int, str](), dict(model.named_modules())
     held = held_by(modules)
     places = [fqn for fqn in layers_of(modules, held) if fqn in chosen]
-    inputs = roundable_inputs(places, received, skipped, of) if ACTIVATIONS in of else set()
+    inputs = roundable_inputs(places, received, changing, skipped, of) if ACTIVATIONS in of else set()
     parts = defaultdict[str, list[str]](list)
     for part in held if WEIGHTS in of else ():
         parts[layer_around(part)].append(part)
@@ -94,14 +95,23 @@ def roundable(
 
 
 def roundable_inputs(
-    places: Sequence[str], received: Mapping[str, bool], skipped: dict[Skipped, None], of: Collection[str]
+    places: Sequence[str],
+    received: Mapping[str, bool],
+    changing: Collection[str],
+    skipped: dict[Skipped, None],
+    of: Collection[str],
 ) -> set[str]:
-    """The layers that were called with floating-point tensors."""
+    """The layers that were called with floating-point tensors, and do not write into them.
+
+    What a layer writes into its input, others may read there: in place of a rounded one it would be lost to them.
+    """
     rest = "so only its weights are rounded" if WEIGHTS in of else "so nothing of it is rounded"
     for fqn in places:
         if fqn not in received:
             skipped[Skipped(fqn, f"not seen to be called, {rest}")] = None
-    return {fqn for fqn in places if received.get(fqn)}
+        elif fqn in changing:
+            skipped[Skipped(fqn, f"it changes what it receives in place, {rest}")] = None
+    return {fqn for fqn in places if received.get(fqn) and fqn not in changing}
 
 
 def roundable_weights(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 
+import pytest
 import torch
 from capabilities.formats.test_effect import effect
 from support import untouched
@@ -39,6 +40,43 @@ def test_a_lone_layer_shares_that_are_nearly_all_and_layers_that_are_not_called(
     for of, rest in ((WEIGHTS, ACTIVATIONS), "so only its weights are"), ((ACTIVATIONS,), "so nothing of it is"):
         [item] = effect(model, torch.randn(4, 8), of=of).skipped
         assert (item.fqn, item.reason) == ("1.aside", f"not seen to be called, {rest} rounded")
+
+
+class Writes(nn.Linear):
+    """Writes into what it receives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.mul_(3.0))
+
+
+class Beside(nn.Module):
+    """Reads what its layer receives after the layer has run."""
+
+    def __init__(self, kind: type[nn.Linear]) -> None:
+        super().__init__()
+        self.layer = kind(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 1
+        out: Tensor = self.layer(x)
+        return out + x
+
+
+def test_a_layer_that_writes_into_its_input_has_only_its_weights_rounded() -> None:
+    """The effect is that of a weight rounded by hand; the input that others read stays as the layer leaves it."""
+    torch.manual_seed(0)
+    model, x = Beside(Writes), torch.randn(16, 8)
+    with untouched(model):
+        shown = effect(model, x)
+    [row] = shown.rows
+    by_hand, plain = copy.deepcopy(model), model(x.clone())
+    by_hand.layer.weight.data = by_hand.layer.weight.data.bfloat16().float()
+    expected = (by_hand(x.clone()) - plain).norm() / plain.norm()
+    assert row["change_bfloat16"] == pytest.approx(expected.item(), rel=1e-4) and row["change_bfloat16"] < 0.01
+    [item] = shown.skipped
+    reason = "it changes what it receives in place, so only its weights are rounded"
+    assert (item.fqn, item.reason) == ("layer", reason)
+    assert not effect(Beside(nn.Linear), x).skipped
 
 
 def test_a_model_with_weights_itself_and_one_that_changes_from_run_to_run() -> None:
