@@ -49,15 +49,21 @@ class NoiseScale:
     """An estimate of the noise scale in samples.
 
     `value` and its standard `error` are None where `high` is: the gradient can't be told from noise. `low` and `high`
-    are the ends of an interval of 95 %.
+    are the ends of an interval of 95 %; both are None where errors were not measured.
     """
 
     grad_sq: float
     variance: float
     value: float | None
     error: float | None
-    low: float
+    low: float | None
     high: float | None
+
+
+def without_error(norms: Norms) -> NoiseScale:
+    """The noise scale from the first pass alone, whose error is not known."""
+    grad_sq, variance = norms.moments()
+    return NoiseScale(grad_sq, variance, variance / grad_sq if grad_sq > 0 else None, None, None, None)
 
 
 def estimate(norms: Norms) -> NoiseScale:

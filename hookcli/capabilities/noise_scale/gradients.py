@@ -29,11 +29,13 @@ from hookcli.tensors.random_state import accelerators, random_states, set_random
 class Figures:
     """The figures of the gradients of each micro-batch by parameter: |g_i|² or, in the second pass, g_i · ḡ.
 
-    `sums`: the sums of the gradients, of parameters that got some. `samples` were in micro-batches, others `left_out`.
+    `sums`: the sums of the gradients, of parameters that got some; `summed` is False while gradients are added to them.
+    `samples` were in micro-batches, others `left_out`.
     """
 
     rows: list[list[float]] = field(default_factory=list)
     sums: dict[str, Tensor] = field(default_factory=dict)
+    summed: bool = True
     batches: int = 0
     samples: int = 0
     left_out: int = 0
@@ -48,7 +50,7 @@ class Gradients:
     def __init__(self, run: PreparedRun, session: HookSession, size: int, *, batched: bool) -> None:
         self.parameters = {name: p for name, p in run.model.named_parameters() if p.requires_grad}
         self.size, self.batched = size, batched
-        self._run, self._session = run, session
+        self._run, self.session = run, session
         self._devices = accelerators(run.model, run.inputs)
         self._states = random_states(self._devices)
         self._buffers = SavedValues(run.model.buffers())
@@ -61,12 +63,11 @@ class Gradients:
         else:
             yield from data.each()
 
-    def take(self, stage: str, mean: Mapping[str, Tensor] | None = None) -> Figures:
-        """Run all micro-batches; with the same random numbers and buffers each time. Raises ModelError.
+    def take(self, figures: Figures, stage: str, mean: Mapping[str, Tensor] | None = None) -> None:
+        """Run all micro-batches, and add to the figures; with the same random numbers and buffers each time.
 
-        `mean`: multiply the gradients with it, instead of adding them up.
+        `mean`: multiply the gradients with it, instead of adding them up. Raises ModelError.
         """
-        figures = Figures()
         set_random_states(self._devices, self._states)
         self._buffers.put_back()
         for batch in self.each():
@@ -78,11 +79,12 @@ class Gradients:
                 with UserCode(partial(failure.crashed, self._run.model, {}, place=f"{place}: ")):
                     torch.autograd.backward(roots)
                 del roots
+                figures.summed = False
                 figures.rows.append(self.reduced(figures.sums, mean))
+                figures.samples += self.size
+                figures.summed = True
             figures.batches += 1
-            figures.samples += samples // self.size * self.size
             figures.left_out += samples % self.size
-        return figures
 
     def reduced(self, sums: dict[str, Tensor], mean: Mapping[str, Tensor] | None) -> list[float]:
         """The figures of the gradients that a backward pass has left, by parameter; the gradients are gone then."""
@@ -105,7 +107,7 @@ class Gradients:
         with UserCode(partial(failure.crashed, run.model, {}, place=place)):
             args, kwargs = arguments(copied(part.inputs))
             step = replace(run.step, target=part.target)
-            roots, _ = step.start(self._session, run.model(*args, **kwargs), info)
+            roots, _ = step.start(self.session, run.model(*args, **kwargs), info)
         run.info["loss"] = info["loss"]
         return roots
 

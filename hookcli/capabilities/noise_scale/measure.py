@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
-from torch import Tensor
-
-from hookcli.capabilities.noise_scale.estimate import FEWEST, NoiseScale, Norms, estimate
+from hookcli.capabilities.noise_scale.estimate import FEWEST, NoiseScale, Norms, estimate, without_error
 from hookcli.capabilities.noise_scale.gradients import Figures, Gradients, squares_of
 from hookcli.capabilities.noise_scale.independence import require_independent, require_mean
 from hookcli.capabilities.noise_scale.layout import COLUMNS
 from hookcli.capabilities.noise_scale.parts import samples_of
-from hookcli.capabilities.noise_scale.verdict import verdict
+from hookcli.capabilities.noise_scale.verdict import interrupted, verdict
 from hookcli.engine.batches import Batch
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
@@ -49,26 +47,49 @@ class NoiseScaleRun:
     select: Select | None = None
 
     def report(self) -> Report:
-        """Measure and report. Raises UsageError for a loss or a model whose samples depend on each other."""
+        """Measure and report. An interrupt has the report of the gradients until then, as its `reports`.
+
+        Raises UsageError for a loss or a model whose samples depend on each other.
+        """
         run, began = self.run, perf_counter()
         require_independent(run.model)
         first = Batch(run.inputs, run.step.target)
         batch = samples_of(first, batched=self.batched)
+        session = HookSession(run.model, select=lambda fqn, module: False, callers_run=True)
+        gradients = Gradients(run, session, self.size_of(batch), batched=self.batched)
+        measured = Measured(gradients)
+        try:
+            self.measure(measured, first, batch)
+        except KeyboardInterrupt as error:
+            if measured.averaged():
+                error.reports = (self.report_of(measured, batch, began),)  # type: ignore[attr-defined]
+            raise
+        return self.report_of(measured, batch, began)
+
+    def measure(self, measured: Measured, first: Batch, batch: int) -> None:
+        """Run both passes."""
+        run, session = self.run, measured.gradients.session
         with run.step.mode(), uncompiled(run.model), preserved(run.model, run.inputs, parameters=False):
-            session = HookSession(run.model, select=lambda fqn, module: False, callers_run=True)
             with session:
-                gradients = Gradients(run, session, self.size_of(batch), batched=self.batched)
-                measured = Measured(gradients, *self.passes(gradients, first, batch))
+                self.passes(measured, first, batch)
             session.release()
+
+    def report_of(self, measured: Measured, batch: int, began: float) -> Report:
+        """The report on what was measured."""
+        run, gradients, complete = self.run, measured.gradients, measured.complete
         groups, remark = self.groups([*measured.squares])
         names = [*gradients.parameters]
         whole = measured.scale_of(names)
         rows = [self.row("", whole, names, 0)]
         rows += [self.row(fqn, measured.scale_of(of), of, n) for n, (fqn, of) in enumerate(groups.items(), 1)]
         skipped = [Skipped(name, "got no gradient") for name in names if name not in measured.squares]
-        info: Meta = {**run.info, "complete": True, "seconds": perf_counter() - began}
+        info: Meta = {**run.info, "complete": complete, "seconds": perf_counter() - began}
         meta = with_notes(finished(info), *self.remarks(measured), *filter(None, [measured.remark, remark]))
-        totals = {"verdict": verdict(whole, measured.first.samples, batch), "samples": measured.first.samples}
+        samples = measured.first.samples
+        totals = {
+            "verdict": verdict(whole, samples, batch) if complete else interrupted(whole, samples),
+            "samples": samples,
+        }
         return Report("noise-scale", run.name, COLUMNS, rows, meta, totals, skipped, grouping="list")
 
     def size_of(self, batch: int) -> int:
@@ -80,15 +101,13 @@ class NoiseScaleRun:
             raise UsageError(f"--micro-batch {size}: a batch has only {counted(batch, 'sample')}", option="micro_batch")
         return size
 
-    def passes(
-        self, gradients: Gradients, first: Batch, batch: int
-    ) -> tuple[Figures, Figures, Mapping[str, float], str]:
-        """The figures of both passes, |ḡ|² by parameter, and a remark on the loss."""
-        run = self.run
+    def passes(self, measured: Measured, first: Batch, batch: int) -> None:
+        """Measure the figures of both passes, and make a remark on the loss."""
+        run, gradients, figures = self.run, measured.gradients, measured.first
         if not gradients.parameters:
             raise UsageError("no parameter requires grad, so there are no gradients")
-        remark = require_mean(gradients, run, first, batch)
-        figures = gradients.take("gradients")
+        measured.remark = require_mean(gradients, run, first, batch)
+        gradients.take(figures, "gradients")
         number = len(figures.rows)
         if number < FEWEST:
             of = f"{counted(number, 'micro-batch', 'micro-batches')} of {counted(gradients.size, 'sample')}"
@@ -96,17 +115,16 @@ class NoiseScaleRun:
             raise UsageError(f"only {of}: {FEWEST} are needed; {more}")
         if run.data:
             run.data.remark_if_short(figures.batches, run.feedback.remark)
-        mean: dict[str, Tensor] = {name: x.div_(number) for name, x in figures.sums.items()}
-        squares = squares_of(mean)
-        if not all(map(math.isfinite, squares.values())):
+        measured.averaged()
+        if not all(map(math.isfinite, measured.squares.values())):
             raise UsageError("the gradients are not finite; `hookcli check` finds where that begins")
-        again = gradients.take("gradients again, for the standard error", mean)
-        expected = number * sum(squares.values())
+        again = measured.second
+        gradients.take(again, "gradients again, for the standard error", figures.sums)
+        expected = number * sum(measured.squares.values())
         if len(again.rows) != number or abs(sum(map(sum, again.rows)) - expected) > _SAME * expected:
             raise UsageError(
                 "a second pass over the data had other gradients: the data or the model must repeat itself"
             )
-        return figures, again, squares, remark
 
     def row(self, fqn: str, scale: NoiseScale, of: Sequence[str], index: int) -> Row:
         """The row of a module, or of the model, with these parameters."""
@@ -136,7 +154,8 @@ class NoiseScaleRun:
     def remarks(self, measured: Measured) -> Iterator[str]:
         """How to read the figures."""
         size, first = measured.gradients.size, measured.first
-        yield f"{len(first.rows)} micro-batches of {counted(size, 'sample')}; ±: standard error (jackknife)"
+        error = "; ±: standard error (jackknife)" if measured.complete else ""
+        yield f"{len(first.rows)} micro-batches of {counted(size, 'sample')}{error}"
         yield "noise scale: tr Σ / |G|² at these weights; in training it grows as the loss falls"
         if first.left_out:
             yield f"{counted(first.left_out, 'sample')} left over, too few for a micro-batch"
@@ -144,19 +163,33 @@ class NoiseScaleRun:
             yield "the input is random, and so is its noise scale: --data gives real samples"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measured:
     """The figures of both passes; `squares` is |ḡ|² by parameter, of those that got a gradient."""
 
     gradients: Gradients
-    first: Figures
-    second: Figures
-    squares: Mapping[str, float]
-    remark: str
+    first: Figures = field(default_factory=Figures)
+    second: Figures = field(default_factory=Figures)
+    squares: Mapping[str, float] = field(default_factory=dict)
+    remark: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """True if the second pass saw all that the first one did, so that errors are known."""
+        return len(self.second.rows) == len(self.first.rows)
+
+    def averaged(self) -> bool:
+        """Make the mean of the first pass's gradients from their sums, once; False if they are too few."""
+        if not self.squares and self.first.summed and len(self.first.rows) >= FEWEST:
+            for x in self.first.sums.values():
+                x.div_(len(self.first.rows))
+            self.squares = squares_of(self.first.sums)
+        return bool(self.squares)
 
     def scale_of(self, names: Sequence[str]) -> NoiseScale:
         """The noise scale of the gradient of these parameters alone."""
         order = {name: index for index, name in enumerate(self.gradients.parameters)}
         at = [order[name] for name in names]
         squares, products = ([sum(row[i] for i in at) for row in part.rows] for part in (self.first, self.second))
-        return estimate(Norms(self.gradients.size, squares, products, sum(self.squares.get(n, 0.0) for n in names)))
+        norms = Norms(self.gradients.size, squares, products, sum(self.squares.get(n, 0.0) for n in names))
+        return estimate(norms) if self.complete else without_error(norms)

@@ -15,20 +15,29 @@ def verdict(scale: NoiseScale, samples: int, batch: int) -> str:
     """How large a batch should be, for the `batch` of the data; `samples` were looked at."""
     if scale.grad_sq == scale.variance == 0:
         return f"The noise scale can't be told: all gradients of {counted(samples, 'sample')} are 0"
+    low = scale.low or 0.0
     if scale.value is None or scale.high is None:
         more = "give more data (--batches, --batch-size)"
-        if scale.low <= 0:
+        if low <= 0:
             return f"The noise scale can't be told from {counted(samples, 'sample')}: {more}"
-        above = f"The noise scale is above {_whole(scale.low)} samples"
-        saves = f", so a larger batch than {batch} saves steps" if NEAR * batch < scale.low else ""
+        above = f"The noise scale is above {_whole(low)} samples"
+        saves = f", so a larger batch than {batch} saves steps" if NEAR * batch < low else ""
         return f"{above}{saves}; {counted(samples, 'sample')} don't tell how far above: {more}"
     if scale.variance == 0:
         return "The noise scale is 0: all micro-batches have the same gradient, so a larger batch gains nothing"
-    ends = f"{_whole(scale.low)} to {_whole(scale.high)} at 95%"
-    if scale.high > WIDE * max(scale.low, 1e-12):
+    ends = f"{_whole(low)} to {_whole(scale.high)} at 95%"
+    if scale.high > WIDE * max(low, 1e-12):
         return f"The noise scale is {ends}, too wide to choose by: more data (--batches, --batch-size) narrows that"
     error = "" if scale.error is None else f" ± {_whole(scale.error) if scale.error >= 100 else f'{scale.error:.2g}'}"
     return f"The noise scale is {_whole(scale.value)}{error} samples ({ends}): {advice(scale, batch)}"
+
+
+def interrupted(scale: NoiseScale, samples: int) -> str:
+    """The estimate from the samples that were looked at before an interrupt, whose error was not measured."""
+    of = f"of {counted(samples, 'sample')}, without its error: interrupted"
+    if scale.value is None:
+        return f"The noise scale can't be told from the gradients {of}"
+    return f"The noise scale is about {_whole(scale.value)} samples, by the gradients {of}"
 
 
 def advice(scale: NoiseScale, batch: int) -> str:
@@ -38,7 +47,7 @@ def advice(scale: NoiseScale, batch: int) -> str:
     """
     value, high = scale.value or 0.0, scale.high or 0.0
     steps, samples = f"{1 + value / batch:.3g} times the fewest steps", f"{1 + batch / value:.3g} times the samples"
-    if NEAR * batch < scale.low:
+    if NEAR * batch < (scale.low or 0.0):
         return f"a larger batch than {batch} saves steps; at {batch}, training takes about {steps}"
     if batch > NEAR * high:
         return f"a smaller batch than {batch} saves samples; at {batch}, training takes about {samples} it needs"

@@ -47,6 +47,63 @@ def report(cli: Cli, *argv: str) -> dict[str, Any]:
     return dict(json.loads(ran.out)["reports"][0])
 
 
+STOPS = """
+from net import Net, X, Y, torch
+
+class Stops(Net):
+    \"\"\"Ctrl-C in the forward of this number.\"\"\"
+
+    def __init__(self, at):
+        super().__init__()
+        self.at, self.calls = at, 0
+
+    def forward(self, x):
+        self.calls += len(x) == 5
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+some = [(X[:60], Y[:60])]
+"""
+
+
+@pytest.mark.parametrize("at", [17, 40])
+def test_an_interrupt_has_the_estimate_of_the_micro_batches_until_then(
+    cli: Cli, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first pass: that of a run on the samples of the first 12 micro-batches of 30, after 4 forwards of checks.
+
+    In the second: that of all.
+    """
+    (tmp_path / "stops.py").write_text(STOPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    ran = cli(
+        *("noise-scale", "stops.py:Stops", "--arg", f"at={at}", "--data", "net.py:whole", *LOSS),
+        *("--micro-batch", "5", "--format", "json", "-q"),
+    )
+    assert ran.code == 130
+    [stopped] = json.loads(ran.out)["reports"]
+    data = "stops.py:some" if at == 17 else "net.py:whole"
+    whole = report(cli, "noise-scale", "net.py:Net", "--data", data, *LOSS, "--micro-batch", "5")
+    for row, expected in zip(stopped["rows"], whole["rows"], strict=True):
+        keys = ("grad_sq", "grad_variance")
+        assert [row[key] for key in keys] == pytest.approx([expected[key] for key in keys], rel=1e-5)
+        assert row["noise_scale_error"] is None and row["noise_scale_high"] is None and row["noise_scale_low"] is None
+    samples = 60 if at == 17 else 150
+    assert stopped["meta"]["complete"] is False and stopped["totals"]["samples"] == samples
+    assert f"by the gradients of {samples} samples, without its error: interrupted" in stopped["totals"]["verdict"]
+
+
+def test_an_interrupt_before_the_eighth_micro_batch_has_no_report(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stops.py").write_text(STOPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = ("noise-scale", "stops.py:Stops", "--arg", "at=8", "--data", "net.py:whole", *LOSS, "--micro-batch", "5")
+    ran = cli(*given)
+    assert ran.code == 130 and "noise scale is" not in ran.out
+
+
 def test_shuffled_batches_are_those_of_the_whole_data(cli: Cli) -> None:
     """150 samples in batches of 32, the last of 22: all of them, one by one, have the figures of one batch."""
     one = report(cli, *ON, "net.py:whole", *LOSS, "--micro-batch", "1")
