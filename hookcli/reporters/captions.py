@@ -12,7 +12,7 @@ from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.system.escaping import wrapped
 from hookcli.table import Column, Report, formatting
-from hookcli.table.columns import DECLARED
+from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.grouping import View, deepest
 
 _NAMED = 10  # hidden columns that are named
@@ -22,6 +22,7 @@ _SHORTENED = (
     *(name for one in capabilities() if one.shortens for name in (one.name, *one.reports)),
 )
 """Probes whose commands have --depth, which shows the lines in full."""
+_COMPARED = {column.name for column in COMPARISON}
 _BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
 
 
@@ -93,9 +94,9 @@ class Captions:
         ]
 
     def _explained(self) -> list[str]:
-        """Sentences on a plugin's columns, and on the columns of a comparison that has differences."""
+        """Sentences on columns; on the columns of a comparison if it has differences."""
         shown, compares = self.shown, self.shown.probe == "diff"
-        asked = [c for c in self.columns if c.explanation and (compares or c.name not in DECLARED)]
+        asked = [c for c in self.columns if c.explanation and (compares or c.name not in _COMPARED)]
         filled = [c for c in asked if c not in self.hidden and any(row.get(c.name) for row in shown.rows)]
         sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
         return [" ".join(sentences)] if sentences else []

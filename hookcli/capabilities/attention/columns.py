@@ -8,11 +8,12 @@ _LEAST: dict[str, Any] = {"merge": Merge.LEAST}
 _MOST: dict[str, Any] = {"merge": Merge.MOST}
 _COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
 
+_SEVERAL = "a row of several heads has the highest of their figures, but the lowest entropy and output"
 DECLARED = (
     Column("head", "Head", identity=True, alike=True, **_COUNT),
-    Column("heads", "Heads", merge=Merge.SUM, shown=Shown.SET, usual=1, total="heads", **_COUNT),
+    Column("heads", "Heads", merge=Merge.SUM, shown=Shown.SET, usual=1, total="heads", explanation=_SEVERAL, **_COUNT),
     Column("queries", "Queries", merge=Merge.MOST, shown=Shown.ASKED, **_COUNT),
-    Column("padding", "Padding", merge=Merge.MOST, shown=Shown.SET, drop=79, full="Queries that are padding", **_COUNT),
+    Column("padding", "Padding", merge=Merge.MOST, shown=Shown.SET, drop=90, full="Queries that are padding", **_COUNT),
     Column("entropy", "Entropy", kind=Kind.FIGURE, drop=82, full="Entropy in nats", **_LEAST),
     Column("entropy_share", "of max", kind=Kind.SHARE, bar=Bar.SHARE, drop=88, full="Entropy of the most", **_LEAST),
     Column("max_logit", "Max logit", kind=Kind.FIGURE, full="Largest logit", **_MOST),

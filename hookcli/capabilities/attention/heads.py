@@ -75,6 +75,10 @@ _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
 }
 
 
+_OF_A_KEY = (_FAULTS[is_collapsed][0], ELSEWHERE)
+"""What is said of heads that look at one key, which stands behind them."""
+
+
 def noted(rows: Sequence[Row]) -> list[Row]:
     """The rows, with a note on the faults of each head."""
     words = [[note.format_map(row.values) for test, (_, note) in _FAULTS.items() if test(row)] for row in rows]
@@ -105,7 +109,10 @@ def told(found: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str,
     """The number of such heads, and where they are: 3 of 144 heads are dead: h.0.attn heads 1, 2; h.3.attn head 4."""
     layers: dict[str, list[str]] = {}
     for row in found:
-        layers.setdefault(in_words(row.fqn), []).append(str(row["head"]))
+        of_one = what in _OF_A_KEY and row["top_key"] is not None and row["top_key_share"] > SINK
+        layers.setdefault(in_words(row.fqn), []).append(
+            f"{row['head']} (key {row['top_key']})" if of_one else str(row["head"])
+        )
     places = [f"{fqn} head{'s' * (len(heads) > 1)} {listed(heads, 4)}" for fqn, heads in layers.items()]
     more = f"; and in {counted(len(places) - 2, 'more layer')}" if places[2:] else ""
     count = f"{len(found):,} of {counted(len(rows), 'head')} {verbs[bool(found[1:])]}"

@@ -186,7 +186,7 @@ class AttentionProbe(Probe):
         return [*self._skipped, *(Skipped(fqn, why) for fqn, why in told.items())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        notes = ["a row of several heads has the highest of their figures, but the lowest entropy and output"]
+        notes = []
         padded = [(int(sums.padding), sums.everything) for _, sums in self._layers.values()]
         left_out, queries = max(padded, default=(0, 0))
         if left_out:

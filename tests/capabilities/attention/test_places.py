@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import hookcli
+from hookcli.capabilities.attention.heads import verdict
 from hookcli.capabilities.attention.probe import AttentionProbe
 from hookcli.cli import main
 from hookcli.hooks.session import HookSession
@@ -35,7 +37,7 @@ def test_a_sink_on_another_token_than_the_first_shows() -> None:
     assert [row["top_key"] for row in report.rows][1:] == [5, 0]
     assert [row["top_key_share"] for row in report.rows][1:] == pytest.approx([0.95, 0.95])
     assert "1 of 3 heads rests on the first token (over 90% of the weight): (model) head 2" in report.totals["verdict"]
-    elsewhere = "1 of 3 heads rests on one token that is not the first (over 90% of the weight): (model) head 1"
+    elsewhere = "1 of 3 heads rests on one token that is not the first (over 90% of the weight): (model) head 1 (key 5)"
     assert elsewhere in report.totals["verdict"]
 
 
@@ -49,6 +51,23 @@ def test_a_head_of_one_offset_is_told_from_one_that_collapsed() -> None:
     assert (rows[0]["offset"], rows[0]["offset_share"]) == (2, 14 / 16)
     assert rows[1]["offset"] is None and rows[2]["offset"] is None  # fewer than half of the queries have one
     assert ["collapsed" in str(row.get("note")) for row in rows] == [False, True, False]
+    said = "1 of 3 heads is collapsed (one key has all weight): (model) head 1 (key 7)"
+    assert said in verdict(rows)
+
+
+def test_a_row_of_one_head_has_no_sentence_on_rows_of_several_and_padding_stays_on_a_narrow_screen(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report = measured(nn.Sequential(Given(some(0), some(3))), X)
+    padded = replace(report, rows=[row.having({"padding": 6}) for row in report.rows])
+    saved = {"schema": 1, "reports": [padded.to_dict()]}
+    (tmp_path / "r.json").write_text(json.dumps(saved))
+    whole, each = (
+        cli("show", str(tmp_path / "r.json"), *more, "-q").out for more in (("--depth", "1"), ("--depth", "all"))
+    )
+    assert "a row of several heads has the highest" in whole and "a row of several heads" not in each
+    assert "Padding" in whole and "Padding" in each
 
 
 def test_an_offset_before_the_token_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
