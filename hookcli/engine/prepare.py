@@ -15,7 +15,7 @@ from hookcli.engine import failure
 from hookcli.engine.batches import DataBatches
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
-from hookcli.engine.run_info import describe_run, torchvision_version
+from hookcli.engine.run_info import describe_run, torchvision_version, unquantized
 from hookcli.engine.setting import META, Feedback, Setting, compile_settings
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, in_brief, message_of
@@ -26,7 +26,7 @@ from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.state_dicts import fill, is_file, read_state
 from hookcli.sources.transformers_on_meta import runs_on_meta
-from hookcli.table.meta import WEIGHTS, Meta
+from hookcli.table.meta import WEIGHTS, Meta, with_notes
 
 T = TypeVar("T")
 
@@ -65,6 +65,7 @@ def prepare_run(
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
     info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data, described), **weights}
+    info = with_notes(info, *unquantized(info))
     if data:
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):

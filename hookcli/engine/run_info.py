@@ -21,6 +21,12 @@ def finished(meta: Meta) -> Meta:
     return noted(in_order(meta))
 
 
+def unquantized(meta: Meta) -> list[str]:
+    """A note on a configuration whose quantization the weights lack."""
+    method = meta.get("unquantized")
+    return [f"weights are random, without the quantization of its configuration ({method})"] if method else []
+
+
 def describe_run(model: nn.Module, inputs: object) -> Meta:
     """Describe PyTorch's version and the model's device, dtype, mode and input shapes."""
     leaves = [t for _, t in tree.leaves(inputs)]

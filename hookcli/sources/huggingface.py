@@ -57,6 +57,9 @@ class HuggingFaceSource:
         }
         if request.weights:
             _check_weights(place, request.weights, spec)
+        elif asked := getattr(config, "quantization_config", None):
+            method = asked.get("quant_method") if isinstance(asked, dict) else getattr(asked, "quant_method", None)
+            meta["unquantized"] = str(getattr(method, "value", method) or "unnamed")
         return Recipe(
             name=spec,
             build=partial(_build, model_class, config, spec),

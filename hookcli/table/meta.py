@@ -31,6 +31,8 @@ class Source(TypedDict, total=False):
     """The class of a model of Transformers."""
     config: Plain[str]
     """The folder of a model's configuration, or the type whose defaults it has."""
+    unquantized: Plain[str]
+    """The method of the quantization that a model's configuration asks for, if its random weights lack it."""
     exported_by: Plain[str]
     """The version of PyTorch that wrote an exported program."""
     package: Plain[str]

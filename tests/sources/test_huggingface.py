@@ -54,6 +54,19 @@ def net():
 """
 
 
+@pytest.mark.parametrize("command", ["shapes", "memory"])
+def test_a_quantization_that_random_weights_lack_is_said(tmp_path: Path, cli: Callable[..., Any], command: str) -> None:
+    """The figures are those of the weights that the model's code makes."""
+    said = "weights are random, without the quantization of its configuration (bitsandbytes)"
+    totals = []
+    for more in ({}, {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}):
+        ran = cli(command, configured(tmp_path, **more), "-f", "json", "-q")
+        report = json.loads(ran.out)["reports"][0]
+        assert (said in report["meta"].get("notes", ())) == bool(more)
+        totals.append({name: value for name, value in report["totals"].items() if not isinstance(value, str)})
+    assert totals[0] == totals[1]
+
+
 def test_a_model_of_ones_own_of_its_parts_runs_on_the_meta_device(tmp_path: Path, cli: Callable[..., Any]) -> None:
     """As PEFT's do. It asks whether positions are consecutive, which meta tensors can't tell."""
     (tmp_path / "own.py").write_text(OWN)

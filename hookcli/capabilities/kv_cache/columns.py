@@ -20,7 +20,7 @@ DECLARED = (
     Column("token_bytes", "Per token", drop=14, full="Bytes of one more token of one sequence", **_SUM),
     Column("prompt", "Prompt", kind=Kind.COUNT, charted=False),
     Column("generated", "Generated", kind=Kind.COUNT, charted=False),
-    Column("activation_bytes", "Activations", drop=29, **_BYTES),
+    Column("prefill_bytes", "Activations", drop=29, **_BYTES),
     Column("weight_bytes", "Weights", drop=30, **_BYTES),
     Column("room_bytes", "Left", "bytes", Kind.BYTES_CHANGE),
 )

@@ -26,7 +26,7 @@ def fits_report(
         highest = weights + max(cache, moments.prompt_bytes + (activations or 0))
         values |= {
             "cache_bytes": cache,
-            "activation_bytes": activations,
+            "prefill_bytes": activations,
             "weight_bytes": weights,
             "highest": highest,
             "room_bytes": room.usable - highest,
@@ -53,8 +53,8 @@ def verdict(asked: Generation, room: Room, largest: int, over: Row, *, searches_
     if largest == MOST:
         return f"Every {thing} up to {MOST:,}, the largest that is tried, fits into {room.typed}"
     if largest:
-        alone = " before activations" if over["activation_bytes"] is None else ""
+        alone = " before activations" if over["prefill_bytes"] is None else ""
         return f"{found}: {largest:,}{alone}, with {room.kept}; {following} needs {size(-over['room_bytes'])} more"
     needs = f"{size(over['weight_bytes'])} of weights and {size(over['cache_bytes'])} of cache"
-    beside = f", and {size(over['activation_bytes'])} of activations" if over["activation_bytes"] else ""
+    beside = f", and {size(over['prefill_bytes'])} of activations" if over["prefill_bytes"] else ""
     return f"Nothing fits into {room.typed}, with {room.kept}; {following} needs {needs}{beside}"

@@ -13,6 +13,6 @@ CACHE = (
 )
 """A row for each layer, two where it also keeps the keys and values of an encoder."""
 FITS = columns_named(
-    "batch", "prompt", "generated", "cache_bytes", "activation_bytes", "weight_bytes", "highest", "room_bytes"
+    "batch", "prompt", "generated", "cache_bytes", "prefill_bytes", "weight_bytes", "highest", "room_bytes"
 )
 """Batches, or prompts, with the memory that each needs, and how much of a limit is left."""

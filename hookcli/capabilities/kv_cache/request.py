@@ -86,7 +86,7 @@ class CacheRequest:
             made = fits_report(generator, self.asked, self.room, run.name, searches_prompt=self.searches_prompt)
             longest = max((row["prompt"] for row in made.rows if row["room_bytes"] >= 0), default=0)
         meta: Meta = {**run.info, "batch": self.asked.batch, "input": self._input()}
-        counted = any(row.get("activation_bytes") is not None for row in made.rows)
+        counted = any(row.get("prefill_bytes") is not None for row in made.rows)
         notes = self._notes(generator, longest + self.asked.generated, not_on_meta)
         notes |= {_COUNTED: counted, _UNCOUNTED: not counted}
         meta["notes"] = [note for note, is_needed in notes.items() if is_needed]

@@ -28,6 +28,7 @@ from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
+from hookcli.engine.run_info import unquantized
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
@@ -123,7 +124,7 @@ class _Simulation:
             steady=timelines.steps[1],
             first=timelines.steps[0],
             types=dict(_types(model, places.operators)),
-            notes=[*real, *self._kernels.remarks(model), *unfused],
+            notes=[*real, *self._kernels.remarks(model), *unfused, *unquantized(run.info)],
             parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
             trained=_nbytes(p for p in model.parameters() if p.requires_grad),
             blocks=[modules[id(block)] for block in blocks(model)],

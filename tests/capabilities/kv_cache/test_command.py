@@ -164,7 +164,7 @@ def test_fits_finds_the_largest_and_measures_the_next(cli: Cli, searched: str) -
     assert f": {largest:,} before activations, with 1 MiB kept free" in totals["verdict"]
     by_number = {row[searched]: row for row in rows}
     assert by_number[largest]["room_bytes"] >= 0 > by_number[largest + 1]["room_bytes"]
-    assert all(row["highest"] == weights + row["cache_bytes"] and row["activation_bytes"] is None for row in rows)
+    assert all(row["highest"] == weights + row["cache_bytes"] and row["prefill_bytes"] is None for row in rows)
     assert totals.get("largest_batch") == (largest if searched == "batch" else None)
     assert "not counted: activations, of which the prompt's pass has the most" in report["meta"]["notes"]
 
@@ -179,7 +179,7 @@ def test_activations_are_those_of_a_real_pass_over_the_prompt(cli: Cli, kind: st
     events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
     used = [*accumulate(event.nbytes() for event in events if event.name() == "[memory]")]
     assert row["highest"] - row["weight_bytes"] == pytest.approx(max(used), rel=0.04)
-    assert row["highest"] == row["weight_bytes"] + row["cache_bytes"] + row["activation_bytes"]
+    assert row["highest"] == row["weight_bytes"] + row["cache_bytes"] + row["prefill_bytes"]
     assert "before activations" not in report["totals"]["verdict"]
 
 
