@@ -56,7 +56,7 @@ def net():
 
 @pytest.mark.parametrize("command", ["shapes", "memory"])
 def test_a_quantization_that_random_weights_lack_is_said(tmp_path: Path, cli: Callable[..., Any], command: str) -> None:
-    """The figures are those of the weights that the model's code makes."""
+    """The figures belong to the weights that the model's code makes."""
     said = "weights are random, without the quantization of its configuration (bitsandbytes)"
     totals = []
     for more in ({}, {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}):

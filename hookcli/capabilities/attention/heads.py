@@ -76,7 +76,7 @@ _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
 
 
 _OF_A_KEY = (_FAULTS[is_collapsed][0], ELSEWHERE)
-"""What is said of heads that look at one key, which stands behind them."""
+"""Texts on heads that look at one key: the key stands behind each head."""
 
 
 def noted(rows: Sequence[Row]) -> list[Row]:

@@ -1,7 +1,7 @@
 """The best of several learning rates at each width, by the loss after the last step, and whether it moves.
 
-This is figure 1 of Yang et al. 2022 ("Tensor Programs V", arXiv 2203.03466) on one batch: in muP the best learning rate
-of a narrow model is that of a wide one.
+This is figure 1 of Yang et al. 2022 ("Tensor Programs V", arXiv 2203.03466) on one batch: in muP a narrow and a
+wide model have the same best learning rate.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hookcli.table.formatting import counted, listed, percent
 from hookcli.table.meta import Meta, with_notes
 
 TIE = 0.02
-"""A learning rate is as good as the best if its loss is above that of the best by at most this share of what the best
-took off the loss at initialization: rates beside the best often are, and which of them is lowest is then chance."""
+"""A learning rate is as good as the best if its loss is higher by at most this share of what the best took off the loss
+at initialization: rates beside the best often are, and which of them is lowest is then chance."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def best_rate(width: float, losses: Mapping[float, Sequence[float]], initial: fl
 def is_tie(losses: Sequence[float], best: Sequence[float], tie: float) -> bool:
     """True if losses are above the best ones by no more than `tie`, or by no more than two standard errors.
 
-    The same seeds began with the same weights, so differences are those of each seed. If all are above, no spread of
-    them makes a tie.
+    The same seeds began with the same weights, so differences are taken seed by seed. If all are above, no spread makes
+    a tie.
     """
     differences = [one - other for one, other in zip(losses, best, strict=True)]
     mean = fmean(differences)
@@ -112,7 +112,7 @@ class Rates:
 
 
 def verdict(widths: Sequence[Best], name: str) -> str:
-    """Whether the best learning rate of the smallest width is that of the others, and if not, from which width on."""
+    """The sentence on whether all widths have the same best learning rate, and if not, from which width on."""
     narrow, wide = widths[0], widths[-1]
     if useless := [one.width for one in widths if not one.learns]:
         return f"No learning rate of these lowers the loss at {name}={listed(useless)}: give others, or more --steps"

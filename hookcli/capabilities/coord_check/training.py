@@ -51,7 +51,7 @@ class Figures(NamedTuple):
 class Trained:
     """The figures of one training by module, in the order of first calls: at initialization and after each step.
 
-    `losses` has that of each of these forwards, the last one also if it is not finite; `rate` is the learning rate.
+    `losses` has the loss of each of these forwards, the last one also if it is not finite; `rate` is the learning rate.
     `broken`: what was not finite in the step after the last that has figures; "" if all steps have some. `unseen`: why
     modules have none.
     """

@@ -22,12 +22,12 @@ from hookcli.table.names import in_words
 
 _NAMED = 4  # channels in the first line
 SHARE = 0.06
-"""An outlier is large in at least this share of the rows: that of tokens in LLM.int8() (Dettmers et al. 2022, arXiv
+"""An outlier is large in at least this share of the rows, as of the tokens in LLM.int8() (Dettmers et al. 2022, arXiv
 2208.07339, section 4.1). A channel of one huge token is none: a scale for each token would cost the others nothing."""
 _NOTE = (
-    f"an outlier's largest magnitude is above {FAR} times that of the median channel of the same input, channels of"
-    f" zeros left out, and it is above that of the median channel in {SHARE:.0%} of the rows, 2 at least; where more"
-    f" than 1 of {FAR} channels are, none is"
+    f"an outlier's largest magnitude is above {FAR} times the median channel's peak in the same input, channels of"
+    f" zeros left out, and it is above that peak in {SHARE:.0%} of the rows, 2 at least; where more than 1 of {FAR}"
+    f" channels are, none is"
 )
 
 

@@ -103,7 +103,7 @@ def roundable_inputs(
 ) -> set[str]:
     """The layers that were called with floating-point tensors, and do not write into them.
 
-    What a layer writes into its input, others may read there: in place of a rounded one it would be lost to them.
+    Others may read what a layer writes into its input; a rounded input would keep it from them.
     """
     rest = "so only its weights are rounded" if WEIGHTS in of else "so nothing of it is rounded"
     for fqn in places:

@@ -31,7 +31,7 @@ class Allocator:
 
 
 def peak_of(forward: Callable[[], object], weights: Iterable[Tensor]) -> int:
-    """The most bytes in use while the forward runs, without those of these weights, which exist before."""
+    """The most bytes in use while the forward runs, beside these weights, which exist before."""
     lifetimes = StorageLifetimes(lambda args: None, Allocator())
     with operators_as_on_cuda(fake=False), lifetimes:
         lifetimes.hold(weights, "", None)

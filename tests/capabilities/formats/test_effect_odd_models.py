@@ -63,7 +63,7 @@ class Beside(nn.Module):
 
 
 def test_a_layer_that_writes_into_its_input_has_only_its_weights_rounded() -> None:
-    """The effect is that of a weight rounded by hand; the input that others read stays as the layer leaves it."""
+    """The effect equals a weight rounded by hand; the input that others read stays as the layer leaves it."""
     torch.manual_seed(0)
     model, x = Beside(Writes), torch.randn(16, 8)
     with untouched(model):

@@ -76,7 +76,7 @@ def test_figures_of_steps_are_those_of_what_plain_hooks_saw() -> None:
 
 
 def test_gradients_under_a_grad_scaler_are_rounded_as_they_arrive_and_a_note_says_so() -> None:
-    """A plain hook sees gradients that are 1,024 times those of the loss."""
+    """A plain hook sees gradients of 1,024 times the loss."""
     seen: dict[str, Tensor] = {}
 
     def scaled() -> nn.Module:

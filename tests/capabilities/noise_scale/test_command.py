@@ -71,9 +71,9 @@ some = [(X[:60], Y[:60])]
 def test_an_interrupt_has_the_estimate_of_the_micro_batches_until_then(
     cli: Cli, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the first pass: that of a run on the samples of the first 12 micro-batches of 30, after 4 forwards of checks.
+    """In the first pass, as a run on the samples of the first 12 micro-batches of 30 has it (checks take 4 forwards).
 
-    In the second: that of all.
+    In the second, the estimate of all.
     """
     (tmp_path / "stops.py").write_text(STOPS)
     monkeypatch.syspath_prepend(tmp_path)

@@ -339,7 +339,7 @@ class StepMeasurements:
         return next((of_step.digest for of_step in self._step_parts.values() if of_step.digest), "")
 
     def notes(self) -> list[str]:
-        """Notes on gradients that were scaled, and those of the parts of capabilities. Waits for an accelerator."""
+        """Notes on gradients that were scaled, and the notes of capabilities' parts. Waits for an accelerator."""
         return [*self.scaling.notes(), *(note for part in self._step_parts.values() for note in part.notes)]
 
     def _judged(self, by_probe: Mapping[str, Report], meta: Meta, loss: float | None) -> Report:
