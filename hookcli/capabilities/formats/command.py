@@ -87,12 +87,7 @@ def formats(
 
 def check_channels(own: FormatsOptions, step: StepOptions) -> None:
     """Raises UsageError for options that --channels does not go with."""
-    others = {
-        "--effect": own.effect,
-        "--to": own.to,
-        "--of": own.of,
-        "--loss": step.loss,
-    }
+    others = {"--effect": own.effect, "--to": own.to, "--of": own.of, "--loss": step.loss}
     for name in (name for name, given in others.items() if given):
         raise UsageError(f"--channels and {name}: leave one of them out", option="channels")
 

@@ -53,10 +53,7 @@ class MemoryOptions:
 
     device: str | None = choice(None, "Device to compute for [cpu; with --fits: cuda].", DEVICES)
     optimizer: str = option(
-        OPTIMIZER,
-        f"Optimizer of the step: {', '.join(OPTIMIZERS)}.",
-        metavar="NAME",
-        words=OPTIMIZERS,
+        OPTIMIZER, f"Optimizer of the step: {', '.join(OPTIMIZERS)}.", metavar="NAME", words=OPTIMIZERS
     )
     implementation: str | None = choice(
         None, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS, seldom=True
