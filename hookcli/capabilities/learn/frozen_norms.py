@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.capabilities.learn.still import first_values
-from hookcli.capabilities.learn.wiring import is_untouched
+from hookcli.capabilities.learn.wiring import has_statistics
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.torch_private.modules import Norm
 from hookcli.probes.shared.module_facts import in_checkpoint
@@ -34,16 +34,22 @@ def is_frozen(event: HookEvent) -> bool:
 
 @dataclass
 class Came:
-    """The running statistics, and some values of the parameters, with which a normalization came to the first step."""
+    """The running statistics, and some values of the parameters, with which a normalization came to the first step.
+
+    `gathered`: whether the statistics are others than those that it was made with, on its device.
+    """
 
     mean: Tensor
     scale: Tensor
     values: list[Tensor]
+    gathered: Tensor
 
     @classmethod
     def of(cls, norm: Any) -> Came:
-        mean, scale = norm.running_mean.clone(), (norm.running_var + norm.eps).sqrt()
-        return cls(mean, scale, [first_values(p) for p in norm.parameters(recurse=False)])
+        """Waits for nothing."""
+        mean, var = norm.running_mean.clone(), norm.running_var
+        values = [first_values(p) for p in norm.parameters(recurse=False)]
+        return cls(mean, (var + norm.eps).sqrt(), values, mean.any() | (var != 1).any())
 
     def drift(self, norm: Any) -> Tensor:
         """How far the statistics have moved since then, in standard deviations: a root mean square over channels."""
@@ -66,18 +72,19 @@ class FrozenNorms:
     """The names of the normalizations that were frozen in every step so far; None before the first."""
 
     def enter(self, event: HookEvent, seen: set[str]) -> None:
-        """Note a normalization that is about to run, in those that this step has `seen`."""
+        """Note a normalization that is about to run, in those that this step has `seen`. Waits for nothing."""
         if is_frozen(event):
             seen.add(event.fqn)
             norm: Any = event.module
-            if self.judged is None and event.fqn not in self.came and not is_untouched(norm):
+            if self.judged is None and event.fqn not in self.came and has_statistics(norm):
                 self.came[event.fqn] = Came.of(norm)
 
     def fields(self, step: int, begun: BegunStep, seen: set[str]) -> dict[str, Any]:
         """The fields of a line, with this step. Waits for an accelerator."""
         modules = dict(begun.module.named_modules())
         if self.judged is None:
-            self.judged = {*self.came} if step == 0 else set()
+            gathered = {fqn for fqn, came in self.came.items() if came.gathered}
+            self.judged = gathered if step == 0 else set()
         self.judged &= {fqn for fqn in seen if all(modules[one].training for one in around(fqn) if one in modules)}
         self.judged &= modules.keys()
         self.came = {fqn: came for fqn, came in self.came.items() if fqn in self.judged}

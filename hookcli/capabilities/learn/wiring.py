@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -313,10 +314,14 @@ def good_part(some: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> M
 
 def is_untouched(norm: nn.Module) -> bool:
     """True if a BatchNorm has the running statistics that it was made with. Waits for an accelerator."""
+    known: Any = norm
+    return has_statistics(norm) and bool(not known.running_mean.any() and (known.running_var == 1).all())
+
+
+def has_statistics(norm: nn.Module) -> bool:
+    """True if a normalization has running statistics with values."""
     mean, var = (getattr(norm, name, None) for name in ("running_mean", "running_var"))
-    if not (isinstance(mean, Tensor) and isinstance(var, Tensor)) or mean.is_meta:
-        return False
-    return bool(not mean.any() and (var == 1).all())
+    return isinstance(mean, Tensor) and isinstance(var, Tensor) and not mean.is_meta
 
 
 def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:
