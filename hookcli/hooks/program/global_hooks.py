@@ -45,10 +45,13 @@ class GlobalHooks:
         self._calls = OutermostCalls(listener)
         self._ends: dict[int, ref[Token]] = {}  # by optimizer, while it steps
         self._stack = ExitStack()
+        self._scaler_classes: set[type] = set()  # whose method scales losses
 
     def __enter__(self) -> Self:
         try:
             self._register()
+            for kind in (torch.amp.GradScaler, *subclasses(torch.amp.GradScaler)):
+                self._scaler_class_used(kind)
         except BaseException:
             self.__exit__()
             raise
@@ -88,7 +91,7 @@ class GlobalHooks:
                 between(self.children.starts, self.children.has_started),
                 "processes that begin anew are not counted",
             ),
-            (scaler, "scale", then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
+            (scaler, "__init__", then(self._scaler_made), _AS_SCALED),
             (scaler, "step", then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
             (DataLoaderIterator, "__next__", between(self._data_wait_begins, self.listener.data_wait_over), NO_WAITING),
             (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
@@ -100,6 +103,7 @@ class GlobalHooks:
         self._calls.close()
         self._ends.clear()
         self._stack.close()
+        self._scaler_classes.clear()
 
     def compiled_in_place(self, module: nn.Module) -> None:
         """Tell the listener of a module that `module.compile()` has compiled, and report its calls if asked to."""
@@ -161,6 +165,16 @@ class GlobalHooks:
         self.listener.data_wait_begins()
         return (batches,), {}
 
+    def _scaler_made(self, _: object, scaler: torch.amp.GradScaler, *args: object, **kwargs: object) -> None:
+        self._scaler_class_used(type(scaler))
+
+    def _scaler_class_used(self, kind: type) -> None:
+        """Hear of the losses that scalers of this class scale, perhaps by a method of their own, as those of FSDP."""
+        for owner in kind.__mro__:
+            if "scale" in vars(owner) and owner not in self._scaler_classes:
+                self._scaler_classes.add(owner)
+                self._stack.enter_context(replaced(owner, "scale", then(self._loss_scaled), _AS_SCALED))
+
     def _loss_scaled(self, scaled: object, scaler: torch.amp.GradScaler, outputs: object) -> None:
         if scaler.is_enabled() and not self._calls.passing:
             self.listener.loss_scaled(scaler, outputs, scaled)
@@ -170,6 +184,17 @@ class GlobalHooks:
     ) -> None:
         if scaler.is_enabled() and not self._calls.passing:
             self.listener.scaler_stepped(optimizer)
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    """The subclasses of a class, and theirs."""
+    one: type
+    for one in kind.__subclasses__():
+        yield one
+        yield from subclasses(one)
+
+
+_AS_SCALED = "losses and gradients are shown as GradScaler scaled them"
 
 
 def _lasting(argument: object) -> object:

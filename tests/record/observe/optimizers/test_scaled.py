@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 import torch
 from observing import observed, rows
-from support import assert_stats, float64_stats
+from support import assert_stats, float64_stats, swept
 from torch import Tensor, nn
 
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(5))
+
+
+class OwnScale(torch.amp.GradScaler):
+    """Scales losses by a method of its own."""
+
+    def scale(self, outputs: Any) -> Any:
+        if self._scale is None:
+            self._lazy_init_scale_growth_tracker(outputs.device)
+        return (outputs * self._scale).type(outputs.dtype)
+
+
+def later(device: str, **how: Any) -> torch.amp.GradScaler:
+    """A class that the program makes while it is observed, as if it were imported then."""
+    return type("Later", (torch.amp.GradScaler,), {"scale": OwnScale.scale})(device, **how)
+
+
+def of_fsdp(device: str, **how: Any) -> torch.amp.GradScaler:
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    return ShardedGradScaler(device, process_group=torch.distributed.group.WORLD, **how)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
 
 
 def net() -> nn.Sequential:
@@ -27,14 +58,23 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.parametrize("make", [OwnScale, later, swept(of_fsdp)])
+def test_a_class_that_scales_losses_itself_is_heard(make: Callable[..., torch.amp.GradScaler], alone: None) -> None:
+    """After the run it is as it was."""
+    before = vars(OwnScale)["scale"], vars(torch.amp.GradScaler)["__init__"]
+    test_figures_are_unscaled("SGD", True, make)
+    assert (vars(OwnScale)["scale"], vars(torch.amp.GradScaler)["__init__"]) == before
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("unscaled_first", [False, True])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
+@pytest.mark.parametrize("make", [torch.amp.GradScaler])
+def test_figures_are_unscaled(name: str, unscaled_first: bool, make: Callable[..., torch.amp.GradScaler]) -> None:
     """The scale is a power of two, so that scaled figures would be off by 1024 and unscaled ones by nothing."""
 
     def program() -> nn.Module:
-        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+        model, scaler = net(), make("cpu", init_scale=1024.0)
         optimizer = OPTIMIZERS[name](model.parameters())
         for part in X.chunk(2):
             scaler.scale(loss_of(model, part) / 2).backward()
