@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import isclose
 from statistics import median
 
 from hookcli.capabilities.learn.checks import learned, untrained
@@ -39,6 +41,8 @@ _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
 _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
+_COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
+_TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
 
@@ -115,6 +119,29 @@ def warms_up(lines: Sequence[Learning]) -> bool:
     return len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])
 
 
+def hardly_warm(lines: Sequence[Learning]) -> str:
+    """Words on a warm-up that has come to next to nothing of the rate to which a scheduler leads; "" if it has not."""
+    rates = [(line.rate, line.initial) for line in lines if line.rate is not None and line.initial]
+    if len(rates) < max(_STEADY, len(lines)) or any(after < before for (before, _), (after, _) in pairwise(rates)):
+        return ""
+    last, initial = rates[-1]
+    if not 0 < last <= _COLD * initial or not warms_up(lines):
+        return ""
+    share = f"{100 * last / initial:.2g}% of the scheduler's {setting(initial)}"
+    return f"the warm-up has come to a learning rate of {setting(last)} by step {lines[-1].step:,}, {share}"
+
+
+def divided_twice(lines: Sequence[Learning]) -> str:
+    """Words on losses of several backward passes, each divided by the square of their number; "" if they are not."""
+    known = [(line.passes, line.scaled) for line in lines if line.scaled is not None]
+    if not known or any(
+        passes < _TWICE or not isclose(scaled * passes, 1, rel_tol=_ROUNDED) for passes, scaled in known
+    ):
+        return ""
+    passes = known[-1][0]
+    return f"each of {passes:,} backward passes divides its loss by {passes**2:,}: twice by their number"
+
+
 def broadcast(lines: Sequence[Learning]) -> str:
     """Words on outputs and targets of different shapes; "" if they have one shape."""
     shape = next((line.broadcast for line in lines if line.broadcast), "")
@@ -138,6 +165,8 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     reasons = (
         (clipped_scaled(lines), _UNSCALE),
         (clipped(lines), _CLIP),
+        (hardly_warm(lines), _WARM_UP),
+        (divided_twice(lines), _DIVIDED),
         (f"learning rate {rate}", _RATE),
     )
     why, remedy = next(one for one in reasons if one[0])

@@ -16,6 +16,7 @@ _NEAR = 0.9  # of the loss of guessing
 NEAR_VARIANCE, SQUARES = 0.95, 100
 _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _BESIDE = 3  # recorded steps of the later half
+_ROUNDED = 1e-4  # of the sum of factors
 _WEAK = 0.99  # of the loss of guessing, on the same batches
 _DEVIATIONS = 2.0  # of a share of ones that few targets tell
 
@@ -58,9 +59,16 @@ def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | N
         or number * known.items < _PER_CLASS * known.classes
     ):
         return None
-    level, classes = math.log(known.classes), f"{known.classes:,}"
-    words = f"that of guessing among {classes} classes (ln {classes} = {text_of(level)})"
+    times = scale_of(lines)
+    level, classes = times * math.log(known.classes), f"{known.classes:,}"
+    factor = "" if math.isclose(times, 1, rel_tol=_ROUNDED) else f"{times:.4g} "
+    words = f"that of guessing among {classes} classes ({factor}ln {classes} = {text_of(level)})"
     return Guess(mean, level, words) if mean >= _NEAR * level else None
+
+
+def scale_of(lines: Sequence[Learning]) -> float:
+    """How often a mean cross-entropy counts in the loss of a step, at most."""
+    return max((line.scaled for line in lines if line.scaled is not None), default=1.0)
 
 
 def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:

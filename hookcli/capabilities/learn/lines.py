@@ -21,7 +21,9 @@ class Learning(PartLine):
 
     `left` is the number of recorded steps up to this one that began with the gradients of steps before them, of the
     `judged` ones. If the loss is the mean cross-entropy of a choice among classes, `classes` is their number, and
-    `items` that of the choices in the step; both are 0 if it is not, or was told by an earlier line. If the loss is a
+    `items` that of the choices in the step; both are 0 if it is not, or was told by an earlier line. Of several ones
+    that are summed, each times a factor, `scaled` is the sum of these factors; `passes` is the number of the backward
+    passes in which they are. Both are left out for other losses. If the loss is a
     mean squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and `broadcast`
     the shape to which both outputs and targets were broadcast, each along a dimension of the other: "64x64"; `returned`
     and `expected` are the means of all outputs and targets. `bounded`: the function that made the outputs of a squared
@@ -36,7 +38,8 @@ class Learning(PartLine):
     backward passes went through the same models.
 
     `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0. In `one_each` of
-    `labelled` recorded steps all labels were one, and not the same in all of these; else it is 0.
+    `labelled` recorded steps all labels were one, and not the same in all of these; else it is 0. Labels are those that
+    count: `counted` of `number` in the step, without those that cross_entropy ignores.
     `batches`: the recorded steps whose batch is known, if each saw the same one; 0 if any differed. `source` tells how
     it is known that the program has more: the DataLoader has `of` batches ("loader"), or a tensor `of` rows, of which
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
@@ -53,9 +56,10 @@ class Learning(PartLine):
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
     between which none moved; `rounded`: updates are less than the distance from the weights to the next numbers;
     `optimizer` is the name of the first one.
-    `rate`: the learning rate of the first parameter group. `gradient`: the norm of the gradient that the optimizers
-    took, and `unclipped` that before it was clipped; None if not measured. `decay`: the largest share of the weights
-    that weight decay took in this step. `scale`: that of the GradScaler which scaled the loss; None without one.
+    `rate`: the learning rate of the first parameter group; `initial`: that with which its scheduler began, if any.
+    `gradient`: the norm of the gradient that the optimizers took, and `unclipped` that before it was
+    clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step.
+    `scale`: that of the GradScaler which scaled the loss; None without one.
     `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
     `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have
     moved since step 0, by up to `drift` standard deviations; `norm` is the first one.
@@ -67,6 +71,8 @@ class Learning(PartLine):
     judged: int = 0
     classes: int = 0
     items: int = 0
+    scaled: float | None = None
+    passes: int = 0
     spread: float | None = None
     center: float | None = None
     returned: float | None = None
@@ -86,6 +92,8 @@ class Learning(PartLine):
     one_label: int = 0
     one_each: int = 0
     labelled: int = 0
+    counted: int = 0
+    number: int = 0
     batches: int = 0
     source: str = ""
     of: int = 0
@@ -105,6 +113,7 @@ class Learning(PartLine):
     optimizer: str = ""
     reach: float | None = None
     rate: float | None = None
+    initial: float | None = None
     gradient: float | None = None
     unclipped: float | None = None
     decay: float | None = None

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from hookcli.capabilities.learn.causes import cause_of, warms_up
+from hookcli.capabilities.learn.causes import cause_of, hardly_warm, warms_up
 from hookcli.capabilities.learn.checks import learned
 from hookcli.capabilities.learn.curve import gone_at, rise
-from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, guess_of
+from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, guess_of, scale_of
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -71,8 +71,9 @@ class NoBetterThanGuessing(LinesCheck):
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         lines = learned(measured.lines)
-        if measured.losses.first_jump is not None or warms_up(lines):  # HK044 or HK055 reports the jump: the cause
-            return
+        warms = warms_up(lines)
+        if measured.losses.first_jump is not None or (warms and not hardly_warm(lines)):
+            return  # HK044 or HK055 reports the jump: the cause
         number, guess = len(measured.every_loss), guess_of(lines, measured.every_loss)
         if guess is None:
             return
@@ -82,7 +83,7 @@ class NoBetterThanGuessing(LinesCheck):
             yield replace(self.finding("", f"{words}: {text}", guess.loss), remedy=_INPUTS, hint=_INPUTS)
             return
         cause, remedy = cause_of(measured.lines, number, guess.level)
-        if guess.weak and not cause:
+        if (guess.weak or warms) and not cause:
             return
         finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=remedy) if cause else finding
@@ -236,9 +237,14 @@ class OneLabel(LinesCheck):
         known = next((line for line in lines if line.classes > 1), None)
         if known is None or len(losses) < LOSSES or lines[-1].one_label < _ONE_LABEL:
             return
-        guessed = math.log(known.classes)
+        guessed = scale_of(lines) * math.log(known.classes)
         if (at := gone_at(losses, guessed)) is not None:
             fell = f"the loss fell from {text_of(losses[0])} to {text_of(losses[at])} by step {at:,}"
             steps = f"each of {lines[-1].one_label:,} recorded steps"
-            text = f"all labels are one of the {known.classes:,} classes in {steps}: {fell}"
+            last = lines[-1]
+            ignores = f" ({last.counted:,} of {last.number:,} count, and cross_entropy ignores the others)"
+            which = f"labels that count are one of the {known.classes:,} classes in {steps}{ignores}"
+            if last.counted == last.number:
+                which = f"labels are one of the {known.classes:,} classes in {steps}"
+            text = f"all {which}: {fell}"
             yield self.finding("", text, losses[at])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,9 +16,12 @@ from hookcli.capabilities.learn.ranges import beyond
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.torch_private.losses import (
+    Choices,
     binary_targets_of,
     choices_of,
+    ignored_label,
     is_over_rows,
+    labels_in,
     labels_of,
     maximized,
     squares_of,
@@ -30,13 +33,27 @@ from hookcli.tensors import tree
 _ROWS = 8  # labels of a batch that say whether it has one class alone
 
 
+class LabelRange(NamedTuple):
+    """The least and the largest label that count in the losses of a step, how many count, and how many there are."""
+
+    least: int
+    largest: int
+    counted: int
+    number: int
+
+    def one_class(self) -> int | None:
+        """The class of all labels that count; -1 if they differ, None if there are few labels."""
+        if self.number < _ROWS:
+            return None
+        return self.least if self.least == self.largest else -1
+
+
 @dataclass
 class LossFacts:
     """The losses of a step, each taken in as its backward pass begins; figures stay on the device."""
 
-    choices: list[tuple[int, int]] = field(default_factory=list)
-    """For each backward pass: the number of choices, and of classes."""
-    labelled: int = 0
+    choices: list[Sequence[Choices]] = field(default_factory=list)
+    """For each backward pass the cross-entropies that are its loss; empty if that is another one."""
     maximized: str = ""
     misused: str = ""
     doubled: str = ""
@@ -49,8 +66,8 @@ class LossFacts:
     """The places of the inputs of the step."""
     _beyond: tuple[str, Tensor] | None = None
     _outweighed: tuple[str, Tensor] | None = None
-    _labels: list[Tensor] = field(default_factory=list)
-    """The least and the largest label of each pass."""
+    _labels: list[tuple[int, Tensor]] = field(default_factory=list)
+    """The number of labels in each loss, with the least and the largest of those that count, and how many do."""
     _spread: Tensor | None = None
     _center: Tensor | None = None
     _means: Tensor | None = None
@@ -64,12 +81,17 @@ class LossFacts:
         self.doubled = self.doubled or twice(nodes)
         self._beyond = self._beyond or beyond(roots, nodes)
         alone = len(roots) == 1
-        self.choices.append(choices_of(roots[0]) if alone else (0, 0))
+        choices = choices_of(roots[0]) if alone else []
+        self.choices.append(choices)
         self.note_targets(roots[0] if alone and len(self.choices) == 1 else None)
-        labels = labels_of(roots[0]) if alone else None
+        for one in choices:
+            self.note_labels(labels_in(one.node), ignored_label(one.node))
+        if alone and not choices:
+            self.note_labels(labels_of(roots[0]), None)
+
+    def note_labels(self, labels: Tensor | None, ignored: int | None) -> None:
         if labels is not None and tree.is_plain(labels) and labels.numel():
-            self._labels.append(torch.stack(labels.aminmax()))
-            self.labelled += labels.numel()
+            self._labels.append((labels.numel(), range_of(labels, ignored)))
 
     def note_targets(self, loss: Tensor | None) -> None:
         """Note the targets of the only loss of a step; None: it is not the only one."""
@@ -88,15 +110,30 @@ class LossFacts:
         self._binary = share_of_ones(binary) if binary is not None else None
         self._targets = binary.numel() if binary is not None else 0
 
-    def one_class(self) -> int | None:
-        """The class of all labels of the step; -1 if they differ, None if they are not known, or few.
-
-        Waits for an accelerator.
-        """
-        if self.labelled < _ROWS:
+    def label_range(self) -> LabelRange | None:
+        """The labels of the step; None if they are not known. Waits for an accelerator."""
+        figures = [one.tolist() for _, one in self._labels]
+        counted = sum(number for _, _, number in figures)
+        if not counted:
             return None
-        values = {int(value) for pair in self._labels for value in pair.tolist()}
-        return values.pop() if len(values) == 1 else -1
+        least, largest = min(low for low, _, _ in figures), max(high for _, high, _ in figures)
+        return LabelRange(least, largest, counted, sum(number for number, _ in self._labels))
+
+    def level(self, passes: int) -> dict[str, Any]:
+        """The fields of a line on the cross-entropies of the step, whose sum is its loss; empty for other losses.
+
+        `passes`: the backward passes that count for the step; others may be those of other models.
+        """
+        if len(self.choices) != max(passes, 1):
+            return {}
+        every = [one for choices in self.choices for one in choices]
+        if not all(self.choices) or len({one.classes for one in every}) != 1:
+            return {}
+        classes = every[0].classes
+        contrastive = [one.items for one in every if one.items <= classes]
+        items = min(contrastive, default=sum(one.items for one in every))
+        scaled = sum(one.factor for one in every)
+        return {"classes": classes, "items": items, "scaled": scaled, "passes": len(self.choices)}
 
     def fields(self, *, targets_of_models: bool, several: bool) -> dict[str, Any]:
         """The fields of a line. Waits for an accelerator.
@@ -127,6 +164,16 @@ class LossFacts:
         if self._beyond is not None:
             fields |= {"bounded": self._beyond[0], "beyond": float(self._beyond[1])}
         return fields
+
+
+def range_of(labels: Tensor, ignored: int | None) -> Tensor:
+    """The least and the largest label of those that are not `ignored`, and how many these are. Waits for nothing."""
+    with torch.no_grad():
+        known = labels.detach().long()
+        limits = torch.iinfo(torch.int64)
+        counts = torch.ones_like(known, dtype=torch.bool) if ignored is None else known != ignored
+        least, largest = (torch.where(counts, known, limit) for limit in (limits.max, limits.min))
+        return torch.stack([least.amin(), largest.amax(), counts.sum()])
 
 
 def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:

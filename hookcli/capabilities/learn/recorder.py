@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -20,7 +20,7 @@ from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
 from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
-from hookcli.capabilities.learn.loss_facts import LossFacts
+from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.outputs import Alike
 from hookcli.capabilities.learn.rebuilt import place_of
 from hookcli.capabilities.learn.still import Still, some_values
@@ -65,24 +65,29 @@ class Course:
     wiring: Wiring = field(default_factory=Wiring)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
 
+    def note_level(self, of_step: Mapping[str, Any]) -> dict[str, Any]:
+        """Note what is known of the level of guessing. Returns the fields of a line, those on classes once."""
+        known = {"classes": 0, "items": 0} if self.knows_loss else {}
+        self.knows_loss |= bool(of_step)
+        return {**of_step, **known}
+
     def note_alike(self, of_step: bool | None) -> int:
         """Note whether all rows of each output were the same; None: not known. Returns the steps in a row with this."""
         self.alike = self.alike if of_step is None else self.alike + 1 if of_step else 0
         return self.alike
 
-    def note_labels(self, of_step: int | None) -> dict[str, int]:
-        """Note the class of all labels of a recorded step; -1 if it had several, None if that is not known.
-
-        Returns the fields of a line.
-        """
-        if of_step is not None:
+    def note_labels(self, of_step: LabelRange | None) -> dict[str, int]:
+        """Note the labels of a recorded step; None if they are not known. Returns the fields of a line."""
+        one_class = of_step.one_class() if of_step else None
+        if of_step is not None and one_class is not None:
             self.labelled += 1
-            self.one_each += of_step >= 0
-            self.labels.add(of_step)
+            self.one_each += one_class >= 0 and of_step.counted == of_step.number
+            self.labels.add(one_class)
         one = len(self.labels) == 1 and -1 not in self.labels
         several = len(self.labels - {-1}) > 1  # else most labels are of one class
         one_each = self.one_each if several else 0
-        return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": one_each}
+        counts = {"counted": of_step.counted, "number": of_step.number} if of_step else {}
+        return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": one_each, **counts}
 
 
 class Recorder(RecorderPart):
@@ -156,6 +161,7 @@ class StepOfLearning(StepPart):
         self._held: Held = {}  # by these, as the last backward pass began
         self._reached = False  # by any pass: master copies of the weights get their gradients from the program
         self._taken: Gradients | None = None
+        self._initial: object = None
         self._several = False
         self._names: list[str] = []
         self._values: list[Tensor] = []
@@ -227,6 +233,8 @@ class StepOfLearning(StepPart):
         self._several = self._several or self._taken is not None
         self._parts.took.add(id(optimizer))
         self._taken = _gradients_for(optimizer)
+        if self._initial is None:
+            self._initial = optimizer.param_groups[0].get("initial_lr")
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
         """The lines of this step, if there was a backward pass. Waits for an accelerator."""
@@ -241,8 +249,6 @@ class StepOfLearning(StepPart):
         if step.step and left is not None:
             course.judged += 1
             course.left += left
-        items, classes = (0, 0) if course.knows_loss or len(choices) != 1 else choices[0]
-        course.knows_loss |= classes > 0
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
@@ -250,8 +256,7 @@ class StepOfLearning(StepPart):
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
-            "classes": classes,
-            "items": items,
+            **course.note_level(self._losses.level(len(step.losses))),
             "alike": course.note_alike(self._alike.judge()),
             **self._alike.fields(self._begun.module),
             "in_use": in_use(step),
@@ -259,11 +264,12 @@ class StepOfLearning(StepPart):
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             "alone": self._recorder.alone,
-            **course.note_labels(self._losses.one_class()),
+            **course.note_labels(self._losses.label_range()),
             **course.batches.fields(),
             **course.graphs.fields(),
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
             **course.norms.fields(step.step, self._begun, self._norms),
+            "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.autograd.graph import Node
@@ -14,6 +15,7 @@ _GUESSING = "whether a loss is better than guessing is not judged"
 _MEAN = 1  # at::Reduction::Mean
 _CHOICES = ("NllLossBackward0", "NllLoss2DBackward0")
 _BINARY = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
+_MOST = 64  # terms of a loss that are looked at
 _SQUARES = "MseLossBackward0"
 _DISTANCES = (_SQUARES, "SmoothL1LossBackward0", "HuberLossBackward0")
 _NAMES = {
@@ -41,30 +43,80 @@ def _is_mean(node: Node | None, *names: str) -> bool:
     return node is not None and node.name() in names and private(node, "_saved_reduction", _MEAN, _GUESSING) == _MEAN
 
 
-def choices_of(loss: Tensor) -> tuple[int, int]:
-    """The numbers of choices and of classes of a mean cross-entropy; 0, 0 for any other loss.
+class Choices(NamedTuple):
+    """A mean cross-entropy in a loss, which counts `factor` times: the number of its choices, and of the classes."""
 
-    A loss that is divided, or added to another, is none.
-    """
-    node = loss_node(loss)
-    if node is None or not _is_mean(node, *_CHOICES):
-        return 0, 0
-    scores = _past(node.next_functions[0][0], "ViewBackward0")  # of scores with positions
-    if scores is None or scores.name() != "LogSoftmaxBackward0":
-        return 0, 0
-    shape = returned_shape(scores)  # (classes), or (choices, classes, ...)
-    if not shape:
-        return 0, 0
-    classes = shape[1] if shape[1:] else shape[0]
-    return math.prod(shape) // max(classes, 1), classes
+    node: Node
+    factor: float
+    items: int
+    classes: int
+
+
+def choices_of(loss: Tensor) -> list[Choices]:
+    """The mean cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
+    found: list[Choices] = []
+    left: list[tuple[Node | None, float]] = [(loss_node(loss), 1.0)]
+    while left:
+        node, factor = left.pop()
+        terms = (sum_terms(node) or product_terms(node)) if node is not None else []
+        if terms:
+            left += [(_past(term, "ToCopyBackward0"), factor * times) for term, times in terms]
+            continue
+        if node is None or factor <= 0 or len(found) == _MOST or not (shape := scores_shape(node)):
+            return []
+        classes = shape[1] if shape[1:] else shape[0]
+        found.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes))
+    return found
+
+
+def scores_shape(node: Node) -> tuple[int, ...]:
+    """The shape of the scores of a mean cross-entropy, (classes) or (choices, classes, ...); empty for other nodes."""
+    scores = _past(node.next_functions[0][0], "ViewBackward0") if _is_mean(node, *_CHOICES) else None
+    return returned_shape(scores) if scores is not None and scores.name() == "LogSoftmaxBackward0" else ()
+
+
+def sum_terms(node: Node) -> list[tuple[Node, float]]:
+    """The terms of a sum or a mean of numbers, each with its factor; empty for other nodes, and if one is not kept."""
+    kind, following = operator(node), [one for one, _ in node.next_functions]
+    factors = [1.0, 1.0]
+    if kind in ("Add", "Sub"):
+        factors[1] = private(node, "_saved_alpha", 1, _GUESSING) * (1 if kind == "Add" else -1)
+    elif kind in ("Mean", "Sum") and following[0] is not None and operator(following[0]) == "Stack":
+        following = [one for one, _ in following[0].next_functions]
+        factors = [1 / len(following) if kind == "Mean" else 1.0] * len(following)
+    else:
+        return []
+    return [] if None in following else [*zip(filter(None, following), factors, strict=True)]
+
+
+def product_terms(node: Node) -> list[tuple[Node, float]]:
+    """The number that is multiplied or divided by another, with this factor; empty for other nodes."""
+    of = [one for one, _ in node.next_functions if one is not None]
+    number = other_factor(node) if len(of) == 1 else None
+    if number is None or number.numel() != 1 or number.device.type != "cpu":  # where autograd keeps a number
+        return []
+    value = number.item()
+    return [(of[0], value if operator(node) == "Mul" else 1 / value)] if value else []
 
 
 def labels_of(loss: Tensor) -> Tensor | None:
     """The labels of the choices whose cross-entropy this loss is; None if it is none."""
     node = loss_node(loss)
-    if node is None or node.name() not in _CHOICES:
-        return None
+    return labels_in(node) if node is not None and node.name() in _CHOICES else None
+
+
+def labels_in(node: Node) -> Tensor | None:
+    """The labels that the node of a cross-entropy keeps; None if they are packed."""
     return kept(node, "target", _GUESSING)
+
+
+def ignored_label(node: Node) -> int:
+    """The label that does not count in the cross-entropy of this node (ignore_index)."""
+    index: int = private(node, "_saved_ignore_index", _NO_LABEL, _GUESSING)
+    return index - 2**64 if index >= 2**63 else index
+
+
+_NO_LABEL = -100
 
 
 def binary_targets_of(loss: Tensor) -> Tensor | None:

@@ -277,7 +277,7 @@ LOSSES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, int]]] = 
     "positions": (lambda scores, y: F.cross_entropy(scores.view(3, 4, 4).mT, y.view(3, 4)), (4, 12)),
     "weighted": (lambda scores, y: F.cross_entropy(scores, y, weight=torch.tensor([1.0, 2, 3, 4])), (4, 12)),
     "sum": (lambda scores, y: F.cross_entropy(scores, y, reduction="sum"), (0, 0)),
-    "doubled": (lambda scores, y: 2 * F.cross_entropy(scores, y), (0, 0)),
+    "doubled": (lambda scores, y: 2 * F.cross_entropy(scores, y), (4, 12)),
     "with a penalty": (lambda scores, y: F.cross_entropy(scores, y) + scores.square().mean(), (0, 0)),
     "of probabilities": (lambda scores, y: F.binary_cross_entropy(scores.sigmoid(), torch.ones_like(scores)), (0, 0)),
     "squares": (lambda scores, y: scores.square().mean(), (0, 0)),
