@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isclose
-from statistics import median
+from statistics import fmean, median
 
 from hookcli.capabilities.learn.checks import learned, untrained
 from hookcli.capabilities.learn.lines import (
@@ -43,12 +43,16 @@ _BATCH_FIRST = "give batch_first=True"
 _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
+_OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are no lower
+_ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
 
-def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
+def cause_of(of_model: Mapping[str, Sequence[object]], losses: Mapping[int, float], guessed: float) -> tuple[str, str]:
     """Words on why a loss stays near that of guessing, and what to do; "", "" where that does not follow."""
-    lines = learned(of_model)
+    lines, number = learned(of_model), len(losses)
+    if words := overwritten(lines, losses):
+        return words, _ONCE
     if words := broadcast(lines):
         return words, _SHAPE
     if lines and all(line.over_batch for line in lines):
@@ -104,6 +108,35 @@ def not_held(line: Untrained) -> str:
     """Words on parameters that no optimizer has."""
     of = f"{line.number:,} of the {line.detail} parameters that get a gradient"
     return f"no optimizer has {', '.join(line.places)}{', ...' * (line.number > len(line.places))} ({of})"
+
+
+def overwritten(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:
+    """Words on weights that the program sets anew between steps, while the loss gets no lower; else "".
+
+    The losses are those of a choice among classes, or the like, of one model with one optimizer: policies and the tasks
+    of few-shot learning may begin again on purpose.
+    """
+    number, last = len(losses), lines[-1] if lines else None
+    every = [loss for _, loss in sorted(losses.items())]
+    quarter = number // 4
+    if last is None or not last.alone or quarter < _QUARTER or not any(map(is_supervised, lines)):
+        return ""
+    first, late = fmean(every[:quarter]), fmean(every[-quarter:])
+    if not late >= _LOWER * first > 0:
+        return ""
+    if max(last.restored, last.overwritten) < _OFTEN or 2 * last.written_at < number:
+        return ""
+    if last.restored >= _OFTEN:
+        seen = f"(seen {last.restored:,} times, the last one by step {last.written_at:,})"
+        return f"the weights are set back to those of step 0 again and again {seen}: what is learned is lost"
+    seen = f"(seen {last.overwritten:,} times, the last one by step {last.written_at:,})"
+    moves = f"{last.weight} moves by {last.away:.0%} of its size, where a step moves it by {last.moved:.2%} at most"
+    return f"the program itself sets weights anew again and again {seen}: {moves}"
+
+
+def is_supervised(line: Learning) -> bool:
+    """True if the loss is a cross-entropy, or compares outputs with targets."""
+    return any(known is not None for known in (line.scaled, line.spread, line.ones))
 
 
 def decays(lines: Sequence[Learning]) -> str:

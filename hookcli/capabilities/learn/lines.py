@@ -60,6 +60,10 @@ class Learning(PartLine):
     `gradient`: the norm of the gradient that the optimizers took, and `unclipped` that before it was
     clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step.
     `scale`: that of the GradScaler which scaled the loss; None without one.
+    `overwritten`: how often the program itself was seen to move a weight by more than half of its size, and farther
+    than the optimizer can; `weight` is the last one, `away` the share of its size by which it moved, and `moved` the
+    largest one by which a step has moved it. `restored`: how often the weights were seen to be those of step 0 again.
+    `written_at`: the last recorded step by which one or the other was seen.
     `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
     `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have
     moved since step 0, by up to `drift` standard deviations; `norm` is the first one.
@@ -119,6 +123,12 @@ class Learning(PartLine):
     decay: float | None = None
     scale: float | None = None
     cleared: int = 0
+    overwritten: int = 0
+    written_at: int = 0
+    weight: str = ""
+    away: float = 0.0
+    moved: float = 0.0
+    restored: int = 0
     norms: int = 0
     norm: str = ""
     drift: float = 0.0

@@ -22,6 +22,7 @@ from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.outputs import Alike
+from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.rebuilt import place_of
 from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
@@ -39,6 +40,7 @@ from hookcli.tensors import tree
 _TENSORS = 16  # of a step, whose checksums are compared
 _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
 _SHRINK = ("SGD", "AdamW")  # whose weight decay takes the share lr * weight_decay of the weights in each step
+_WEIGHTS = 2  # dimensions of a parameter
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
 
 
@@ -63,6 +65,7 @@ class Course:
     graphs: Graphs = field(default_factory=Graphs)
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
+    overwritten: Overwritten = field(default_factory=Overwritten)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
 
     def note_level(self, of_step: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +118,7 @@ class Recorder(RecorderPart):
         for name, course in self._courses.items():
             if (module := course.module()) is not None:
                 course.wiring.note_pass(name, module)
+                course.overwritten.note_pass(module)
 
     def begin_step(self, step: BegunStep) -> StepOfLearning | None:
         self._trained += step.training
@@ -165,6 +169,8 @@ class StepOfLearning(StepPart):
         self._several = False
         self._names: list[str] = []
         self._values: list[Tensor] = []
+        self._began: Values = {}  # of weights, and as the optimizer was about to step
+        self._stepping: Values = {}
         self._losses = LossFacts()
         self._batch: list[Taken] = []
         self._parts = SeenParts()
@@ -174,7 +180,8 @@ class StepOfLearning(StepPart):
         self._marks: list[ref[Mark]] = []
 
     def attach(self, session: HookSession) -> None:
-        self._values = some_values(self._begun.module)
+        self._values = [*some_values(self._begun.module).values()]
+        self._began = some_values(self._begun.module, _WEIGHTS)
         self._parts.unregistered = partial(unregistered, session)
         session.forward_pre(self.enter)
         session.forward(self.leave)
@@ -233,6 +240,8 @@ class StepOfLearning(StepPart):
         self._several = self._several or self._taken is not None
         self._parts.took.add(id(optimizer))
         self._taken = _gradients_for(optimizer)
+        self._stepping = some_values(self._begun.module, _WEIGHTS)
+        self._course.overwritten.note_optimizer(optimizer)
         if self._initial is None:
             self._initial = optimizer.param_groups[0].get("initial_lr")
 
@@ -241,7 +250,7 @@ class StepOfLearning(StepPart):
         choices = self._losses.choices
         if not choices:
             return []
-        course = self._course
+        course, begun = self._course, self._begun
         course.stepped = course.stepped or self._taken is not None
         if not step.complete:
             return [] if scaled else self.unstepped(step)
@@ -268,6 +277,7 @@ class StepOfLearning(StepPart):
             **course.batches.fields(),
             **course.graphs.fields(),
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
+            **course.overwritten.fields(step.step, self._began, self._stepping, some_values(begun.module, _WEIGHTS)),
             **course.norms.fields(step.step, self._begun, self._norms),
             "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,

@@ -21,10 +21,15 @@ _PARAMETERS, _VALUES = 16, 64
 _ENDS_BY_ITSELF = "LBFGS"  # which makes no step once the gradient is below its tolerance
 
 
-def some_values(module: nn.Module) -> list[Tensor]:
-    """Copies of a few values of some trained parameters. Waits for nothing."""
-    trained = [p for p in module.parameters() if p.requires_grad and not is_lazy(p)]
-    return [first_values(p) for p in islice(trained, 0, None, max(len(trained) // _PARAMETERS, 1))]
+def some_values(module: nn.Module, least: int = 0) -> dict[str, Tensor]:
+    """Copies of a few values of some trained parameters of so many dimensions at least. Waits for nothing."""
+    trained = [(fqn, p) for fqn, p in module.named_parameters() if is_trained(p) and p.dim() >= least]
+    return {fqn: first_values(p) for fqn, p in islice(trained, 0, None, max(len(trained) // _PARAMETERS, 1))}
+
+
+def is_trained(parameter: Tensor) -> bool:
+    """True if a parameter has a gradient, and values by now."""
+    return parameter.requires_grad and not is_lazy(parameter)
 
 
 def first_values(parameter: Tensor) -> Tensor:

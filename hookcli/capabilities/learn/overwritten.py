@@ -1,0 +1,157 @@
+"""Weights that the program sets anew between steps, so that what was learned is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli.capabilities.learn.still import first_values, is_trained
+from hookcli.tensors.torch_private import version
+
+_AWAY, _TIMES = 0.5, 4.0  # of the size of a weight; times the largest steps on the way: what an optimizer can't do
+_COMPARED = 64  # passes
+
+Values = Mapping[str, Tensor]
+"""A few values of each of some weights, by name: of parameters with two dimensions or more."""
+
+
+@dataclass
+class Watched:
+    """One weight at each backward pass, recorded or not: something else than steps may write to it."""
+
+    fqn: str
+    weight: ref[Tensor]
+    changes: int
+    """The in-place changes until the last pass."""
+    first: Tensor
+    before: Tensor
+    """Its values at the first pass, and at the last one."""
+    usual: int = 0
+    """The least number of in-place changes between two passes that had any."""
+    same: list[Tensor] = field(default_factory=list)
+    """For each pass after more changes than that: whether the values are those of the first pass, and were others."""
+    away: list[Tensor] = field(default_factory=list)
+    """For each such pass: how far the values have moved since the pass before, as a share of their size."""
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Watched | None:
+        """The first weight of a model that is trained; None if there is none."""
+        trained = ((fqn, p) for fqn, p in module.named_parameters() if is_trained(p) and p.dim() > 1)
+        fqn, weight = next(trained, ("", None))
+        if weight is None or weight.is_inference() or not len(values := first_values(weight)):
+            return None
+        return cls(fqn, ref(weight), version(weight), values, values)
+
+    def note_pass(self) -> None:
+        """Note the values at a further backward pass. Waits for nothing."""
+        weight = self.weight()
+        if weight is None or not (number := version(weight) - self.changes):
+            return
+        self.changes += number
+        self.usual = min(self.usual or number, number)
+        before, self.before = self.before, first_values(weight)
+        if number > self.usual and len(self.same) < _COMPARED and before.shape == self.before.shape:
+            self.same.append((self.before == self.first).all() & (before != self.first).any())
+            self.away.append((self.before - before).norm() / before.norm())
+
+
+@dataclass
+class Overwritten:
+    """How often a program has set the weights of a model anew, between steps of the same optimizer."""
+
+    watched: Watched | None = None
+    times: int = 0
+    """How often a weight was seen to have moved farther than the optimizer can move it."""
+    place: str = ""
+    away: float = 0.0
+    """By how much of its size this one has moved, the last time."""
+    back: int = 0
+    """How often the weights were seen to be those of the first step again, after these had been moved."""
+    at: int = 0
+    """The last recorded step by which one or the other was seen."""
+    moved: dict[str, float] = field(default_factory=dict)
+    """The largest share of its size by which a step has moved each weight."""
+    optimizer: ref[Optimizer] | None = None
+    several: bool = False
+    """True if there was more than one optimizer, which may begin with new weights on purpose."""
+    _first: Values = field(default_factory=dict)
+    _left: Values = field(default_factory=dict)
+    """The values that the last recorded step has left, if that is known."""
+    _step: int = 0
+
+    def note_pass(self, module: nn.Module) -> None:
+        """A backward pass begins, of a recorded step or another. Waits for nothing."""
+        if self.watched:
+            self.watched.note_pass()
+        else:
+            self.watched = Watched.of(module)
+
+    def note_optimizer(self, optimizer: Optimizer) -> None:
+        """Note the optimizer of a recorded step."""
+        self.several = self.several or (self.optimizer is not None and self.optimizer() is not optimizer)
+        self.optimizer = ref(optimizer)
+
+    def fields(self, step: int, began: Values, taken: Values, left: Values) -> dict[str, Any]:
+        """The fields of a line, with a step that began with these values, and left others; may wait for an accelerator.
+
+        `taken`: those with which its optimizer was about to step.
+        """
+        if self.several:
+            return {}
+        if not same(began, taken):  # which the program exchanges within the step, as where they are rounded in forward
+            self._left = {}
+            return {}
+        for fqn in began.keys() & left.keys():
+            self.moved[fqn] = max(self.moved.get(fqn, 0.0), distance(began[fqn], left[fqn]))
+        self._first = self._first or began
+        self.note_between(step, began)
+        self.note_passes(step)
+        self._left, self._step = left, step
+        if not (self.times or self.back):
+            return {}
+        most = self.moved.get(self.place, 0.0)
+        over = {"overwritten": self.times, "weight": self.place, "away": self.away, "moved": most}
+        return {**over, "restored": self.back, "written_at": self.at}
+
+    def note_between(self, step: int, began: Values) -> None:
+        """Note what has moved since the last recorded step."""
+        if not self._left or same(began, self._left):
+            return
+        if same(began, self._first):
+            self.back, self.at = self.back + 1, step
+        away = {fqn: distance(self._left[fqn], now) for fqn, now in began.items() if fqn in self._left}
+        place = max(away, key=away.__getitem__, default="")
+        most = (step - self._step) * max(self.moved.values())
+        if place and away[place] > max(_AWAY, _TIMES * most):
+            self.times, self.at, self.place, self.away = self.times + 1, step, place, away[place]
+
+    def note_passes(self, step: int) -> None:
+        """Note what has moved between passes, recorded or not."""
+        if self.watched is None or not (most := self.moved.get(self.watched.fqn, 0.0)):
+            return
+        away = [x for x in map(float, self.watched.away) if math.isfinite(x) and x > max(_AWAY, _TIMES * most)]
+        if len(away) > self.times:
+            self.times, self.at, self.place, self.away = len(away), step, self.watched.fqn, away[-1]
+        if (back := sum(map(bool, self.watched.same))) > self.back:
+            self.back, self.at = back, step
+
+
+def same(a: Values, b: Values) -> bool:
+    """True if all values are the same. Waits for an accelerator."""
+    return a.keys() == b.keys() and all(torch.equal(a[fqn], b[fqn]) for fqn in a)
+
+
+def distance(before: Tensor, now: Tensor) -> float:
+    """How far values have moved, as a share of their size; 0 where that is not known. Waits for an accelerator."""
+    if before.shape != now.shape or not before.numel():
+        return 0.0
+    size = float(before.double().norm())
+    share = float((now.double() - before.double()).norm()) / size if size else 0.0
+    return share if math.isfinite(share) else 0.0
