@@ -25,6 +25,11 @@ class Mark:
         held.setdefault(_NAME, []).append(mark)
         return ref(mark)
 
+    def is_on(self, node: Node) -> bool:
+        """True if it was put on this node."""
+        held: dict[Any, Any] = node.metadata  # type: ignore[assignment]
+        return any(one is self for one in held.get(_NAME, ()))
+
 
 @dataclass
 class Graphs:

@@ -21,6 +21,7 @@ from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
+from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.outputs import Alike
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.rebuilt import place_of
@@ -65,8 +66,14 @@ class Course:
     graphs: Graphs = field(default_factory=Graphs)
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
+    lost_head: LostHead = field(default_factory=LostHead)
     overwritten: Overwritten = field(default_factory=Overwritten)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
+
+    def note_gradients(self, old: bool | None) -> None:
+        """Note whether a recorded step began with old gradients; None: that is not known."""
+        self.judged += old is not None
+        self.left += bool(old)
 
     def note_level(self, of_step: Mapping[str, Any]) -> dict[str, Any]:
         """Note what is known of the level of guessing. Returns the fields of a line, those on classes once."""
@@ -176,6 +183,7 @@ class StepOfLearning(StepPart):
         self._parts = SeenParts()
         self._alike = Alike()
         self._time_first = TimeFirst()
+        self._last = LastLayer()
         self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
 
@@ -190,6 +198,8 @@ class StepOfLearning(StepPart):
         """Look at what the model receives, and at the modes of its modules; not again in a recomputation."""
         self._time_first.enter(event)
         self._course.norms.enter(event, self._norms)
+        if not in_backward():
+            self._last.enter(event)
         if event.fqn or in_backward():
             return
         unseen: tree.Unseen = []
@@ -227,6 +237,7 @@ class StepOfLearning(StepPart):
         self._parts.graph = self._parts.graph or any(root.grad_fn is not None for root in roots)
         self._losses.add(roots)
         self._losses.scale = self._recorder.scale
+        self._last.look(self._losses.choices[-1])
         self._recorder.pass_begins(roots)
         for root in roots:
             self._mark(root.grad_fn)
@@ -247,21 +258,19 @@ class StepOfLearning(StepPart):
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
         """The lines of this step, if there was a backward pass. Waits for an accelerator."""
-        choices = self._losses.choices
-        if not choices:
+        if not self._losses.choices:
             return []
         course, begun = self._course, self._begun
         course.stepped = course.stepped or self._taken is not None
         if not step.complete:
             return [] if scaled else self.unstepped(step)
-        left = self.began_with_old()
-        if step.step and left is not None:
-            course.judged += 1
-            course.left += left
+        course.note_gradients(self.began_with_old() if step.step else None)
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         reached = reach(step)
+        labels = self._losses.label_range()
+        self._losses.misused = self._losses.misused or self.lost_head(labels)
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -273,7 +282,7 @@ class StepOfLearning(StepPart):
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             "alone": self._recorder.alone,
-            **course.note_labels(self._losses.label_range()),
+            **course.note_labels(labels),
             **course.batches.fields(),
             **course.graphs.fields(),
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
@@ -284,6 +293,11 @@ class StepOfLearning(StepPart):
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
+
+    def lost_head(self, labels: LabelRange | None) -> str:
+        """Words on a loss that gets what the last layer receives; "" if it does not."""
+        reached = self._course.wiring.reached | self._parts.reached
+        return self._course.lost_head.words(self._last, labels, reached, self._begun.name)
 
     def took_none(self, step: RecordedStep) -> bool:
         """True if backward passes left gradients, and the optimizer found none, or zeros."""
