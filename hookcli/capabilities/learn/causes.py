@@ -44,6 +44,7 @@ _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are no lower
+_STATE = "hand the state on from one time step to the next"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
@@ -55,8 +56,8 @@ def cause_of(of_model: Mapping[str, Sequence[object]], losses: Mapping[int, floa
         return words, _ONCE
     if words := broadcast(lines):
         return words, _SHAPE
-    if lines and all(line.over_batch for line in lines):
-        return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
+    if any(known := of_sequences(lines)):
+        return known
     for why in (OUTSIDE, MISSED, UNFROZEN):
         if line := untrained(of_model, why):
             return not_held(line), _OPTIMIZER
@@ -71,6 +72,15 @@ def cause_of(of_model: Mapping[str, Sequence[object]], losses: Mapping[int, floa
     small = too_small(lines, number, guessed)
     words = decays(lines)
     return small if any(small) else (words, _DECAY if words else "")
+
+
+def of_sequences(lines: Sequence[Learning]) -> tuple[str, str]:
+    """Words on a module that reads sequences along the batch, or step by step without a state; "", "" if none does."""
+    if lines and all(line.over_batch for line in lines):
+        return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
+    if lines and all(line.states for line in lines):
+        return lines[0].states, _STATE
+    return "", ""
 
 
 def apart(lines: Sequence[Learning], guessed: float) -> str:

@@ -33,9 +33,10 @@ class Learning(PartLine):
     name of the loss whose negative it is. Both are left out where the model has several optimizers. `doubled`: words on
     a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it expects.
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
-    `outweighed`: words on a loss that averages the error of a reconstruction of the input, and sums another term; then
-    `unexplained` is the squared error of the reconstruction, as a share of the variance of the input. `alone`: all
-    backward passes went through the same models.
+    `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
+    gradients. `outweighed`: words on a loss that averages the error of a reconstruction of the input, and sums another
+    term; then `unexplained` is the squared error of the reconstruction, as a share of the variance of the input.
+    `alone`: all backward passes went through the same models.
 
     `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0. In `one_each` of
     `labelled` recorded steps all labels were one, and not the same in all of these; else it is 0. Labels are those that
@@ -90,6 +91,7 @@ class Learning(PartLine):
     misused: str = ""
     doubled: str = ""
     over_batch: str = ""
+    states: str = ""
     outweighed: str = ""
     unexplained: float | None = None
     alone: bool = True

@@ -24,7 +24,9 @@ from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.outputs import Alike
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
+from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
 from hookcli.capabilities.learn.rebuilt import place_of
+from hookcli.capabilities.learn.states import States
 from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
 from hookcli.hooks.events import HookEvent
@@ -41,6 +43,7 @@ from hookcli.tensors import tree
 _TENSORS = 16  # of a step, whose checksums are compared
 _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
 _SHRINK = ("SGD", "AdamW")  # whose weight decay takes the share lr * weight_decay of the weights in each step
+_MASKS = 3  # recorded steps
 _WEIGHTS = 2  # dimensions of a parameter
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
 
@@ -66,6 +69,8 @@ class Course:
     graphs: Graphs = field(default_factory=Graphs)
     still: Still = field(default_factory=Still)
     wiring: Wiring = field(default_factory=Wiring)
+    hidden: int = 0
+    """The last recorded steps in a row with a mask that hides the tokens, and shows the padding."""
     lost_head: LostHead = field(default_factory=LostHead)
     overwritten: Overwritten = field(default_factory=Overwritten)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
@@ -184,6 +189,8 @@ class StepOfLearning(StepPart):
         self._alike = Alike()
         self._time_first = TimeFirst()
         self._last = LastLayer()
+        self._states = States()
+        self._masks = PaddingMasks()
         self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
 
@@ -199,7 +206,8 @@ class StepOfLearning(StepPart):
         self._time_first.enter(event)
         self._course.norms.enter(event, self._norms)
         if not in_backward():
-            self._last.enter(event)
+            for part in (self._last, self._states, self._masks):
+                part.enter(event)
         if event.fqn or in_backward():
             return
         unseen: tree.Unseen = []
@@ -216,6 +224,7 @@ class StepOfLearning(StepPart):
     def leave(self, event: HookEvent) -> None:
         """Note a module that ran, and look at what the model returns."""
         self._parts.note_run(event.fqn)
+        self._states.leave(event)
         if not event.fqn:
             outputs = tree.tensors(event.output)
             self._mark(next((x.grad_fn for x in outputs if x.grad_fn is not None), None))
@@ -270,7 +279,7 @@ class StepOfLearning(StepPart):
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         reached = reach(step)
         labels = self._losses.label_range()
-        self._losses.misused = self._losses.misused or self.lost_head(labels)
+        self._losses.misused = self._losses.misused or self.lost_head(labels) or self.hidden()
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -281,6 +290,7 @@ class StepOfLearning(StepPart):
             "cleared": course.cleared,
             **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
+            "states": self._states.words(begun.name),
             "alone": self._recorder.alone,
             **course.note_labels(labels),
             **course.batches.fields(),
@@ -298,6 +308,12 @@ class StepOfLearning(StepPart):
         """Words on a loss that gets what the last layer receives; "" if it does not."""
         reached = self._course.wiring.reached | self._parts.reached
         return self._course.lost_head.words(self._last, labels, reached, self._begun.name)
+
+    def hidden(self) -> str:
+        """Words on an inverted mask, once enough steps have shown it; "" if none is."""
+        found = next(self._masks.inverted(), None)
+        self._course.hidden = self._course.hidden + 1 if found else 0
+        return words_on_mask(found, self._begun.name) if found and self._course.hidden >= _MASKS else ""
 
     def took_none(self, step: RecordedStep) -> bool:
         """True if backward passes left gradients, and the optimizer found none, or zeros."""

@@ -1,0 +1,57 @@
+"""Masks of attention that hide the tokens of a batch, and show its padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.hooks.events import HookEvent
+from hookcli.tensors import tree
+
+_HIDES = ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask")
+_SHOWS = "attention_mask"  # of Transformers: 1 for what is attended to
+_MOST, _LEAST = 16, 16  # masks, and embeddings, of a step; places of a batch
+
+
+@dataclass
+class PaddingMasks:
+    """The masks that modules got in a step, and where the batch has padding, by an embedding that knows its index."""
+
+    hidden: list[tuple[str, str, Tensor]] = field(default_factory=list)
+    """The module, the name of its mask, and the places that are hidden."""
+    padding: list[Tensor] = field(default_factory=list)
+
+    def enter(self, event: HookEvent) -> None:
+        """Note what a module is about to get. Waits for nothing."""
+        if isinstance(event.module, nn.Embedding) and event.module.padding_idx is not None:
+            for tokens in tree.received(event.args, event.kwargs)[:1]:
+                if tree.is_plain(tokens) and len(self.padding) < _MOST:
+                    self.padding.append(tokens == event.module.padding_idx)
+        for name, mask in (event.kwargs or {}).items():
+            if isinstance(mask, Tensor) and tree.is_plain(mask) and mask.dim() == 2 and len(self.hidden) < _MOST:
+                if name in _HIDES:
+                    self.hidden.append((event.fqn, name, mask.isinf() if mask.is_floating_point() else mask.bool()))
+                elif name == _SHOWS:
+                    self.hidden.append((event.fqn, name, mask == 0))
+
+    def inverted(self) -> Iterator[tuple[str, str]]:
+        """The modules, and the names of their masks, that hide just what is no padding. Waits for an accelerator."""
+        for fqn, name, hidden in self.hidden:
+            alike = (one for one in self.padding if one.shape == hidden.shape and one.device == hidden.device)
+            if any(is_opposite(hidden, padding) for padding in alike):
+                yield fqn, name
+
+
+def is_opposite(a: Tensor, b: Tensor) -> bool:
+    """True if both values occur, and each place of one tensor has the other value. Waits for an accelerator."""
+    with torch.no_grad():
+        return a.numel() >= _LEAST and bool((a != b).all() & a.any() & b.any())
+
+
+def words_on_mask(found: tuple[str, str], name: Callable[[str], str]) -> str:
+    """Words on the inverted mask of a module."""
+    place = name(found[0]) or "the model"
+    return f"the {found[1]} of {place} is inverted: it hides all tokens, and shows the padding"
