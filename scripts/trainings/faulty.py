@@ -429,6 +429,175 @@ def one_net_twice() -> None:
         of_maker.step()
 
 
+def epochs(number: int = 8, steps: int = 8) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    every = [*drawn(), *drawn(seed=STEPS)]
+    for epoch in range(number):
+        yield every[epoch * steps : (epoch + 1) * steps]
+
+
+def begun_anew(begin: Callable[[nn.Module], object], *, each_step: bool = False) -> None:
+    """One optimizer, and a model that is changed before each epoch, or each step."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for batches in epochs():
+        begin(model)
+        for x, y in batches:
+            if each_step:
+                begin(model)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+    print("loss", loss.item())
+
+
+def reset_parameters() -> None:
+    """The weights are drawn again in each epoch."""
+
+    def draw(model: nn.Module) -> None:
+        for module in model.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
+                module.reset_parameters()
+
+    begun_anew(draw)
+
+
+def put_back(*, each_step: bool = False) -> None:
+    """A checkpoint is loaded in each epoch."""
+    start: dict[str, Tensor] = {}
+
+    def load(model: nn.Module) -> None:
+        if not start:
+            start.update({name: x.clone() for name, x in model.state_dict().items()})
+        model.load_state_dict(start)
+
+    begun_anew(load, each_step=each_step)
+
+
+def put_back_in_steps() -> None:
+    put_back(each_step=True)
+
+
+def head_drawn_again() -> None:
+    """The last layer is drawn again in each step."""
+    begun_anew(lambda model: nn.init.xavier_uniform_(model.head.weight), each_step=True)
+
+
+def accumulated(scale: float, labels: Tensor = LABELS, lr: float = 0.05) -> None:
+    """Eight passes a step, each loss times this scale."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    for x, y in drawn(labels):
+        optimizer.zero_grad()
+        for of_x, of_y in zip(x.chunk(8), y.chunk(8), strict=True):
+            loss = scale * F.cross_entropy(model(of_x), of_y)
+            loss.backward()
+        optimizer.step()
+    print("loss", loss.item() / scale)
+
+
+def divided_twice() -> None:
+    accumulated(1 / 64, lr=0.002)
+
+
+def accumulated_labels() -> None:
+    accumulated(1 / 8, SHUFFLED, 0.02)
+
+
+def summed_slowly() -> None:
+    """Passes whose losses are not divided, and a learning rate that is too low."""
+    accumulated(1.0, lr=1e-6)
+
+
+class Features(Net):
+    """Returns the scores and the features."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x = F.relu(self.norm(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        features = x.mean((2, 3))
+        return self.head(features), features
+
+
+def features() -> None:
+    """The loss gets the second output, the features."""
+    train(Features(), drawn(), loss_of=lambda outputs, y: F.cross_entropy(outputs[1], y))
+
+
+def ignored() -> None:
+    """A mask of labels, the wrong way round: one class counts, which was to be left out."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    train(model, drawn(LABELS.masked_fill(LABELS != 3, -100)), 0.3)
+
+
+def warm_up() -> None:
+    """A warm-up that is counted in epochs by mistake, so that it takes a million steps."""
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 1e6))
+    train(model, drawn(), optimizer=optimizer, after=lambda step: schedule.step())
+
+
+class Steps(nn.Module):
+    """Reads the lines of an image, the first of which shows the class, by a cell."""
+
+    def __init__(self, hand_on: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.cell, self.head, self.hand_on = nn.GRUCell(24, 32), nn.Linear(32, 10), hand_on
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(len(x), 32)
+        for line in x.transpose(1, 2).flatten(2).unbind(1):
+            state = self.cell(line, self.hand_on(state))
+        scores: Tensor = self.head(state)
+        return scores
+
+
+def first_lines(number: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images with so many lines of noise below the first one."""
+    for _ in range(3):
+        for x, y in drawn():
+            yield torch.cat([3 * x[:, :, :1], torch.randn(len(x), 3, number, 8)], 2), y
+
+
+def forgetful() -> None:
+    """The state begins anew at each line."""
+    train(Steps(torch.zeros_like), first_lines(7), 0.1)
+
+
+def detached_state() -> None:
+    """The state is detached at each line."""
+    train(Steps(Tensor.detach), first_lines(63), 0.1)
+
+
+class Attends(nn.Module):
+    """Reads tokens, of which 0 is padding; `inverts` hides the others."""
+
+    def __init__(self, *, inverts: bool) -> None:
+        super().__init__()
+        self.inverts, self.embed, self.head = inverts, nn.Embedding(24, 32, padding_idx=0), nn.Linear(32, 10)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x, hidden = self.embed(tokens), (tokens == 0) != self.inverts
+        scores: Tensor = self.head(self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0][:, 0])
+        return scores
+
+
+def tokens(number: int = 120) -> Iterator[tuple[Tensor, Tensor]]:
+    """The class is the token at place 3, and the length is drawn."""
+    for _ in range(number):
+        y, rows = torch.randint(10, (SIZE,)), torch.randint(11, 24, (SIZE, 12))
+        rows[:, 3] = y + 1
+        yield rows * (torch.arange(12) < torch.randint(5, 11, (SIZE, 1))), y
+
+
+def inverted_mask() -> None:
+    model = Attends(inverts=True)
+    train(model, tokens(), optimizer=torch.optim.Adam(model.parameters(), 3e-3))
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -472,6 +641,19 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),
     "prices": (prices, "on average, and the targets"),
     "one_net_twice": (one_net_twice, "two optimizers (Adam) have the same 4 other parameters"),
+    "reset_parameters": (reset_parameters, "the program itself sets weights anew again and again"),
+    "put_back": (put_back, "the weights are set back to those of step 0 again and again"),
+    "put_back_in_steps": (put_back_in_steps, "the weights are set back to those of step 0 again and again"),
+    "head_drawn_again": (head_drawn_again, "head.weight moves by"),
+    "divided_twice": (divided_twice, "each of 8 backward passes divides its loss by 64"),
+    "accumulated_labels": (accumulated_labels, "that of guessing among 10 classes (ln 10"),
+    "summed_slowly": (summed_slowly, "(8 ln 10 = 18.42); the steps are too small (learning rate"),
+    "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
+    "ignored": (ignored, "all labels that count are one of the 10 classes"),
+    "warm_up": (warm_up, "the warm-up has come to a learning rate of"),
+    "forgetful": (forgetful, "cell begins with a state of zeros in each of its 8 calls"),
+    "detached_state": (detached_state, "the state of cell is detached between its 64 calls"),
+    "inverted_mask": (inverted_mask, "the key_padding_mask of attention is inverted"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

@@ -639,13 +639,195 @@ def in_turns() -> None:
     print("loss", loss.item())
 
 
+def swapped_average() -> None:
+    """A moving average of the weights is swapped in for each validation, and the weights put back."""
+    x, y = images()
+    model = convnet()
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for step in range(80):
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, p in zip(average.parameters(), model.parameters(), strict=True):
+                a.lerp_(p, 0.1)
+        if step % 8 == 7:
+            kept = copy.deepcopy(model.state_dict())
+            model.load_state_dict(average.state_dict() | dict(model.named_buffers()))
+            with torch.no_grad():
+                model.eval()(x[:64])
+            model.train().load_state_dict(kept)
+    print("loss", loss.item())
+
+
+def clipped_critic() -> None:
+    """After WGAN: the critic's weights are clipped after each of its steps."""
+    maker, critic = mlp(4, 32, 2), nn.Sequential(nn.Linear(2, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+    of_maker, of_critic = (torch.optim.RMSprop(m.parameters(), 5e-3) for m in (maker, critic))
+    for step in range(150):
+        real = torch.randn(32, 2) * 0.3 + torch.tensor([2.0, -1.0])
+        of_critic.zero_grad()
+        (critic(maker(torch.randn(32, 4)).detach()).mean() - critic(real).mean()).backward()
+        of_critic.step()
+        with torch.no_grad():
+            for p in critic.parameters():
+                p.clamp_(-0.05, 0.05)
+        if step % 3 == 2:
+            of_maker.zero_grad()
+            loss = -critic(maker(torch.randn(32, 4))).mean()
+            loss.backward()
+            of_maker.step()
+    print("loss", loss.item())
+
+
+def reptile() -> None:
+    """After Reptile: each task begins at the same weights, which go a part of its way."""
+    model = mlp(1, 32, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    for _ in range(30):
+        before = copy.deepcopy(model.state_dict())
+        size, phase = torch.rand(2) * 3 + 0.5
+        for _ in range(5):
+            x = torch.rand(20, 1) * 6 - 3
+            loss = F.mse_loss(model(x), size * (x + phase).sin())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        after = model.state_dict()
+        model.load_state_dict({name: old + 0.3 * (after[name] - old) for name, old in before.items()})
+    print("loss", loss.item())
+
+
+def folds() -> None:
+    """Cross-validation: new weights, and a new optimizer, for each fold."""
+    x, y = images()
+    model = convnet()
+    for fold in range(4):
+        for module in model.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
+                module.reset_parameters()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+        kept = torch.arange(len(x))[torch.arange(len(x)) % 4 != fold]
+        for rows in kept[torch.randperm(len(kept))].split(32):
+            loss = F.cross_entropy(model(x[rows]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    print("loss", loss.item())
+
+
+class Cascade(nn.Module):
+    """A coarse choice, from which a second layer makes a finer one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.coarse, self.fine = mlp(8, 32, 32), nn.Linear(32, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        coarse = self.coarse(self.body(x).tanh())
+        return coarse, self.fine(coarse)
+
+
+def coarse_first() -> None:
+    """The last layer runs, and is trained later than the others."""
+    x, _ = vectors()
+    model = Cascade()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for step in range(150):
+        rows = torch.randint(len(x), (32,))
+        coarse, fine = model(x[rows])
+        loss = F.cross_entropy(coarse, x[rows, :4].argmax(1))
+        if step >= 120:
+            loss = loss + F.cross_entropy(fine, x[rows, :3].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+class Reader(nn.Module):
+    """Reads the lines of an image; the state is detached after every third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(24, 32), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(len(x), 32)
+        for number, line in enumerate(x.transpose(1, 2).flatten(2).unbind(1)):
+            state = self.cell(line, state.detach() if number % 3 == 2 else state)
+        scores: Tensor = self.head(state)
+        return scores
+
+
+def truncated() -> None:
+    """Truncated backpropagation through time."""
+    x, y = images()
+    model = Reader()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, layer = nn.Embedding(24, 32, padding_idx=0), nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.body, self.head = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(32, 6)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(self.embed(tokens), src_key_padding_mask=tokens == 0))
+        return scores
+
+
+def tagging() -> None:
+    """Padded sentences: attention hides the padding, and the loss ignores it, in passes of a few rows, with a warm-up."""
+    model = Tagger()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 50))
+    for _ in range(100):
+        tokens = torch.randint(1, 24, (32, 12)) * (torch.arange(12) < torch.randint(4, 13, (32, 1)))
+        labels = (tokens % 6).masked_fill(tokens == 0, -100)
+        optimizer.zero_grad()
+        for of_tokens, of_labels in zip(tokens.chunk(4), labels.chunk(4), strict=True):
+            loss = F.cross_entropy(model(of_tokens).flatten(0, 1), of_labels.flatten())
+            (loss / 4).backward()
+        optimizer.step()
+        schedule.step()
+    print("loss", loss.item())
+
+
+def both_ways() -> None:
+    """After CLIP: pairs are found both ways, in two passes a step; hard ones, so that the loss stays near guessing."""
+    left, right = nn.Linear(16, 8), nn.Linear(16, 8)
+    optimizer = torch.optim.Adam([*left.parameters(), *right.parameters()], 1e-4)
+    for _ in range(100):
+        optimizer.zero_grad()
+        for _ in range(2):
+            x = torch.randn(16, 16)
+            a, b = (F.normalize(side(x + 2 * torch.randn_like(x)), dim=1) for side in (left, right))
+            scores, rows = a @ b.T, torch.arange(16)
+            loss = (F.cross_entropy(scores, rows) + F.cross_entropy(scores.T, rows)) / 2
+            (loss / 2).backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
         classification, language_model, gan, diffusion, policy_gradient, q_learning, contrastive, distillation,
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
-        bootstrap,
+        bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
     )
 }  # fmt: skip
 

@@ -49,10 +49,10 @@ _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
 
-def cause_of(of_model: Mapping[str, Sequence[object]], losses: Mapping[int, float], guessed: float) -> tuple[str, str]:
+def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
     """Words on why a loss stays near that of guessing, and what to do; "", "" where that does not follow."""
-    lines, number = learned(of_model), len(losses)
-    if words := overwritten(lines, losses):
+    lines = learned(of_model)
+    if words := overwritten(lines, number):
         return words, _ONCE
     if words := broadcast(lines):
         return words, _SHAPE
@@ -120,21 +120,23 @@ def not_held(line: Untrained) -> str:
     return f"no optimizer has {', '.join(line.places)}{', ...' * (line.number > len(line.places))} ({of})"
 
 
-def overwritten(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:
-    """Words on weights that the program sets anew between steps, while the loss gets no lower; else "".
+def stays(lines: Sequence[Learning], losses: Mapping[int, float]) -> bool:
+    """True if the loss gets no lower, of a choice among classes or the like, by one model with one optimizer.
 
-    The losses are those of a choice among classes, or the like, of one model with one optimizer: policies and the tasks
-    of few-shot learning may begin again on purpose.
+    Policies, and the tasks of few-shot learning, may begin again on purpose.
     """
-    number, last = len(losses), lines[-1] if lines else None
     every = [loss for _, loss in sorted(losses.items())]
-    quarter = number // 4
-    if last is None or not last.alone or quarter < _QUARTER or not any(map(is_supervised, lines)):
-        return ""
+    quarter = len(every) // 4
+    if quarter < _QUARTER or not lines[-1:] or not lines[-1].alone or not any(map(is_supervised, lines)):
+        return False
     first, late = fmean(every[:quarter]), fmean(every[-quarter:])
-    if not late >= _LOWER * first > 0:
-        return ""
-    if max(last.restored, last.overwritten) < _OFTEN or 2 * last.written_at < number:
+    return late >= _LOWER * first > 0
+
+
+def overwritten(lines: Sequence[Learning], number: int) -> str:
+    """Words on weights that the program sets anew between steps, until late in so many steps; else ""."""
+    last = lines[-1] if lines else None
+    if last is None or max(last.restored, last.overwritten) < _OFTEN or 2 * last.written_at < number:
         return ""
     if last.restored >= _OFTEN:
         seen = f"(seen {last.restored:,} times, the last one by step {last.written_at:,})"

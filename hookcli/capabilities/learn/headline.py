@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hookcli.capabilities.learn.causes import clipped_scaled, not_held, not_reached, overwritten
+from hookcli.capabilities.learn.causes import clipped_scaled, not_held, not_reached, overwritten, stays
 from hookcli.capabilities.learn.checks import (
     FrozenBlock,
     FrozenStatistics,
@@ -84,7 +84,9 @@ def faults(measured: Measurements) -> Iterator[str]:
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
     yield from dict.fromkeys(line.doubled for line in lines if line.doubled)
-    yield from filter(None, [clipped_scaled(lines), overwritten(lines, measured.every_loss)])
+    yield from filter(None, [clipped_scaled(lines)])
+    if stays(lines, measured.every_loss):
+        yield from filter(None, [overwritten(lines, len(measured.every_loss))])
     yield from (text for text, _ in of_losses(measured.every_loss, lines))
     for checks in (_CAUSES, _SEEN):
         for finding in judge([check() for check in checks], measured).findings:

@@ -82,7 +82,7 @@ class NoBetterThanGuessing(LinesCheck):
         if words := filled(lines):
             yield replace(self.finding("", f"{words}: {text}", guess.loss), remedy=_INPUTS, hint=_INPUTS)
             return
-        cause, remedy = cause_of(measured.lines, measured.every_loss, guess.level)
+        cause, remedy = cause_of(measured.lines, number, guess.level)
         if (guess.weak or warms) and not cause:
             return
         finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)

@@ -30,6 +30,7 @@ from hookcli.probes.shared.doubled import doubled, nodes_of_losses
 from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
+_SOME = 4096  # labels of a loss of which one may repeat
 _ROWS = 8  # labels of a batch that say whether it has one class alone
 
 
@@ -40,6 +41,8 @@ class LabelRange(NamedTuple):
     largest: int
     counted: int
     number: int
+    of_classes: bool = True
+    """True if a loss has rows of the same class, and of another: those of contrastive ones have not."""
 
     def one_class(self) -> int | None:
         """The class of all labels that count; -1 if they differ, None if there are few labels."""
@@ -67,7 +70,7 @@ class LossFacts:
     _beyond: tuple[str, Tensor] | None = None
     _outweighed: tuple[str, Tensor] | None = None
     _labels: list[tuple[int, Tensor]] = field(default_factory=list)
-    """The number of labels in each loss, with the least and the largest of those that count, and how many do."""
+    """The number of labels in each loss, and the figures of `range_of`."""
     _spread: Tensor | None = None
     _center: Tensor | None = None
     _means: Tensor | None = None
@@ -113,13 +116,14 @@ class LossFacts:
     def label_range(self) -> LabelRange | None:
         """The labels of the step; None if they are not known. Waits for an accelerator."""
         figures = [one.tolist() for _, one in self._labels]
-        counted = sum(number for _, _, number in figures)
-        if not counted:
+        if not any(counted for _, _, counted, _ in figures):
             return None
-        least, largest = min(low for low, _, _ in figures), max(high for _, high, _ in figures)
-        return LabelRange(least, largest, counted, sum(number for number, _ in self._labels))
+        least, largest, counted, _ = zip(*figures, strict=True)
+        number = sum(number for number, _ in self._labels)
+        of_classes = any(twice and low < high for low, high, _, twice in figures)
+        return LabelRange(min(least), max(largest), sum(counted), number, of_classes)
 
-    def level(self, passes: int) -> dict[str, Any]:
+    def level(self, passes: int, labels: LabelRange | None) -> dict[str, Any]:
         """The fields of a line on the cross-entropies of the step, whose sum is its loss; empty for other losses.
 
         `passes`: the backward passes that count for the step; others may be those of other models.
@@ -130,8 +134,8 @@ class LossFacts:
         if not all(self.choices) or len({one.classes for one in every}) != 1:
             return {}
         classes = every[0].classes
-        contrastive = [one.items for one in every if one.items <= classes]
-        items = min(contrastive, default=sum(one.items for one in every))
+        contrastive = any(one.items <= classes for one in every) and not (labels and labels.of_classes)
+        items = min(one.items for one in every) if contrastive else sum(one.items for one in every)
         scaled = sum(one.factor for one in every)
         return {"classes": classes, "items": items, "scaled": scaled, "passes": len(self.choices)}
 
@@ -167,13 +171,18 @@ class LossFacts:
 
 
 def range_of(labels: Tensor, ignored: int | None) -> Tensor:
-    """The least and the largest label of those that are not `ignored`, and how many these are. Waits for nothing."""
+    """The least and the largest label of those that are not `ignored`, how many these are, and whether one repeats.
+
+    Waits for nothing.
+    """
     with torch.no_grad():
         known = labels.detach().long()
         limits = torch.iinfo(torch.int64)
         counts = torch.ones_like(known, dtype=torch.bool) if ignored is None else known != ignored
         least, largest = (torch.where(counts, known, limit) for limit in (limits.max, limits.min))
-        return torch.stack([least.amin(), largest.amax(), counts.sum()])
+        some = known.flatten()[:_SOME].sort().values
+        twice = (some[1:] == some[:-1]) & (some[1:] != (limits.min if ignored is None else ignored))
+        return torch.stack([least.amin(), largest.amax(), counts.sum(), twice.any()])
 
 
 def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:

@@ -15,7 +15,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.capabilities.learn.still import first_values, is_trained
 from hookcli.tensors.torch_private import version
 
-_AWAY, _TIMES = 0.5, 4.0  # of the size of a weight; times the largest steps on the way: what an optimizer can't do
+_AWAY, _TIMES = 0.5, 2.0  # of the size of a weight; times the largest steps on the way: what an optimizer can't do
 _COMPARED = 64  # passes
 
 Values = Mapping[str, Tensor]

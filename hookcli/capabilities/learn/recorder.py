@@ -283,7 +283,7 @@ class StepOfLearning(StepPart):
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
-            **course.note_level(self._losses.level(len(step.losses))),
+            **course.note_level(self._losses.level(len(step.losses), labels)),
             "alike": course.note_alike(self._alike.judge()),
             **self._alike.fields(self._begun.module),
             "in_use": in_use(step),

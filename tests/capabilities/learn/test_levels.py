@@ -99,6 +99,7 @@ TWICE = "the steps are too small (each of 4 backward passes divides its loss by 
         (1 / 4, {"random": True, "lr": 1e-3}, "(ln 3 = 1.099)"),
         swept(1.0, {"random": True, "lr": 1e-3}, "(4 ln 3 = 4.394)"),
         (1 / 16, {"lr": 1e-3}, f"(0.25 ln 3 = 0.2747); {TWICE}"),
+        swept(1 / 16, {"random": True, "lr": 1e-3, "passes": 16}, "(ln 3 = 1.099)"),  # fewer rows than classes
         swept(1 / 4, {}, ""),
         swept(1.0, {"lr": 0.1}, ""),
         (1 / 16, {"lr": 2.0}, ""),

@@ -111,9 +111,9 @@ def test_a_state_that_is_detached_now_and_then_is_meant() -> None:
 
 def test_it_is_the_cause_where_nothing_is_learned() -> None:
     lines = [Learning("Net", step, states=FORGETS) for step in range(3)]
-    assert cause_of({Learning.kind: lines, "untrained": []}, {}, 1.0)[0] == FORGETS
+    assert cause_of({Learning.kind: lines, "untrained": []}, 60, 1.0)[0] == FORGETS
     lines[1] = Learning("Net", 1)
-    assert FORGETS not in cause_of({Learning.kind: lines, "untrained": []}, {}, 1.0)[0]
+    assert FORGETS not in cause_of({Learning.kind: lines, "untrained": []}, 60, 1.0)[0]
 
 
 class Attention(nn.Module):
