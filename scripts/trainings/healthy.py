@@ -789,7 +789,7 @@ class Tagger(nn.Module):
 
 
 def tagging() -> None:
-    """Padded sentences: attention hides the padding, and the loss ignores it, in passes of a few rows, with a warm-up."""
+    """Padded sentences: attention hides the padding, and the loss ignores it; several passes a step, and a warm-up."""
     model = Tagger()
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 50))

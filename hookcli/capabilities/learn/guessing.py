@@ -52,8 +52,10 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
 def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | None:
     """The guess among classes, if the mean loss of so many is near its loss."""
     known = next((line for line in lines if line.classes), None)
+    later = [line.scaled for line in lines[len(lines) // 2 :]]
     if (
         known is None
+        or (known.scaled is not None and None in later)  # another loss by then
         or not lines[-1].alone
         or not 1 < known.classes < known.items
         or number * known.items < _PER_CLASS * known.classes

@@ -42,7 +42,7 @@ class LabelRange(NamedTuple):
     counted: int
     number: int
     of_classes: bool = True
-    """True if a loss has rows of the same class, and of another: those of contrastive ones have not."""
+    """True if two rows of a loss are of one class, and not all are: contrastive losses have one label, or all differ."""
 
     def one_class(self) -> int | None:
         """The class of all labels that count; -1 if they differ, None if there are few labels."""
@@ -118,9 +118,9 @@ class LossFacts:
         figures = [one.tolist() for _, one in self._labels]
         if not any(counted for _, _, counted, _ in figures):
             return None
-        least, largest, counted, _ = zip(*figures, strict=True)
+        least, largest, counted, twice = zip(*figures, strict=True)
         number = sum(number for number, _ in self._labels)
-        of_classes = any(twice and low < high for low, high, _, twice in figures)
+        of_classes = any(twice) and min(least) < max(largest)
         return LabelRange(min(least), max(largest), sum(counted), number, of_classes)
 
     def level(self, passes: int, labels: LabelRange | None) -> dict[str, Any]:
