@@ -1,6 +1,6 @@
 """Trainings with one fault each, and healthy ones, under `hookcli run`: is the first line the truth?
 
-    scripts/sweep learn                      thirty trainings with a fault, one without; and those after public recipes
+    scripts/sweep learn                      trainings with a fault, one without; and those after public recipes
     scripts/sweep learn same gan             these
     scripts/sweep learn --markdown           and write their rows into docs/accuracy.md
     scripts/sweep learn --check              each under `run --check`

@@ -45,7 +45,8 @@ class NoBetterThanGuessing(LinesCheck):
     a cause is known.
 
     Else the mean of the last quarter of all losses is compared: at least 50 losses, and 300 choices for each class. Not
-    while the learning rate is warmed up. A loss that is divided or added to others, and one with as many classes as
+    while the learning rate is warmed up. The level of cross-entropies that are scaled and summed, as over several
+    backward passes, is scaled as they are. One that is added to another kind of loss, and one with as many classes as
     choices in a batch (contrastive losses), is not judged. Nor is one among classes, or a binary one, where backward
     passes go through different models in turn: adversaries stay at the level of guessing when all is well.
 
@@ -58,8 +59,9 @@ class NoBetterThanGuessing(LinesCheck):
     that is stepped in every batch, where the sum is less than half of the loss. Other causes that are named: outputs
     whose mean is farther from that of the targets than 1.4 of their standard deviations, outputs and targets of
     different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for a
-    sequence, parameters that no optimizer has, and a weight decay that takes a twentieth of the weights or more in each
-    step.
+    sequence, a recurrent cell whose state is detached or begins anew at each time step, parameters that no optimizer
+    has, weights that the program sets anew between steps, and a weight decay that takes a twentieth of the weights or
+    more in each step.
     """
 
     id = "HK057"
@@ -127,7 +129,9 @@ class MisusedLoss(LinesCheck):
     reconstruction is no better than the mean of the inputs. Inputs above 1,000 have made the loss run away in the first
     steps. The labels of most batches are one class, and not the same in all: the data are sorted by class. A quarter
     of the targets of a squared error or Huber's, or more, are numbers that the ReLU, Sigmoid, Tanh, Softmax or Softplus
-    at the end of the model can't return; not where models also run without gradients in the steps.
+    at the end of the model can't return; not where models also run without gradients in the steps. A cross-entropy gets
+    what the last layer receives, though this has more columns than the labels have classes. A padding mask hides all
+    tokens, and shows the padding.
     """
 
     id = "HK066"
@@ -220,7 +224,8 @@ class LossRises(LinesCheck):
 class OneLabel(LinesCheck):
     """A cross-entropy falls from that of guessing to a hundredth of it within 16 steps, and all labels are one class.
 
-    The model has learned to name this class, whatever its input is. Contrastive losses whose right choice always
+    The model has learned to name this class, whatever its input is. Labels that cross_entropy ignores do not count: an
+    `ignore_index` the wrong way round leaves one class. Contrastive losses whose right choice always
     is the first do not fall so fast.
     """
 

@@ -42,7 +42,7 @@ class LabelRange(NamedTuple):
     counted: int
     number: int
     of_classes: bool = True
-    """True if two rows of a loss are of one class, and not all are: contrastive losses have one label, or all differ."""
+    """True if two rows of a loss are of one class, and not all are: of contrastive ones all are, or none."""
 
     def one_class(self) -> int | None:
         """The class of all labels that count; -1 if they differ, None if there are few labels."""

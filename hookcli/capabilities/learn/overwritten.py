@@ -31,8 +31,9 @@ class Watched:
     changes: int
     """The in-place changes until the last pass."""
     first: Tensor
-    before: Tensor
-    """Its values at the first pass, and at the last one."""
+    """Its values at the first pass."""
+    before: Tensor | None = None
+    """Its values at the last pass, once there was one after more changes than usual: before, none are taken."""
     usual: int = 0
     """The least number of in-place changes between two passes that had any."""
     same: list[Tensor] = field(default_factory=list)
@@ -47,19 +48,22 @@ class Watched:
         fqn, weight = next(trained, ("", None))
         if weight is None or weight.is_inference() or not len(values := first_values(weight)):
             return None
-        return cls(fqn, ref(weight), version(weight), values, values)
+        return cls(fqn, ref(weight), version(weight), values)
 
     def note_pass(self) -> None:
-        """Note the values at a further backward pass. Waits for nothing."""
+        """Note a further backward pass. Waits for nothing; after no more changes than usual, it only counts them."""
         weight = self.weight()
         if weight is None or not (number := version(weight) - self.changes):
             return
         self.changes += number
         self.usual = min(self.usual or number, number)
-        before, self.before = self.before, first_values(weight)
-        if number > self.usual and len(self.same) < _COMPARED and before.shape == self.before.shape:
-            self.same.append((self.before == self.first).all() & (before != self.first).any())
-            self.away.append((self.before - before).norm() / before.norm())
+        more, before = number > self.usual, self.before
+        if not more and before is None:
+            return
+        self.before = now = first_values(weight)
+        if more and before is not None and before.shape == now.shape and len(self.same) < _COMPARED:
+            self.same.append((now == self.first).all() & (before != self.first).any())
+            self.away.append((now - before).norm() / before.norm())
 
 
 @dataclass
