@@ -91,7 +91,7 @@ class GlobalHooks:
                 between(self.children.starts, self.children.has_started),
                 "processes that begin anew are not counted",
             ),
-            (scaler, "__init__", then(self._scaler_made), _AS_SCALED),
+            (scaler, "__init__", then(self.scaler_made), _AS_SCALED),
             (scaler, "step", then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
             (DataLoaderIterator, "__next__", between(self._data_wait_begins, self.listener.data_wait_over), NO_WAITING),
             (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
@@ -165,7 +165,8 @@ class GlobalHooks:
         self.listener.data_wait_begins()
         return (batches,), {}
 
-    def _scaler_made(self, _: object, scaler: torch.amp.GradScaler, *args: object, **kwargs: object) -> None:
+    def scaler_made(self, _: object, scaler: torch.amp.GradScaler, *args: object, **kwargs: object) -> None:
+        """Take in the class of a new scaler, which may have been imported just now."""
         self._scaler_class_used(type(scaler))
 
     def _scaler_class_used(self, kind: type) -> None:
