@@ -215,8 +215,8 @@ def best() -> nn.Module:
         averaged,
         swept(uphill),
         swept(after_each_step(lambda p: p.clamp_(-0.01, 0.01))),  # WGAN's critic
-        after_each_step(lambda p: p.div_(p.norm())),
-        reptile,
+        swept(after_each_step(lambda p: p.div_(p.norm()))),
+        swept(reptile),
         swept(first_order),
         swept(binary),
         folds,
