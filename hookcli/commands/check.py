@@ -42,7 +42,7 @@ _MODELS = f"Models: torchvision, timm:, hf:, {FILES}, file.py:fn [the models in 
 
 @dataclass(frozen=True)
 class CheckOptions(AddedOptions, FurtherProbes, CacheOptions, LookOptions):
-    """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
+    """Options of `hookcli check` alone, as typed; each model's also stand in the file that --config names."""
 
     panel = "Checks"
 

@@ -141,7 +141,7 @@ def commands_page(about: str, *, whole: bool = False) -> str:
     """Return the help of hookcli itself: with `whole` a line for each command. Imports no command.
 
     Otherwise it fits a screen of 40 lines at 80 columns: where the commands are too many, the last ones of the longest
-    lists, but those of other distributions first, are only named.
+    lists, other distributions' first, are only named.
     """
     foreign = {one.name for one in capabilities() if one.distribution != "hookcli"}
     listed = {question: list(names) for question, names in QUESTIONS.items()}

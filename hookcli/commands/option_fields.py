@@ -25,7 +25,7 @@ GREATEST_TOLERANCE = 1e9
 def option(default: object, text: str | None, *names: str, **settings: object) -> Any:
     """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
 
-    `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
+    `settings`: typer.Option's, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
     heading in help, by default the `panel` of the dataclass, or Options; `after`, another field, if not the one before
     is to precede it; and `seldom`, True if --help leaves it to `--help all` where it has too many. It is named after
     the field. A number with a `min` goes up to MOST_RUNS, unless it has a `max`.

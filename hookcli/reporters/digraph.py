@@ -15,7 +15,7 @@ Kind = Literal["graph", "node", "edge"]  # another word
 class Digraph:
     """A directed graph: statements, in the order in which they were made. Names, labels and values are plain text.
 
-    `attributes` are those of the graph itself (https://graphviz.org/doc/info/attrs.html).
+    `attributes`: the attributes of the graph itself (https://graphviz.org/doc/info/attrs.html).
     """
 
     def __init__(self, name: str, attributes: Mapping[str, str]) -> None:

@@ -91,7 +91,7 @@ class HeadWithoutEffect(_Attention):
     heads are found whatever their weights look like (Sandoval-Segura et al. 2025, arXiv:2504.03889). Below 2^-10, the
     default, half precision loses it where the output projection adds the heads up. A head that gives the first token
     99.9 % of its weight adds the same to every token. More than 90 % is common in trained language models: such heads
-    rest on an attention sink (Xiao et al. 2023, arXiv:2309.17453), which is said and is no fault.
+    rest on an attention sink (Xiao et al. 2023, arXiv:2309.17453), which is said and is not a fault.
     """
 
     id = "HK047"

@@ -26,12 +26,12 @@ class Scores:
     """The scores of queries (batch, heads, queries, size) and keys (batch, heads of keys, keys, size), by blocks.
 
     `mask`: True or 0 where a query may see a key, or what is added to the score; of four dimensions, each of which may
-    be 1. `causal`: query i sees keys 0 to i. `score_mod(score, b, h, q, k)` and `mask_mod(b, h, q, k)` are those of
+    be 1. `causal`: query i sees keys 0 to i. `score_mod(score, b, h, q, k)` and `mask_mod(b, h, q, k)` as in
     `flex_attention`. `given`: the scores themselves, with the mask in them. `one_sequence`: queries and keys are of the
     same tokens, so that the query of a key which no query sees is padding.
 
     `first`: for each item of the batch the first key that any query may see; None if it is the first one. `tokens`: for
-    each item True at the queries that are no padding; None if none is known to be.
+    each item True at the queries that are not padding; None if none is known to be.
     """
 
     query: Tensor
@@ -74,7 +74,7 @@ class Scores:
             self.tokens = tokens[:, :queries]
 
     def keys_in_sight(self) -> tuple[Tensor | None, Tensor | None]:
-        """For each item True at keys that any query may see, and at those that are no padding; None without a mask."""
+        """For each item True at keys that any query may see, and at those that are not padding; None without a mask."""
         if self.mask_mod is not None:
             seen = self.seen_by_any_query()
             return seen, seen
@@ -136,13 +136,13 @@ def _sees(mask: Tensor) -> Tensor:
 
 
 class HeadSums:
-    """Sums over queries, which those of further calls and batches are added to. They stay on the device.
+    """Sums over queries, to which further calls and batches add theirs. They stay on the device.
 
     `sums`: queries, entropy, its share of the most, weight on the first key, squares of what the head returns, their
     number, weight on the own key, and distance. `most`: the largest logit and weight. `offsets`: the number of queries
     whose largest weight is so many places before or after them, for each such number up to _FARTHEST. `keys`: the
-    weight on each key, counted from the first that is no padding. `padding`: the number of queries that are left out,
-    of `everything`.
+    weight on each key, counted from the first that is not a padding. `padding`: the number of queries that are left
+    out, of `everything`.
     """
 
     def __init__(self, heads: int, device: torch.device) -> None:

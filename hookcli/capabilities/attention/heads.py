@@ -23,7 +23,7 @@ NO_ATTENTION = "no attention was seen: no softmax with a product of its weights,
 
 
 def is_dead(row: Row, limit: float = DEAD) -> bool:
-    """True for a head whose output is nothing beside that of the others."""
+    """True for a head whose output is nothing beside the others' outputs."""
     return bool(row["output_share"] <= limit)
 
 

@@ -52,7 +52,7 @@ class AttentionProbe(Probe):
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
         self._across = set[str]()  # modules whose last call had keys of another sequence than its queries
         self._given: dict[str, set[int]] = {}  # the ids of the tensors that the last call of a module was given
-        self._projected: dict[str, list[int]] = {}  # those of them that layers in it were given, in their order
+        self._projected: dict[str, list[int]] = {}  # the ones that layers in it were given, in their order
 
     def attach(self, session: HookSession) -> None:
         self._session, self._calls = session, AttentionCalls(session, self._number)
@@ -101,7 +101,7 @@ class AttentionProbe(Probe):
             self._skip(event.fqn, f"its weights can't be computed again ({in_brief(error)})")
 
     def _look(self, event: HookEvent) -> None:
-        """Take the figures of a softmax, in case that it is attention's, and those of attention when it ends."""
+        """Take the figures of a softmax, in case that it is attention's, and of attention when it ends."""
         found = self._calls.of(event)
         if isinstance(found, Softmax):
             logits = found.by_heads(tree.received(event.args, event.kwargs)[0])

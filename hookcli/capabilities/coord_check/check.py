@@ -127,7 +127,7 @@ class Results:
         """How to read the figures, those `before` a divergence, and what may be wrong with them."""
         if before and self.steps > 0:
             yield before
-        yield "Size: mean absolute value of what a module returns; change: that of its change since initialization"
+        yield "Size: mean absolute value of what a module returns; change: the same of its change since initialization"
         yield f"slopes: of log2(size) over log2({self.width}), ± standard errors; growth: above {LIMIT} by two of these"
         narrow = [run for run in self.runs if run.width == self.widths[0]]
         if self.steps >= 0 and len({str([x[:1] for x in run.figures.values()]) for run in narrow}) < len(narrow):
@@ -154,7 +154,7 @@ class CoordCheck:
     about: str
     feedback: Feedback = Feedback()
     _runs: list[Trained] = field(default_factory=list)
-    _shapes: set[str] = field(default_factory=set)  # those of all parameters of a model
+    _shapes: set[str] = field(default_factory=set)  # of all parameters of a model
     _first: PreparedRun | None = None
 
     def run(self) -> Results | Rates:
@@ -169,7 +169,7 @@ class CoordCheck:
                 for seed in range(self.seeds):
                     self._runs += [self.trained(width, seed, plan) for width in self.recipes for plan in self.plans]
                     if len(self._shapes) == 1:
-                        raise UsageError(f"--arg {self.name}: no parameter's shape depends on it, so it is no width")
+                        raise UsageError(f"--arg {self.name}: no parameter's shape depends on it, so it is not a width")
                 again = self.trained(min(self.recipes), 0, self.plans[0])
         except KeyboardInterrupt as error:
             if self._runs:

@@ -128,7 +128,7 @@ def with_search(report: Report, model: str, own: CoordOptions, options: Options,
 def parse_rates(own: CoordOptions, options: Options) -> list[float]:
     """The learning rates of --lr, each once, from the smallest.
 
-    Raises UsageError for a text that is no number, and for options that have no effect on several.
+    Raises UsageError for a text that is not a number, and for options that have no effect on several.
     """
     if own.lr is None:
         return []

@@ -1,7 +1,7 @@
 """Trains one model on one batch for a few steps, and measures what each module returns before and after each.
 
-Sizes are those of the coordinate check of Yang et al. 2022 ("Tensor Programs V", arXiv 2203.03466, appendix D.1): the
-mean absolute value of an output's elements, and of their change since initialization.
+Sizes are defined as in the coordinate check of Yang et al. 2022 ("Tensor Programs V", arXiv 2203.03466, appendix D.1):
+the mean absolute value of an output's elements, and of their change since initialization.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AGREES = 1e-3  # relative: two trainings alike, in another order of sums
 
 
 class Figures(NamedTuple):
-    """The size of a module's outputs, and that of their change since initialization."""
+    """The size of a module's outputs, and the size of their change since initialization."""
 
     size: float
     change: float
@@ -71,7 +71,7 @@ class Trained:
         return min(map(len, self.figures.values()), default=0) - 1
 
     def begin(self, types: Mapping[str, str], initial: Mapping[str, Figures]) -> None:
-        """Choose the modules to follow, among those of these `types`."""
+        """Choose the modules to follow, among modules of these `types`."""
         self.types = types
         self.unseen |= dict.fromkeys(types, "returns no floating-point tensor")
         self.unseen |= dict.fromkeys(initial, "its output is not finite at initialization")
@@ -91,9 +91,9 @@ class Trained:
 
 
 class Outputs:
-    """The outputs of a model's modules in one forward after another, compared with those of the first.
+    """The outputs of a model's modules in one forward after another, compared with the first forward's.
 
-    Those of the first are kept: as many bytes as all modules return. All floating-point tensors of an output count, of
+    The first forward's are kept: as many bytes as all modules return. All floating-point tensors of an output count, of
     all calls. `reshaped`: the modules that returned other shapes later on.
     """
 

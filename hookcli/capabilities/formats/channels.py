@@ -109,10 +109,10 @@ class Inputs:
 
 
 class ChannelsProbe(LayerProbe):
-    """A row for each channel that is an outlier in what some layer receives, those of the most layers first.
+    """A row for each channel that is an outlier in what some layer receives, outliers of the most layers first.
 
     Channels are counted over all inputs that have as many of them: the features of tokens, the channels of images. For
-    a width without outliers, the row shows the channel furthest above the median. Peaks are those of all calls and
+    a width without outliers, the row shows the channel furthest above the median. Peaks are taken over all calls and
     batches.
     """
 

@@ -39,7 +39,7 @@ class LayerProbe(Probe):
     """A probe that adds up figures of weights, and of tensors that layers receive and return.
 
     A layer is a module that holds weights and has no such modules within, or PyTorch's attention. Its rows stand at its
-    name, others at that of the parameter, so that no row hides those of modules within.
+    name, others at the parameter's, so that no row hides rows of modules within.
     """
 
     merges_batches = True
@@ -70,7 +70,7 @@ class LayerProbe(Probe):
                 self.take(self.places[event.fqn], "input", path, event.module, x)
 
     def take(self, fqn: str, kind: str, path: str, module: nn.Module, x: Tensor) -> None:
-        """Add the figures of a tensor to those of earlier calls, or say why it has none."""
+        """Add the figures of a tensor to earlier calls' figures, or say why it has none."""
         if not (x.is_floating_point() or x.is_complex() or kind == "weight") or not x.numel():
             return  # numbers of tokens, masks
         if not x.is_floating_point() or not tree.is_plain(x) or tree.layout_of(x):
@@ -91,7 +91,7 @@ class LayerProbe(Probe):
         self.left_out[Skipped(fqn, reason, path)] = None
 
     def batch_ended(self) -> None:
-        """Do nothing: the figures of several batches add up like those of several calls."""
+        """Do nothing: the figures of several batches add up like several calls' figures."""
 
     def unseen(self) -> list[Skipped]:
         """The layers that did not run, or that no hook can see run."""

@@ -117,7 +117,7 @@ def roundable_inputs(
 def roundable_weights(
     fqn: str, held: Sequence[tuple[str, Any]], owners: dict[int, str], skipped: dict[Skipped, None]
 ) -> Iterator[nn.Parameter]:
-    """The weights of a module that are not those of a module before it, and are real numbers in plain memory."""
+    """The weights of a module that no module before it has, and that are real numbers in plain memory."""
     for name, parameter in held:
         full = f"{fqn}.{name}".lstrip(".")
         owner = owners.setdefault(id(parameter), full)

@@ -87,12 +87,12 @@ def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
     kinds = Counter(row["kind"] for row in losing[worst])
     each = ", ".join(counted(number, kind) for kind, number in kinds.items())
     usual = f"normally distributed values: {USUAL[worst]:.1f}"
-    first = f"{worst} {_kept(lowest[worst], worst, usual)}: too little of {each} (of {counted(len(rows), 'tensor')})"
+    first = f"{worst} {_kept(lowest[worst], worst, usual)}: too little for {each} (of {counted(len(rows), 'tensor')})"
     if len(losing) > _FEW:
         also = [f"{name} ({len(some)})" for name, some in losing.items() if some and name != worst]
         return f"{first}{f'; also in {listed(also, 4)}' if also else ''}"
     for name in (name for name in losing if name != worst):
-        few = f"too little of {len(losing[name])}"
+        few = f"too little for {len(losing[name])}"
         first += f"; {name} {_kept(lowest[name], name, few) if losing[name] else 'bears all'}"
     return first
 

@@ -40,7 +40,8 @@ class CachePart:
     """A cache that a model has filled with one sequence of `seen` tokens.
 
     `make` makes an empty cache like it; `ranks` are the sizes of latents (MLA) by layer; `dtype` is
-    that of keys and values, None for the model's; `kind` names what all its layers keep, "" for each layer's own kind.
+    the dtype of keys and values, None for the model's; `kind` names what all its layers keep, "" for each layer's own
+    kind.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class CachePart:
     def held(self, batch: int, lengths: Sequence[int]) -> list[LayerCache]:
         """The layers after passes over so many tokens each; of an encoder, whose length may be fixed, after the first.
 
-        A fixed length is one that was not that of the tokens seen.
+        A fixed length is one that differs from the number of tokens seen.
         """
         fresh = self._make()
         for number, layer in enumerate(self._filled.layers):
@@ -90,7 +91,7 @@ class CachePart:
     def _empty(self, layer: Any, name: str, length: int) -> Tensor:
         """Keys, values or the like of so many tokens of one sequence, without values.
 
-        Those of a batch may have more bytes than PyTorch can count.
+        A whole batch's may have more bytes than PyTorch can count.
         """
         like = getattr(layer, name)
         shape = (1, *like.shape[1:-2], length, like.shape[-1])
@@ -119,7 +120,7 @@ def holds_tensors(layer: Any) -> bool:
 
 
 def stored_bytes(layer: Any) -> int:
-    """The bytes of the storages of keys, values and the like: those of a window may be a view of more."""
+    """The bytes of the storages of keys, values and the like: a window's tensors may be views of more."""
     tensors = (_tensor(layer, name) for name in _PER_TOKEN)
     return sum(x.untyped_storage().nbytes() for x in tensors if x is not None)
 

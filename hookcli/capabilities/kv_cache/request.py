@@ -52,7 +52,7 @@ def _generates(recipe: Recipe) -> bool:
 class CacheRequest:
     """The sequences whose cache is wanted; with `room`, the largest batch that fits, or the longest prompt.
 
-    `dtype` is that of keys and values, None for the model's. The prompt is searched if `searches_prompt`.
+    `dtype`: the dtype of keys and values, None for the model's. The prompt is searched if `searches_prompt`.
     """
 
     recipe: Recipe
@@ -78,7 +78,7 @@ class CacheRequest:
             wrong = f"--input {setting.inputs[0]}: has no effect; give --prompt and --batch-size"
             raise UsageError(wrong, option="input")
         if self.searches_prompt and not generator.takes_text:
-            wrong = f"{run.name}: its prompt is no text, whose length could be searched; remove --batch-size"
+            wrong = f"{run.name}: its prompt is not text, whose length could be searched; remove --batch-size"
             raise UsageError(wrong, option="batch_size")
         if self.room is None:
             made, longest = layers_report(generator, self.asked, run.name), self.asked.prompt
@@ -107,11 +107,11 @@ class CacheRequest:
         is_one_text = not generator.has_encoder
         dtype = str(self.dtype).removeprefix("torch.")
         return {
-            f"the cache is that of {generator.name}; not counted: that of {others}": bool(others),
+            f"the cache is {generator.name}'s; not counted: {others}'s": bool(others),
             f"ran for real, not on the meta device: {not_on_meta}": bool(not_on_meta),
             f"weights count without the quantization of its configuration ({quantized})": bool(quantized),
             f"its configuration is for {most:,} positions; {held:,} are more": held > most and is_one_text,
-            "the prompt is no text: --prompt has no effect": not generator.takes_text,
+            "the prompt is not text: --prompt has no effect": not generator.takes_text,
             f"keys and values as {dtype}, without scales of a quantized cache": self.dtype is not None,
             "not counted: the encoder's output, which generation keeps": generator.has_encoder,
         }

@@ -14,7 +14,7 @@ from hookcli.table import Finding
 class PeakTooHigh(Budget):
     """A training step takes more memory at its peak than --max-peak-memory allows.
 
-    The figure is that of `hookcli memory`: parameters, gradients, the state of the optimizer (--optimizer), what is
+    The figure is the one of `hookcli memory`: parameters, gradients, the state of the optimizer (--optimizer), what is
     kept for backward, and temporaries, at the moment when most of them exist. With --no-backward it is the peak of a
     forward without gradients. It grows with the batch: set --batch-size to the one that you use.
     """

@@ -3,7 +3,7 @@
 A formula gives the most that a call has in use at any time, in bytes: its results, and copies and buffers that are
 released before it returns. Workspaces of libraries (oneDNN, cuBLAS, cuDNN) are left out: they depend on the library's
 release and on the processor. So are buffers of a few rows per thread. The formulas follow aten/src/ATen/native/ (torch
-2.15), the rounding is that of CUDA's caching allocator.
+2.15), the rounding is done as by CUDA's caching allocator.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class CudaKernels(DeviceKernels):
         yield "computed for a GPU of compute capability 8.0 or newer"
         yield "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
         if self._real:
-            yield "attention and dropout were those of the CPU, which may keep more"
+            yield "attention and dropout ran as on the CPU, which may keep more"
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):
             yield "recurrent layers were computed step by step, as on the CPU; cuDNN keeps less"
 

@@ -6,7 +6,7 @@ from hookcli.table.columns import columns_named
 from hookcli.table.columns.costs import MEMORY_KINDS
 
 MEMORY = (*columns_named("fqn", "type", "bytes", bytes="At peak"), *MEMORY_KINDS)
-"""Bytes that each module holds at the peak of a training step, without those of its parts."""
+"""Bytes that each module holds at the peak of a training step, without its parts' bytes."""
 TIMELINE = (
     *columns_named("index", "phase", "fqn", "operator", "change_bytes", "bytes", "highest", bytes="After"),
     *MEMORY_KINDS,

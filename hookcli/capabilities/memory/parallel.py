@@ -3,7 +3,7 @@
 DistributedDataParallel: a process holds what a process alone holds, and buckets as large as the gradients.
 
 FSDP2 (`fully_shard` on each block): a process holds its share of parameters, gradients and optimizer state. While a
-block runs forward, its whole parameters are in use, and the buffers that gathered them and those of the block before.
+block runs forward, its whole parameters are in use, and the buffers that gathered them and the block before.
 While a block runs backward, its whole parameters and gradients are in use, the whole parameters of the block that runs
 next, and the gradients of the block before, which are being reduced; when it ends, its gradients are copied for that.
 """

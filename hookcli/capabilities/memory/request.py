@@ -111,7 +111,7 @@ def peak_of(subject: Subject) -> Report:
 
 
 _SEARCH = "rows: the batches that were computed to find the largest"
-_CPU = "kernels and workspaces are a CPU's; --device cuda has those of a GPU"
+_CPU = "kernels and workspaces are a CPU's; --device cuda has a GPU's"
 
 
 def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processes: int = 1) -> Report:

@@ -65,13 +65,13 @@ def require_mean(gradients: Gradients, run: PreparedRun, first: Batch, samples: 
     differ = f"{number(losses.whole)} for {len(parts) * gradients.size} samples, {number(losses.mean)} as the mean over"
     differ += f" their parts{f', in {_DRAWS} runs with other random numbers' * (losses.noise > 0)}"
     if not losses.are_of_mean(most):
-        raise UsageError(f"the loss ({name}) is no mean over samples: {differ}")
+        raise UsageError(f"the loss ({name}) is not a mean over samples: {differ}")
     return f"the loss is only about a mean over samples, as with padding: {differ}"
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The loss of a batch, `whole`, and those of its parts, `each`; means over several runs if they are random.
+    """The loss of a batch, `whole`, and the losses of its parts, `each`; means over several runs if they are random.
 
     `rounding`: relative, of their dtype. `noise`: the standard error of the difference between the whole and the mean
     over parts; 0 for losses that are the same each time.

@@ -46,11 +46,12 @@ def advice(scale: NoiseScale, batch: int) -> str:
     By section 2 of McCandlish et al. 2018.
     """
     value, high = scale.value or 0.0, scale.high or 0.0
-    steps, samples = f"{1 + value / batch:.3g} times the fewest steps", f"{1 + batch / value:.3g} times the samples"
     if NEAR * batch < (scale.low or 0.0):
-        return f"a larger batch than {batch} saves steps; at {batch}, training takes about {steps}"
+        many = f"{1 + value / batch:.3g} times as many steps as with very large batches"
+        return f"a larger batch than {batch} saves steps; at {batch}, training takes about {many}"
     if batch > NEAR * high:
-        return f"a smaller batch than {batch} saves samples; at {batch}, training takes about {samples} it needs"
+        many = f"{1 + batch / value:.3g} times as many samples as with very small batches"
+        return f"a smaller batch than {batch} saves samples; at {batch}, training takes about {many}"
     return f"a batch of {batch} is about that large, where steps and samples are both well spent"
 
 

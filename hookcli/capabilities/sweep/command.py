@@ -57,7 +57,7 @@ def sweep(
     """Zero each module in turn, and rank them by what that changes.
 
     Runs the model once for each module down to --depth (by default 100 at most), on one batch with the same random
-    numbers, and compares the output, the loss and a logit with those of the model as it is.
+    numbers, and compares the output, the loss and a logit with the unchanged model's.
     """
     output = Output(replace(options, sort=options.sort or "order"))
     output.check_columns(COLUMNS)

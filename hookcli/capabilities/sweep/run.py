@@ -197,7 +197,7 @@ class SweepRun:
             yield from self._seen.heads.calls.notes()
 
     def _copies(self, ranked: Sequence[Ranked]) -> dict[str, Skipped]:
-        """The modules whose change has the effect of that of a module around them: nothing else in it counts.
+        """The modules whose change has the same effect as a change of a module around them: nothing else in it counts.
 
         Bottlenecks are left: whatever is changed there, nothing is left of the input.
         """

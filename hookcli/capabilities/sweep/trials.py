@@ -198,7 +198,7 @@ def projected(
 ) -> Sequence[parts.Head]:
     """The heads of the output projection of the module `fqn`, one of those `calling` attention; none if it has none.
 
-    The projection may be that of a module around it, unless that is around several calls, or is the whole model: its
+    The projection may belong to a module around it, unless that is around several calls, or is the whole model: its
     layer of such a name is something else.
     """
     owners = [name for name in (fqn, *filter(None, around(fqn))) if name in by_module]
@@ -274,7 +274,7 @@ def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) ->
 
 
 def _layers(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module]) -> Found:
-    """A run for each module with weights of its own; of those that share one, only for the first."""
+    """A run for each module with its own weights; of those that share one, only for the first."""
     found, skipped, owners = [], [], dict[int, str]()
     modules = dict(model.named_modules())
     for fqn, module in wanted.items():

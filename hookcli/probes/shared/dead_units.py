@@ -55,8 +55,8 @@ class DeadUnits(InventoryPart):
     """Rows of kind `units`: how many channels of an activation are dead or saturated, of each call.
 
     A channel counts if it is dead (or saturated) in every batch, and in every turn of a loop: calls that follow another
-    call of the same layer are one. These outputs count as activations: those of
-    torch.nn's activation modules; where operators are watched, those of activation functions; and those of your own
+    call of the same layer are one. These outputs count as activations: the outputs of
+    torch.nn's activation modules; where operators are watched, of activation functions; and of your own
     modules without parameters, if the output was not made by one of the module's parts. An input counts if autograd's
     graph shows that it comes from a ReLU that was called as a function.
     """

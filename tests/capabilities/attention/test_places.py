@@ -188,7 +188,7 @@ def test_a_number_of_heads_that_no_module_says_can_be_given(fused: bool) -> None
         assert {name: row[name] for name in expected} == pytest.approx(expected, rel=2e-4, abs=2e-6)
     assert not any("--heads" in note for note in notes)
     rows, _, reasons = rows_with(3, model, x)
-    assert not rows and "8 matrices of weights are no multiple of 3 heads" in reasons[0]
+    assert not rows and "8 matrices of weights are not a multiple of 3 heads" in reasons[0]
 
 
 def test_a_number_that_is_not_needed_says_so() -> None:

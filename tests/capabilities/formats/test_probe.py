@@ -269,7 +269,7 @@ def test_the_verdict_names_what_loses_most_and_only_that() -> None:
     shown = report(outlier(), x, formats=["mxfp8", "mxfp4"])
     verdict = str(shown.totals["verdict"])
     assert verdict.startswith("mxfp4 keeps only ") and "of layer 3 (input) outside channel 7, the largest" in verdict
-    assert verdict.endswith("too little of 1 input (of 4 tensors); mxfp8 bears all")
+    assert verdict.endswith("too little for 1 input (of 4 tensors); mxfp8 bears all")
     [noted] = [row for row in shown.rows if row.get("note")]
     assert (noted.fqn, noted["kind"], noted["outlier"]) == ("3", "input", 7)
     model = outlier()

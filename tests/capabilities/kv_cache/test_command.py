@@ -281,7 +281,7 @@ def test_peft_adapters(cli: Cli) -> None:
         (("hf:gpt2", "--fits", "much"), "give a size, such as 24GiB"),
         (("hf:gpt2", "--cache-dtype", "int3"), "--cache-dtype"),
         (("hf:gpt2", "--prompt", "0"), "--prompt"),
-        (("hf:whisper", "-b", "1", "--fits", "1GiB"), "its prompt is no text"),
+        (("hf:whisper", "-b", "1", "--fits", "1GiB"), "its prompt is not text"),
     ],
 )
 @pytest.mark.usefixtures("own")

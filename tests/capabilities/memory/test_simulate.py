@@ -201,7 +201,7 @@ def test_lazy_parameters_are_held_as_others() -> None:
 
 
 class Constant(nn.Module):
-    """Adds a view of a tensor that is no buffer; it is replaced in the first forward."""
+    """Adds a view of a tensor that is not a buffer; it is replaced in the first forward."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -152,7 +152,7 @@ def contrastive(output: Tensor) -> Tensor:
     ("model", "loss", "said"),
     [
         (lambda: nn.Linear(4, 3), "sum", r"the loss \(sum\) is a sum over samples"),
-        (lambda: nn.Linear(4, 3), contrastive, r"the loss \(contrastive\) is no mean over samples"),
+        (lambda: nn.Linear(4, 3), contrastive, r"the loss \(contrastive\) is not a mean over samples"),
         (
             lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
             "mean",
@@ -207,7 +207,7 @@ class SumAndMean(nn.Module):
 
 def test_the_sum_of_an_output_asks_for_a_loss() -> None:
     torch.manual_seed(0)
-    with pytest.raises(UsageError, match=r"\(sum\) is no mean over samples; give one that averages \(--loss"):
+    with pytest.raises(UsageError, match=r"\(sum\) is not a mean over samples; give one that averages \(--loss"):
         measured(SumAndMean(), torch.randn(16, 4), loss="sum")
 
 

@@ -84,7 +84,7 @@ def test_a_model_that_is_attention_itself() -> None:
 
 
 class AttentionNet(nn.Module):
-    """Named after attention, with a number of heads, and a layer called `out` that is no projection of theirs."""
+    """Named after attention, with a number of heads, and a layer called `out` that is not a projection of theirs."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()

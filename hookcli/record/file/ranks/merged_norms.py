@@ -40,7 +40,7 @@ def merge_updates(parts: Parts) -> Report:
 def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mapping[str, Report]) -> Report:
     """The norms of parameter groups, likewise; whether parameters are sharded, the rows of `steps` say.
 
-    If only some are, the norms of a lone group come from the `merged` reports of its parameters; that of gradients
+    If only some are, the norms of a lone group come from the `merged` reports of its parameters; the norm of gradients
     before they were clipped is unknown.
     """
     groups: dict[str, dict[int, Row]] = {}
