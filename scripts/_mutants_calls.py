@@ -2,7 +2,7 @@
 
 Every block of statements (a function's body, a branch, a loop) notes in a copy of the package that a test has run it.
 As a plugin of pytest, this module names that test in a variable of the environment, also for processes that the test
-starts with variables of their own, and logs how long each test takes and whether it passes.
+starts with their own variables, and logs how long each test takes and whether it passes.
 """
 
 from __future__ import annotations

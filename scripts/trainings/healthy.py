@@ -185,7 +185,7 @@ def q_learning() -> None:
 
 
 def contrastive() -> None:
-    """After SimCLR: each row of a batch is a class of its own."""
+    """After SimCLR: each row of a batch is its own class."""
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for _ in range(150):

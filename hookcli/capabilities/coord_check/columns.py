@@ -22,4 +22,4 @@ DECLARED = (
     Column("coordinate_size", "Size", **_FIGURE),
     Column("coordinate_change", "Change", **_FIGURE),
 )
-"""A size is the mean absolute value of what a module returns; a slope: of its logarithm over the logarithm of the width."""
+"""A size is the mean absolute value of what a module returns; a slope: of its logarithm over the width's."""

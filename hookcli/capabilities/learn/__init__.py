@@ -1,4 +1,4 @@
-"""Says why a training does not learn: gradients never cleared, the same batch, a loss like that of guessing."""
+"""Says why a training does not learn: gradients never cleared, the same batch, a loss at the level of guessing."""
 
 from hookcli.registry.capability import Capability
 

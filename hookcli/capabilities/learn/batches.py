@@ -113,7 +113,7 @@ def alive_tensors() -> list[Tensor]:
 
 
 def rows_among(batch: Tensor, tensors: Sequence[Tensor]) -> int:
-    """The number of rows of a tensor that has those of the batch, and at least as many others.
+    """The number of rows of a tensor that has the batch's rows, and at least as many others.
 
     0 if there is none, or if a tensor holds just this batch: the program then keeps it on purpose.
     """

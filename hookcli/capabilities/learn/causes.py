@@ -1,4 +1,4 @@
-"""Why a loss stays near that of guessing, and why steps are too small, as far as that follows from the record."""
+"""Why a loss stays near the level of guessing, and why steps are too small, as far as that follows from the record."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _BATCH_FIRST = "give batch_first=True"
 _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
-_OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are no lower
+_OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
 
 def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
-    """Words on why a loss stays near that of guessing, and what to do; "", "" where that does not follow."""
+    """Words on why a loss stays near the level of guessing, and what to do; "", "" where that does not follow."""
     lines = learned(of_model)
     if words := overwritten(lines, number):
         return words, _ONCE
@@ -140,7 +140,7 @@ def overwritten(lines: Sequence[Learning], number: int) -> str:
         return ""
     if last.restored >= _OFTEN:
         seen = f"(seen {last.restored:,} times, the last one by step {last.written_at:,})"
-        return f"the weights are set back to those of step 0 again and again {seen}: what is learned is lost"
+        return f"the weights are set back to their values of step 0 again and again {seen}: what is learned is lost"
     seen = f"(seen {last.overwritten:,} times, the last one by step {last.written_at:,})"
     moves = f"{last.weight} moves by {last.away:.0%} of its size, where a step moves it by {last.moved:.2%} at most"
     return f"the program itself sets weights anew again and again {seen}: {moves}"
@@ -197,7 +197,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     """Words on steps so small that they can't have lowered the loss much, and what to do; "", "" if they can."""
     reaches, rates = (over_steps([getattr(line, name) for line in lines], lines, number) for name in ("reach", "rate"))
     reach = number * mean_of(reaches) if reaches else math.inf
-    if not 0 < reach < _REACH * guessed or not rates:  # 0 is that of weights that do not move at all
+    if not 0 < reach < _REACH * guessed or not rates:  # 0 where weights do not move at all
         return "", ""
     highest, last = max(rates)[0], rates[-1][0]
     at = max(line.step for line in lines if line.rate is not None)
@@ -206,7 +206,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     if reach >= _TOO_SMALL * guessed:
         return "", ""
     rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
-    most = f"at this size, {number:,} steps can lower the loss by about {reach:.2g}"
+    most = f"{number:,} updates this small can lower the loss by only about {reach:.2g}"
     reasons = (
         (clipped_scaled(lines), _UNSCALE),
         (clipped(lines), _CLIP),

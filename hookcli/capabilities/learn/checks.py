@@ -31,7 +31,7 @@ def untrained(lines: Lines, why: str) -> Untrained | None:
 
 
 class GradientsNotCleared(LinesCheck):
-    """The gradients that the optimizer took in each recorded step include those of all steps before.
+    """The gradients that the optimizer took in each recorded step include all earlier steps' gradients.
 
     PyTorch adds the gradients of a backward pass to those that are there. Without `optimizer.zero_grad()` each step
     moves the weights along the sum of all gradients so far, most of them of weights that are long gone. Recorded steps
@@ -51,7 +51,7 @@ class GradientsNotCleared(LinesCheck):
         left = [line for line in learned(measured.lines) if line.left]
         if left and left[-1].left == left[-1].judged >= _CLEARED:
             steps = f"in each of {left[-1].judged:,} recorded steps"
-            text = f"gradients are never cleared: the optimizer took those of all steps before as well, {steps}"
+            text = f"gradients are never cleared: the optimizer also took the gradients of all earlier steps, {steps}"
             yield self.finding("", text, left[-1].judged)
 
 
@@ -60,9 +60,9 @@ class SameBatch(LinesCheck):
 
     It has if each step takes the first batch of a DataLoader that has more: `next(iter(loader))` begins anew, which
     gives the same batch unless the loader shuffles. Or if a tensor of the program has at least twice as many rows,
-    those of the batch among them, and the batch was made anew for each step: then its rows were drawn, with the same
+    the batch's among them, and the batch was made anew for each step: then its rows were drawn, with the same
     random numbers each time. Full-batch training, and training on one batch on purpose, keep the batch itself: they are
-    not reported, nor are inputs whose rows are all the same: those of other batches may be, too. If the batch was made
+    not reported, nor are inputs whose rows are all the same: other batches may be the same, too. If the batch was made
     anew and nothing is known of others, that is for information only.
     """
 
@@ -112,7 +112,7 @@ class FrozenStatistics(LinesCheck):
     eval mode: `model.train()` puts frozen parts into training mode as well. Reported once the statistics have moved by
     0.2 of the standard deviation with which the run began, as a root mean square over channels. Normalizations that
     began without statistics, have no parameters or no momentum, are in training mode inside a module in eval mode, or
-    whose weights follow those of another module, are not reported.
+    whose weights follow another module's, are not reported.
     """
 
     id = "HK067"
@@ -132,8 +132,8 @@ class FrozenStatistics(LinesCheck):
 class GraphsKept(LinesCheck):
     """The graphs of all recorded steps are still in memory: the program holds a loss or an output of each.
 
-    `total += loss` keeps the graph of every loss in the sum, and a list of outputs those of all outputs. So memory
-    grows with each step. Reported once the graphs of five recorded steps are there, all that were looked for; those of
+    `total += loss` keeps the graph of every loss in the sum, and a list of outputs the graphs of all outputs. So memory
+    grows with each step. Reported once the graphs of five recorded steps are there, all that were looked for; graphs of
     the last two steps may be in use. By how much it grows is said where the memory of the process, or of the device,
     tells it.
     """

@@ -40,7 +40,7 @@ def rise(losses: Sequence[float]) -> Rise | None:
 
 
 def gone_at(losses: Sequence[float], guessed: float) -> int | None:
-    """The place of the loss from which on nearly nothing was left of that of guessing, if it is one of the first."""
+    """The place of the loss from which on nearly nothing was left of guessing's loss, if it is one of the first."""
     low = [loss < _NOTHING * guessed for loss in losses]
     at = next((number for number in range(min(_AT_ONCE, len(low))) if low[number]), None)
     began = at is not None and losses[0] > guessed / 2

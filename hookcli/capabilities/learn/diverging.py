@@ -31,7 +31,7 @@ def grown(record: Record, model: str) -> str:
 
 
 def first_grown(steps: Sequence[RecordedStep]) -> str:
-    """The text on the first of these steps in which a module's output or update is ten times that of all before."""
+    """The text on the first of these steps in which a module's output or update is ten times as large as all before."""
     largest: dict[tuple[str, str], float] = {}
     for number, step in enumerate(steps):
         times: dict[tuple[str, str], float] = {}

@@ -17,7 +17,7 @@ from hookcli.record.observe.parts import BegunStep
 from hookcli.table.names import around
 from hookcli.tensors import tree
 
-_DRIFT = 0.2  # standard deviations: a batch in training moves them by less if its data are those of before
+_DRIFT = 0.2  # standard deviations: a batch in training moves them by less if its data are as before
 
 
 def is_frozen(event: HookEvent) -> bool:

@@ -1,4 +1,4 @@
-"""The loss that guessing has, and whether that of a training is near it."""
+"""The loss that guessing has, and whether a training's is near it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEVIATIONS = 2.0  # of a share of ones that few targets tell
 
 
 class Guess(NamedTuple):
-    """A `loss` near that of guessing, its `level`, and words for that.
+    """A `loss` near the level of guessing, the `level`, and words for it.
 
     `weak`: it is a little lower, on the very same batches, so that the model has learned what little there may be.
     """
@@ -34,7 +34,7 @@ class Guess(NamedTuple):
 
 
 def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | None:
-    """The guess that a training is near; None if it is not, or if that is not known. `losses` are those of all steps.
+    """The guess that a training is near; None if it is not, or if that is not known. `losses`: all steps' losses.
 
     The mean of the last quarter of the losses is judged; beside the targets of the batches, the losses of these.
     """
@@ -64,7 +64,7 @@ def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | N
     times = scale_of(lines)
     level, classes = times * math.log(known.classes), f"{known.classes:,}"
     factor = "" if math.isclose(times, 1, rel_tol=_ROUNDED) else f"{times:.4g} "
-    words = f"that of guessing among {classes} classes ({factor}ln {classes} = {text_of(level)})"
+    words = f"guessing among {classes} classes ({factor}ln {classes} = {text_of(level)})"
     return Guess(mean, level, words) if mean >= _NEAR * level else None
 
 
@@ -87,7 +87,7 @@ def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mappi
 
     found = beside(lines, late, level_of) if middle is not None else None
     loss, level = found or (mean, median(spreads))
-    words = f"that of always returning the mean of the targets (their variance is {text_of(level)})"
+    words = f"always returning the mean of the targets (their variance is {text_of(level)})"
     weak = found is not None and loss < _WEAK * level
     return Guess(loss, level, words, weak) if loss >= NEAR_VARIANCE * level else None
 
@@ -107,7 +107,7 @@ def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[i
     of_one, of_zero = -math.log(share), -math.log(1 - share)
     found = beside(lines, late, lambda line: (line.ones or 0.0) * (of_one - of_zero) + of_zero)
     loss, level = found or (mean, share * of_one + (1 - share) * of_zero)
-    words = f"that of guessing ({text_of(level)}, as {share:.0%} of the targets are 1)"
+    words = f"guessing ({text_of(level)}, as {share:.0%} of the targets are 1)"
     unsure = 0.0 if found else abs(of_one - of_zero) * math.sqrt(share * (1 - share) / (targets * len(ones)))
     weak = found is not None and loss < _WEAK * level
     return Guess(loss, level, words, weak) if loss >= _NEAR_BINARY * (level + _DEVIATIONS * unsure) else None
@@ -116,7 +116,7 @@ def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[i
 def beside(
     lines: Sequence[Learning], late: Mapping[int, float], level_of: Callable[[Learning], float]
 ) -> tuple[float, float] | None:
-    """The mean loss of the recorded steps in the later half, and that of guessing on the same batches; None for few."""
+    """The mean loss of the recorded steps in the later half, and guessing's on the same batches; None for few."""
     pairs = [(late[line.step], level_of(line)) for line in lines if line.step in late]
     if len(pairs) < _BESIDE:
         return None

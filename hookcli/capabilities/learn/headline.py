@@ -57,7 +57,7 @@ _NOTHING = 1e-3  # of the first loss
 
 
 def headline(record: Record) -> str:
-    """Net: gradients are never cleared: the optimizer took those of all steps before as well, ... "" if all is well.
+    """Net: gradients are never cleared: the optimizer also took all earlier steps', ... "" if all is well.
 
     Causes come before what is seen of the loss.
     """

@@ -21,7 +21,7 @@ class Learning(PartLine):
 
     `left` is the number of recorded steps up to this one that began with the gradients of steps before them, of the
     `judged` ones. If the loss is the mean cross-entropy of a choice among classes, `classes` is their number, and
-    `items` that of the choices in the step; both are 0 if it is not, or was told by an earlier line. Of several ones
+    `items` the number of choices in the step; both are 0 if it is not, or was told by an earlier line. Of several ones
     that are summed, each times a factor, `scaled` is the sum of these factors; `passes` is the number of the backward
     passes in which they are. Both are left out for other losses. If the loss is a
     mean squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and `broadcast`
@@ -46,7 +46,7 @@ class Learning(PartLine):
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
 
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
-    `in_use`: the bytes that the device had allocated at most in the step, or those of the process on the CPU; 0 if not
+    `in_use`: the bytes that the device had allocated at most in the step, or of the process on the CPU; 0 if not
     measured. `alike`: the last recorded steps in a row in which the model's output was the same for every row of the
     batch. `inputs`: the root mean square of the model's inputs, of which the largest. `varied`: their standard
     deviation as a share of it, of which the largest; None if it is not known. `fill`: the one number that all inputs
@@ -60,10 +60,10 @@ class Learning(PartLine):
     `rate`: the learning rate of the first parameter group; `initial`: that with which its scheduler began, if any.
     `gradient`: the norm of the gradient that the optimizers took, and `unclipped` that before it was
     clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step.
-    `scale`: that of the GradScaler which scaled the loss; None without one.
+    `scale`: the GradScaler's, which scaled the loss; None without one.
     `overwritten`: how often the program itself was seen to move a weight by more than half of its size, and farther
     than the optimizer can; `weight` is the last one, `away` the share of its size by which it moved, and `moved` the
-    largest one by which a step has moved it. `restored`: how often the weights were seen to be those of step 0 again.
+    largest one by which a step has moved it. `restored`: how often the weights were seen to equal step 0's again.
     `written_at`: the last recorded step by which one or the other was seen.
     `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
     `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have

@@ -1,4 +1,4 @@
-"""HK057, HK062, HK063 and HK066: a loss like that of guessing, one that rises, one label, a loss that is not meant."""
+"""HK057, HK062, HK063 and HK066: a loss at the level of guessing, a rising one, one label, a loss not meant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _REBUILT = 3  # recorded steps, a quarter of all, and the last one after a third of the run
-_ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than that of a small batch
+_ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than a small batch's
 _BEYOND = 0.25  # of the targets
 _BOUNDED = "scale the targets, or leave the last activation out"
 _INPUTS = "look at what is done to the data, as with integers that are divided"
@@ -40,7 +40,7 @@ class NoBetterThanGuessing(LinesCheck):
     100 losses, unless models also run without gradients in the steps: the targets may be theirs. A binary cross-entropy
     is compared with the entropy of the share of ones among its targets, ln 2 for half of them: from 98 % of it on,
     after 100 losses and 2,000 targets that all are 0 or 1, unless the model has a second optimizer. With a column of
-    targets, both compare the losses of recorded steps in the later half with those of guessing on the same batches: a
+    targets, both compare the losses of recorded steps in the later half with guessing's on the same batches: a
     loss that is a hundredth lower shows a model that has learned what little there may be, and is not reported unless
     a cause is known.
 
@@ -50,14 +50,14 @@ class NoBetterThanGuessing(LinesCheck):
     choices in a batch (contrastive losses), is not judged. Nor is one among classes, or a binary one, where backward
     passes go through different models in turn: adversaries stay at the level of guessing when all is well.
 
-    Inputs that are one number, or the same in all rows of a batch, are named first; not those of fewer than four
+    Inputs that are one number, or the same in all rows of a batch, are named first; not of fewer than four
     numbers a row, nor beside others that differ, nor where the outputs differ though the model drops nothing.
 
     The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
     steps, is less than a quarter of the loss: so much it could fall to first order, had every step gone straight down.
     Or the learning rate has fallen: to less than a hundredth of its highest in half of all steps, as by a scheduler
     that is stepped in every batch, where the sum is less than half of the loss. Other causes that are named: outputs
-    whose mean is farther from that of the targets than 1.4 of their standard deviations, outputs and targets of
+    whose mean is farther from the targets' mean than 1.4 of their standard deviations, outputs and targets of
     different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for a
     sequence, a recurrent cell whose state is detached or begins anew at each time step, parameters that no optimizer
     has, weights that the program sets anew between steps, and a weight decay that takes a twentieth of the weights or
@@ -222,7 +222,7 @@ class LossRises(LinesCheck):
 
 
 class OneLabel(LinesCheck):
-    """A cross-entropy falls from that of guessing to a hundredth of it within 16 steps, and all labels are one class.
+    """A cross-entropy falls from guessing's to a hundredth of it within 16 steps, and all labels are one class.
 
     The model has learned to name this class, whatever its input is. Labels that cross_entropy ignores do not count: an
     `ignore_index` the wrong way round leaves one class. Contrastive losses whose right choice always

@@ -126,7 +126,7 @@ class LossFacts:
     def level(self, passes: int, labels: LabelRange | None) -> dict[str, Any]:
         """The fields of a line on the cross-entropies of the step, whose sum is its loss; empty for other losses.
 
-        `passes`: the backward passes that count for the step; others may be those of other models.
+        `passes`: the backward passes that count for the step; others may belong to other models.
         """
         if len(self.choices) != max(passes, 1):
             return {}
@@ -195,7 +195,7 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
     if pair := next(filter(None, map(viewed, nodes)), None):
         before, after = map(shape_text, pair)
         what = f"the scores of cross_entropy are {before} viewed as {after}"
-        return f"{what}: a column is no class; permute the classes to the end first"
+        return f"{what}: a column is not a class; permute the classes to the end first"
     return ""
 
 
@@ -232,7 +232,7 @@ def center(targets: Tensor) -> Tensor | None:
 
 
 def means(outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """The mean of outputs, and that of targets; None where there are no such figures. Waits for nothing."""
+    """The mean of outputs, and of targets; None where there are no such figures. Waits for nothing."""
     known = [rows for rows in map(rows_of, (outputs, targets)) if rows is not None]
     with torch.no_grad():
         return torch.stack([rows.mean(dtype=torch.float32) for rows in known]) if len(known) == 2 else None

@@ -37,7 +37,7 @@ class Watched:
     usual: int = 0
     """The least number of in-place changes between two passes that had any."""
     same: list[Tensor] = field(default_factory=list)
-    """For each pass after more changes than that: whether the values are those of the first pass, and were others."""
+    """For each pass after more changes than that: whether the values equal the first pass's again."""
     away: list[Tensor] = field(default_factory=list)
     """For each such pass: how far the values have moved since the pass before, as a share of their size."""
 
@@ -77,7 +77,7 @@ class Overwritten:
     away: float = 0.0
     """By how much of its size this one has moved, the last time."""
     back: int = 0
-    """How often the weights were seen to be those of the first step again, after these had been moved."""
+    """How often the weights were seen to equal the first step's again, after they had been moved."""
     at: int = 0
     """The last recorded step by which one or the other was seen."""
     moved: dict[str, float] = field(default_factory=dict)

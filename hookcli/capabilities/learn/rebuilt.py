@@ -1,4 +1,4 @@
-"""Reconstructions of the input, as those of autoencoders, that another term of the loss outweighs."""
+"""Reconstructions of the input, as of autoencoders, that another term of the loss outweighs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def terms_of(loss: Tensor) -> list[Node]:
 
 
 def summed(term: Node) -> tuple[Node | None, int]:
-    """The node of the tensor all of whose values this term sums, and the number of its output; None if it is no sum."""
+    """The node of the tensor all of whose values this term sums, and the number of its output; None for no sum."""
     return term.next_functions[0] if term.name() == "SumBackward0" else (None, 0)
 
 

@@ -116,7 +116,7 @@ class Recorder(RecorderPart):
         self._courses: dict[str, Course] = {}
         self._root: ref[Tensor] | None = None  # of the backward pass that began last
         self._through: set[str] = set()  # the models that it went through
-        self._together: set[frozenset[str]] = set()  # those of each pass before it
+        self._together: set[frozenset[str]] = set()  # the models of each pass before it
 
     def batch_taken(self, iterator: object) -> None:
         if torch.is_grad_enabled():
@@ -163,7 +163,7 @@ class Recorder(RecorderPart):
 
     @property
     def alone(self) -> bool:
-        """True if all backward passes went through the same models: those of adversaries do not."""
+        """True if all backward passes went through the same models: adversaries' do not."""
         return len({*self._together, frozenset(self._through)} - {frozenset()}) == 1
 
 
@@ -329,7 +329,7 @@ class StepOfLearning(StepPart):
         return [Untrained(step.model, step.step, UNSTEPPED, [self._names[0]], len(self._losses.choices))]
 
     def began_with_old(self) -> bool | None:
-        """True if the gradients that the optimizer took include those of the step before; None if that is not known.
+        """True if the gradients that the optimizer took include the step before's; None if that is not known.
 
         They do not if one was None as a backward pass began, or if all of the sample were zero. Not known if no pass
         has added to them: the program writes them itself.
@@ -369,6 +369,6 @@ def decay(groups: Sequence[Row]) -> float:
 
 
 def in_use(step: RecordedStep) -> int:
-    """The bytes that the device had allocated at most, or else those of the process; 0 if neither was measured."""
+    """The bytes that the device had allocated at most, or else the process had; 0 if neither was measured."""
     totals = step.totals("time")
     return int(totals.get("peak_bytes") or totals.get("resident_bytes") or 0)

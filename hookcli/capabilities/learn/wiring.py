@@ -189,7 +189,7 @@ class Wiring:
         return Untrained(begun.model, step, why, top_modules(map(begun.name, left)), len(left), f"{len(held)}")
 
     def reason(self, silent: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Tensor]]:
-        """Why no gradient reaches these, of all that an optimizer has, and those of them for which it is known."""
+        """Why no gradient reaches these, of all that an optimizer has, and for which of them that is known."""
         owners = {owner_of(fqn) for fqn in self.reached}
         before = takewhile(lambda fqn: fqn not in owners, self.ran or ())
         for why, places in ((UNREACHED, {*before} if owners else {}), (BLIND, self.blind or ())):
@@ -328,7 +328,7 @@ def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:
     """Frozen modules between trained ones of the same class and shape in one container, with these two neighbours.
 
     Fewer of them than of the trained ones: in a model with adapters, or one whose blocks alternate on purpose, the
-    frozen ones are no exception.
+    frozen ones are not exception.
     """
     found = {}
     for alike in siblings(model):

@@ -170,7 +170,7 @@ class GlobalHooks:
         self._scaler_class_used(type(scaler))
 
     def _scaler_class_used(self, kind: type) -> None:
-        """Hear of the losses that scalers of this class scale, perhaps by a method of their own, as those of FSDP."""
+        """Hear of the losses that scalers of this class scale, perhaps by their own method, as FSDP's do."""
         for owner in kind.__mro__:
             if "scale" in vars(owner) and owner not in self._scaler_classes:
                 self._scaler_classes.add(owner)

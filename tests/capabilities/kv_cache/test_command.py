@@ -242,7 +242,7 @@ def test_what_is_not_counted_is_said(cli: Cli) -> None:
         json.loads(cli("kv-cache", f"own.py:{name}", "-f", "json", "-q").out)["reports"][0]
         for name in ("Pair", "Keeps")
     )
-    assert "the cache is that of main; not counted: that of draft" in pair["meta"]["notes"] and not pair["skipped"]
+    assert "the cache is main's; not counted: draft's" in pair["meta"]["notes"] and not pair["skipped"]
     assert keeps["skipped"] == [{"fqn": "", "reason": "not counted: it keeps Keeps.state outside of the cache"}]
     assert sum(row["token_bytes"] for row in keeps["rows"]) == LLAMA
 

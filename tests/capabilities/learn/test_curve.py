@@ -89,7 +89,7 @@ def squared(spread: float | None, number: int = 5) -> list[Learning]:
 
 
 def test_a_squared_error_is_compared_with_the_variance_of_the_targets() -> None:
-    text = "after 120 steps the loss is 2.000, no better than that of always returning the mean of the targets"
+    text = "after 120 steps the loss is 2.000, no better than always returning the mean of the targets"
     assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.0)).startswith(text)
     assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.05)).startswith(
         text.replace("no better", "hardly better")
@@ -115,7 +115,7 @@ def test_losses_are_compared_with_the_targets_of_the_same_batches() -> None:
     centers = [2.0 * (step % 2) for step in range(120)]
     lines = [Learning("Net", step, spread=1.0, center=center) for step, center in enumerate(centers)]
     levels = [1 + (center - 1.0) ** 2 for center in centers]
-    assert "no better than that of always returning the mean" in said(NoBetterThanGuessing, levels, *lines)
+    assert "no better than always returning the mean" in said(NoBetterThanGuessing, levels, *lines)
     assert "(their variance is 2.000)" in said(NoBetterThanGuessing, levels, *lines[::7])
     assert not said(NoBetterThanGuessing, [0.97 * level for level in levels], *lines)  # a weak signal, learned
     assert not said(NoBetterThanGuessing, [0.97 * level for level in levels], *lines[::7])
@@ -123,7 +123,7 @@ def test_losses_are_compared_with_the_targets_of_the_same_batches() -> None:
 
 def test_few_recorded_targets_do_not_tell_a_rare_share() -> None:
     """Two of 64 targets are 1 where 48 of 1,000 are: the loss of guessing is not known to a hundredth."""
-    losses = [0.193] * 120  # that of guessing by a share of 0.048
+    losses = [0.193] * 120  # guessing by a share of 0.048
     lines = [Learning("Net", step, ones=2 / 64, targets=64) for step in range(2)]
     assert not said(NoBetterThanGuessing, losses, *lines)
     assert said(NoBetterThanGuessing, [0.7] * 120, *(replace(line, ones=0.5) for line in lines))
@@ -146,7 +146,7 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
     line = Learning("Net", 0, classes=10, items=64, reach=reach, rate=0.0005)
     text = said(NoBetterThanGuessing, [2.4] * 60, line)
     expected = (
-        "; the steps are too small (learning rate 0.0005): at this size, 60 steps can lower the loss by about 0.06"
+        "; the steps are too small (learning rate 0.0005): 60 updates this small can lower the loss by only about 0.06"
     )
     assert (expected in text) is too_small and text.startswith("after 60 steps the loss is 2.400")
     line_of_mode = Untrained("Net", 0, "eval", ["norm"], 1, "BatchNorm1d")

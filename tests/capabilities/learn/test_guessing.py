@@ -29,7 +29,7 @@ def flat(level: float, steps: int = 60) -> dict[int, float]:
 
 
 def test_a_loss_that_stays_where_guessing_is() -> None:
-    text = "after 64 steps the loss is 2.400, no better than that of guessing among 10 classes (ln 10 = 2.303)"
+    text = "after 64 steps the loss is 2.400, no better than guessing among 10 classes (ln 10 = 2.303)"
     assert said(flat(2.4, steps=64)) == text
     assert said(flat(2.2, steps=64)) == text.replace("2.400, no", "2.200, hardly")
 
@@ -72,7 +72,10 @@ for step in range(80):
     F.cross_entropy(net(x), y).backward()
     optimizer.step()
 """
-KEPT = "gradients are never cleared: the optimizer took those of all steps before as well, in each of 7 recorded steps"
+KEPT = (
+    "gradients are never cleared: the optimizer also took the gradients of all earlier steps, "
+    "in each of 7 recorded steps"
+)
 FAULTS = {"none": "", "kept": KEPT, "slow": "after 80 steps the loss is", "labels": "after 80 steps the loss is"}
 
 

@@ -183,7 +183,7 @@ def warmed(rate: Callable[[int], float], *, learns: bool = True, optimizer: Any 
 def test_a_warm_up_that_does_not_end() -> None:
     (text,) = warmed(lambda step: min(1.0, (step + 1) / 1e6))
     why = "the warm-up has come to a learning rate of 2.75e-06 by step 54, 0.0055% of the scheduler's 0.05"
-    assert f"better than that of guessing among 3 classes (ln 3 = 1.099); the steps are too small ({why})" in text
+    assert f"better than guessing among 3 classes (ln 3 = 1.099); the steps are too small ({why})" in text
 
 
 @pytest.mark.parametrize(

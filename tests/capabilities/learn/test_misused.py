@@ -538,7 +538,7 @@ def entropy(share: float) -> float:
 
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_a_binary_cross_entropy_is_compared_with_the_share_of_ones(share: float) -> None:
-    guessed = f"that of guessing ({entropy(share):.4f}, as {share:.0%} of the targets are 1)"
+    guessed = f"guessing ({entropy(share):.4f}, as {share:.0%} of the targets are 1)"
     assert binary_loss(1.01 * entropy(share), ones=share).endswith(f"no better than {guessed}")
     assert binary_loss(0.995 * entropy(share), ones=share).endswith(f"hardly better than {guessed}")
     assert not binary_loss(0.985 * entropy(share), ones=share)  # a weak signal, which it has learned

@@ -70,9 +70,12 @@ def drawn_again(model: nn.Sequential) -> None:
         ),
         (
             begun_anew(lambda model: model.start()),
-            "the weights are set back to those of step 0 again and again (seen 5",
+            "the weights are set back to their values of step 0 again and again (seen 5",
         ),
-        swept(begun_anew(lambda model: model.start(), each_step=True), "the weights are set back to those of step 0"),
+        swept(
+            begun_anew(lambda model: model.start(), each_step=True),
+            "the weights are set back to their values of step 0",
+        ),
         swept(begun_anew(lambda model: nn.init.xavier_uniform_(model[2].weight), each_step=True), "2.weight moves by"),
     ],
 )

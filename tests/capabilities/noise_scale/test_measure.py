@@ -189,7 +189,7 @@ def test_a_loss_that_draws_random_numbers_has_a_noise_scale() -> None:
     assert not any("about a mean" in note for note in report.meta["notes"])
     with pytest.raises(UsageError, match="is a sum over samples"):
         measured(Denoiser(power=1), x, loss="mean")
-    with pytest.raises(UsageError, match=r"no mean over samples: .* in 16 runs with other random numbers"):
+    with pytest.raises(UsageError, match=r"not a mean over samples: .* in 16 runs with other random numbers"):
         measured(Denoiser(power=3), x, loss="mean")
 
 
