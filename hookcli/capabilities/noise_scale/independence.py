@@ -59,7 +59,8 @@ def require_mean(gradients: Gradients, run: PreparedRun, first: Batch, samples: 
         return ""
     name = run.info.get("loss")
     if name == "sum" or losses.are_of_sum():
-        what = "a sum over samples, so its noise scale says nothing" if losses.are_of_sum() else "not a mean over samples"
+        of_sum = "a sum over samples, so its noise scale says nothing"
+        what = of_sum if losses.are_of_sum() else "not a mean over samples"
         better = "give one that averages (--loss mean, cross-entropy, file.py:fn)"
         raise UsageError(f"the loss ({name}) is {what}; {better}")
     differ = f"{number(losses.whole)} for {len(parts) * gradients.size} samples, {number(losses.mean)} as the mean over"
