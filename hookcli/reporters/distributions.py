@@ -16,6 +16,7 @@ NEEDS = ("p50", "zeros")
 _NEAR_ZERO, _MOST_NEAR_ZERO = 16, 0.8  # if more are in this part of the range, next to 0, powers of two show more
 _FEWEST = 12  # bins, of tensors with few elements
 _ENOUGH = 8  # bins of equal width, even if there are more powers of two
+_DRAWN = 24  # histograms in a picture
 _LEAST_POWER = -1000  # width of bins, below which floats have too few digits
 
 
@@ -30,6 +31,22 @@ class Bin(NamedTuple):
     def is_zeros(self) -> bool:
         """True for the bin of zeros."""
         return self.low == self.high == 0
+
+
+def chosen_of(rows: Sequence[Row]) -> tuple[Sequence[Row], str]:
+    """At most as many tensors as one picture has room for, in order, and a line that says how they were chosen.
+
+    Tensors with NaN or Inf come first; the others are evenly spaced.
+    """
+    if len(rows) <= _DRAWN:
+        return rows, ""
+    bad = [place for place, row in enumerate(rows) if row.get("nan") or row.get("inf")][:_DRAWN]
+    rest = [place for place in range(len(rows)) if place not in bad]
+    room = _DRAWN - len(bad)
+    even = [rest[(len(rest) - 1) * number // max(room - 1, 1)] for number in range(room)]
+    first = "those with NaN or Inf, others" if bad else "tensors"
+    told = f"{_DRAWN} of {len(rows)} tensors: {first} evenly spaced (a LAYER or --match draws others)"
+    return [rows[place] for place in sorted({*bad, *even})], told
 
 
 def title(row: Row) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hookcli.errors import UsageError
-from hookcli.reporters import distributions, moments, step_figures
+from hookcli.reporters import distributions, layer_norms, moments, step_figures
 from hookcli.reporters.base import Exporter, Reporter, drawing, require
 from hookcli.reporters.drawings import DRAWINGS
 from hookcli.table import Column, Report
@@ -20,6 +20,7 @@ _PICTURES: dict[str, tuple[tuple[str, ...], str]] = {
     "steps": (step_figures.WHERE, "hookcli show --over-time"),
     "moments": (moments.NEEDS, ""),
     "histograms": (distributions.NEEDS, "hookcli activations --hist"),
+    "gradients": (layer_norms.NEEDS, "hookcli grads"),
 }
 """Kinds of pictures: the columns of the reports that each shows, and the command that makes such reports, if it is one
 of the core or a drawing's."""
@@ -41,7 +42,7 @@ class _Drawn:
         if kind in _GRAPHS and shutil.which("dot") is None:
             advice = "--format dot works without it"
             raise UsageError(f"--format {self.form}: needs Graphviz, whose `dot` is not on PATH; {advice}")
-        if kind in ("steps", "moments", "histograms"):
+        if kind and kind not in _GRAPHS:
             require(self.form, "matplotlib.figure", extra="charts")
 
     def drawn(self, reports: Sequence[Report], view: View) -> bytes:
@@ -55,13 +56,13 @@ class _Drawn:
             return b"".join(drawn_graph(report, view.depth).drawn(self.form) for report in reports)
         from hookcli.reporters import plots  # which imports Matplotlib
 
-        if kind == "steps":
-            return plots.charts(reports, view, self.form)
+        if kind in ("steps", "gradients"):
+            return (plots.charts if kind == "steps" else plots.gradients)(reports, view, self.form)
         return (plots.timelines if kind == "moments" else plots.histograms)(reports, self.form)
 
 
 class SvgReporter(_Drawn, Reporter):
-    """An image that scales: a graph, charts over steps, memory over a step, or a histogram for each tensor."""
+    """An image that scales: a graph, charts over steps, norms of gradients, memory over a step, or histograms."""
 
     suffixes = (".svg",)
     form = "svg"
@@ -72,7 +73,7 @@ class SvgReporter(_Drawn, Reporter):
 
 
 class PngReporter(_Drawn, Exporter):
-    """An image in pixels: a graph, charts over steps, memory over a step, or a histogram for each tensor."""
+    """An image in pixels: a graph, charts over steps, norms of gradients, memory over a step, or histograms."""
 
     suffixes = (".png",)
     form = "png"
@@ -89,4 +90,4 @@ def _kind(reports: Sequence[Report]) -> str:
     for kind, (needs, _) in _PICTURES.items():
         if all(name in names or any(row.get(name) is not None for row in rows) for name in needs):
             return kind
-    return "steps"  # of no step, with chosen columns
+    return "gradients" if all(report.probe == "grads" for report in reports) else "steps"  # with chosen columns

@@ -1,4 +1,4 @@
-"""Charts over steps, histograms, and timelines of memory as images, drawn by Matplotlib."""
+"""Charts over steps, histograms, norms of gradients, and timelines of memory as images, drawn by Matplotlib."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from hookcli.reporters import footer, moments
-from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
+from hookcli.reporters import footer, largest, moments
+from hookcli.reporters.distributions import Bin, absence, chosen_of, fitted, percent, quantiles, title
+from hookcli.reporters.layer_norms import layer_norms
 from hookcli.reporters.step_axis import time_marks, x_label
 from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
+from hookcli.table.names import abbreviated
 from hookcli.table.printable import printable
 
 # Okabe and Ito's colours, which colour blindness keeps apart, but for yellow, which white paper hides.
@@ -53,11 +55,13 @@ _LOOK = {
 }
 _WIDTH = 9.0  # inches
 _CHART, _HISTOGRAM, _TIMELINE, _FLAT_LINE, _HEAD = 1.75, 1.9, 4.2, 0.22, 0.5  # inches of height; _HEAD is the title's
+_LAYERS = 4.4  # inches of height
+_NAMED, _NAME = 48, 28  # layers that are named below a picture of gradients, and letters of each name
 _ACROSS = 3  # histograms in a row
 _MOST_BINS, _FEWEST_BINS = 60, 8  # to draw; to take the whole width
 _LABELS = 9  # along the axis of a histogram
 _DOTTED = 40  # up to this many points are marked
-_LETTERS = 150  # of small text in a line
+_LETTERS, _HEADED = 150, 105  # of small text in a line, and of a title
 _CUT = 1.25  # a bar of zeros is cut at this multiple of the highest other bar
 
 
@@ -126,8 +130,9 @@ def histograms(reports: Sequence[Report], form: str) -> bytes:
     """Draw a histogram for each tensor of the reports."""
     with _drawing():
         printables = [printable(report) for report in reports]
-        rows = [row for report in printables for row in report.rows if row.stats is not None]
+        rows, left_out = chosen_of([row for report in printables for row in report.rows if row.stats is not None])
         below = [text for report in printables for text in footer.run_lines(report)]
+        below += [left_out] if left_out else []
         lines = [line for text in below for line in textwrap.wrap(text, _LETTERS)]
         across = min(_ACROSS, max(len(rows), 1))
         down = math.ceil(len(rows) / across)
@@ -229,6 +234,43 @@ def _draw_timeline(ax: Any, report: Report) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda size, _: formatting.size(round(size))))
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+
+
+def gradients(reports: Sequence[Report], view: View, form: str) -> bytes:
+    """Draw the norms of gradients, a report below the other: each layer's, from the input to the loss."""
+    with _drawing():
+        printables = [printable(report) for report in reports]
+        figure = Figure(figsize=(_WIDTH, _LAYERS * len(printables)), layout="constrained")
+        for report, place in zip(printables, figure.subfigures(len(printables), 1, squeeze=False)[:, 0], strict=True):
+            lines = [*largest.first_lines(report, view), footer.run_line(report)]
+            above = "\n".join(textwrap.fill(line, _HEADED) for line in lines)
+            place.suptitle(above, x=0.01, ha="left", fontsize=9, fontweight="bold")
+            draw_gradients(place.subplots(), report)
+        return _saved(figure, form)
+
+
+def draw_gradients(ax: Any, report: Report) -> None:
+    """Draw a curve for each kind of parameter; crosses and triangles at the edge are layers without a norm to draw."""
+    norms = layer_norms(report)
+    for number, ((name, points), color) in enumerate(zip(norms.curves.items(), cycle(_COLORS), strict=False)):
+        look = {"marker": "o" if len(points) <= _DOTTED else ".", "markersize": 2.5, "linewidth": 1.0}
+        ax.plot(*zip(*points, strict=True), color=color, label=name, gid=f"gradient-{number}", **look)
+    at_edge = {"transform": ax.get_xaxis_transform(), "linestyle": "", "clip_on": False, "markersize": 4}
+    for places, label, marker, color in ((norms.lost, "NaN or Inf", "x", _BAD), (norms.zeros, "zero", "v", _DIM)):
+        if places:
+            height = [0.03] * len(places)
+            ax.plot(places, height, color=color, marker=marker, label=label, gid=f"gradient-{label}", **at_edge)
+    if norms.curves:
+        ax.set_yscale("log")
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda norm, _: f"{norm:.4g}"))
+    every = math.ceil(len(norms.layers) / _NAMED) or 1
+    names = abbreviated([layer or "(model)" for layer in norms.layers[::every]], _NAME)
+    ax.set_xticks(range(0, len(norms.layers), every), names, rotation=90, fontsize=6)
+    ax.set_xlabel("layer, from the input to the loss")
+    ax.set_ylabel(f"L2 norm{' (logarithmic)' * bool(norms.curves)}")
+    if norms.curves or norms.lost or norms.zeros:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
 
 
 @contextmanager

@@ -31,7 +31,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "show --over-time": ("show", "a.jsonl", "--over-time", "."),
 }
 FORMATS = ("table", "json", "csv", "markdown", "html")
-FORMATS_OF = {"graph": ("dot", "svg", "png"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
+FORMATS_OF = {
+    "graph": ("dot", "svg", "png"),
+    "grads": ("svg", "png"),
+    "trace": ("chrome",),
+    "check": ("junit", "sarif", "github"),
+}
 EXPORTS = ("tensorboard", "parquet", "wandb")  # of any report, with --output
 ALL = registry.names("reporters")
 

@@ -17,7 +17,7 @@ from records import RUN, save
 
 from hookcli.errors import UsageError
 from hookcli.reporters.pictures import SvgReporter
-from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row, Skipped, columns_named
+from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, columns_named
 from hookcli.table.grouping import View
 from hookcli.tensors.stats import measure, resolve
 
@@ -162,3 +162,30 @@ def test_mistakes_are_told_before_the_work(cli: Cli, net: Path, monkeypatch: pyt
         assert not (net / f"x.{form}").exists()
     with pytest.raises(UsageError, match="matplotlib"):
         SvgReporter().check(STEPS)
+
+
+def gradient(fqn: str, index: int, l2: float, nan: int = 0, kind: str = "parameter") -> Row:
+    of = "Linear" if kind == "parameter" else ""
+    return Row({"fqn": fqn, "kind": kind, "type": of, "index": index}, TensorStats(8, 0.0, 1.0, -1.0, 1.0, l2, nan=nan))
+
+
+def test_norms_of_gradients_are_drawn_from_the_input_to_the_loss() -> None:
+    sizes = {"c": 1e-2, "b": 1e-5, "a": 1e-6}  # in order of arrival
+    rows = [gradient(f"{name}.weight", n, norm) for n, (name, norm) in enumerate(sizes.items())]
+    rows += [gradient("d.weight", -1, 0.0), gradient("e.weight", -2, 1.0, nan=1), gradient("a.bias", 3, 2.0)]
+    root = drawn(Report("grads", "Net", [*columns_named("fqn", "kind", "pass"), *STATS_COLUMNS], rows))
+    said = words(root)
+    assert said.index("a") < said.index("b") < said.index("c") < said.index("d") < said.index("e")
+    assert {"Linear weight", "Linear bias", "zero", "NaN or Inf", "L2 norm (logarithmic)"} <= set(said)
+    assert "layer, from the input to the loss" in said and any("Net" in word for word in said)
+    check_heights(path(root, "gradient-1"), [math.log10(norm) for norm in (1e-6, 1e-5, 1e-2)])  # of weights
+
+
+def test_only_so_many_histograms_are_drawn_and_those_with_nan_among_them() -> None:
+    values = [torch.arange(4.0) + n for n in range(82)]
+    values[50][0] = math.nan
+    rows = [Row({"fqn": f"f{n}"}, resolve([measure(x, hist=True)])[0]) for n, x in enumerate(values)]
+    said = words(drawn(Report("activations", "Net", [*columns_named("fqn"), *STATS_COLUMNS, *HIST_COLUMNS], rows)))
+    titles = [word.split()[0] for word in said if re.match(r"f\d+ · mean", word)]
+    assert len(titles) == 24 and titles[0] == "f0" and titles[-1] == "f81" and "f50" in titles
+    assert any(word.startswith("24 of 82 tensors: those with NaN or Inf, others evenly spaced") for word in said)
