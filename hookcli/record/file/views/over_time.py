@@ -63,8 +63,8 @@ def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
 def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Report]:
     """A report per model and phase, with a row per step, and a column for each place that matches: its figure `name`.
 
-    `name`: the name or the title of a column of any report. A parameter also matches by its module's name. Raises
-    UsageError if no report has such a figure, or no place that has one matches.
+    `name`: the name or the title of a column of any report, else of a module's figures over time. A parameter also
+    matches by its module's name. Raises UsageError if no report has such a figure, or no place that has one matches.
     """
     known = {row.fqn: str(row.get("type") or "") for step in steps for report in step.reports for row in report.rows}
     matches = name_filter(pattern, known)
@@ -72,23 +72,28 @@ def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Re
         raise UsageError(f"--match: {no_match(pattern, known)}")
     found: dict[tuple[str, str], list[Row]] = {}
     columns: dict[tuple[str, str], dict[str, Column]] = {}
+
+    def is_asked(row: Row) -> bool:
+        owner = row.fqn.rpartition(".")[0] if row.get("kind") in ("parameter", "update") else row.fqn
+        return any(matches(fqn, known.get(fqn, "")) for fqn in (row.fqn, owner))
+
     for step in steps:
         values: dict[str, Any] = {"step": step.step, "forward": step.forward}
-        for column, row in _of_figure(step, name):
-            owner = row.fqn.rpartition(".")[0] if row.get("kind") in ("parameter", "update") else row.fqn
-            if any(matches(fqn, known.get(fqn, "")) for fqn in (row.fqn, owner)):
-                place = f"{row.fqn or '(model)'} {beside_fqn(row)}".rstrip()
-                own = replace(column, name=f"{column.name}[{place}]", title=place, full="", drop=None)
-                columns.setdefault((step.model, step.phase), {})[own.name] = own
-                values[own.name] = row[column.name]
+        recorded = [(column, row) for column, row in _of_figure(step, name) if is_asked(row)]
+        for column, row in recorded or of_modules(step, name, is_asked):
+            place = f"{row.fqn or '(model)'} {beside_fqn(row)}".rstrip()
+            own = replace(column, name=f"{column.name}[{place}]", title=place, full="", drop=None)
+            columns.setdefault((step.model, step.phase), {})[own.name] = own
+            values[own.name] = row[column.name]
         found.setdefault((step.model, step.phase), []).append(Row(values))
     if not columns:
         figures = dict.fromkeys(c.name for step in steps for report in step.reports for c in figure_columns(report))
-        absent = f"nothing that matches {pattern!r} has it" if name in figures else unknown("figure", name, figures)
+        is_known = name in figures or any(name == column.name for column in OVER_TIME)
+        absent = f"nothing that matches {pattern!r} has it" if is_known else unknown("figure", name, figures)
         raise UsageError(f"--over-time {name}: {absent}")
     when = columns_named("step", "forward")
     return [
-        replace(history(*key, [], name), columns=(*when, *own.values()), rows=found[key])
+        replace(history(*key, found[key], name), columns=(*when, *own.values()), rows=found[key])
         for key, own in columns.items()
     ]
 
@@ -100,6 +105,15 @@ def _of_figure(step: RecordedStep, name: str) -> Iterator[tuple[Column, Row]]:
             other = column.name in STATS_KEYS and report.probe != "activations"
             if name.lower() in (column.name, column.title.lower()) and not other:
                 yield from ((column, row) for row in report.rows if row.get(column.name) is not None)
+
+
+def of_modules(step: RecordedStep, name: str, is_asked: Callable[[Row], bool]) -> Iterator[tuple[Column, Row]]:
+    """The modules asked for that have a figure of this name over all parameters within, which no report has."""
+    joined = overview(step)
+    for column in (column for column in OVER_TIME if name.lower() in (column.name, column.title.lower())):
+        places = dict.fromkeys(row.fqn for row in joined.rows if is_asked(row))
+        rows = (figures(step, joined, fqn) for fqn in places)
+        yield from ((column, row) for row in rows if row.get(column.name) is not None)
 
 
 def figure_columns(report: Report) -> list[Column]:

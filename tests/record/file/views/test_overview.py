@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from records import activation, gradient, recorded_step, update
 
+from hookcli.errors import UsageError
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.views.over_time import needed, over_time
+from hookcli.record.file.views.over_time import needed, of_places, over_time
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import known_names
 from hookcli.table import Reason, Report, Row, Skipped, TensorStats
@@ -251,3 +252,17 @@ def test_a_module_without_gradients_has_its_type_and_an_operator_its_line() -> N
     found = rows(overview(made([activation("a", "ReLU", STATS), operator])))
     assert (found["a"]["type"], found["a"].get("source")) == ("ReLU", None)
     assert (found["a:relu"]["type"], found["a:relu"]["source"]) == ("relu", "net.py:7")
+
+
+def test_a_norm_over_a_modules_parameters_is_had_by_pattern_as_by_name() -> None:
+    steps = [recorded_step(0), recorded_step(1)]
+    [report] = of_places(steps, "param_grad", "*d*")  # 3 and 4 together; and head's 12
+    by_name = {c.name: [row.get(c.name) for row in report.rows] for c in report.columns if "[" in c.name}
+    assert by_name == {
+        "param_grad[head]": [12.0, 12.0],
+        "param_grad[body]": [5.0, 5.0],
+        "param_grad[body.0]": [5.0, 5.0],
+    }
+    assert report.totals["recorded_steps"] == 2
+    with pytest.raises(UsageError, match="nothing that matches 'body.1' has it"):
+        of_places(steps, "param_grad", "body.1")
