@@ -264,5 +264,5 @@ def test_a_norm_over_a_modules_parameters_is_had_by_pattern_as_by_name() -> None
         "param_grad[body.0]": [5.0, 5.0],
     }
     assert report.totals["recorded_steps"] == 2
-    with pytest.raises(UsageError, match="nothing that matches 'body.1' has it"):
+    with pytest.raises(UsageError, match=r"nothing that matches 'body\.1' has it"):
         of_places(steps, "param_grad", "body.1")
