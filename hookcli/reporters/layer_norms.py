@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from hookcli.table import Report, Row
 
-NEEDS = ("fqn", "kind", "pass", "std", "l2")
-"""Columns of a report of gradients."""
+NEEDS = ("pass", "l2")
+"""Columns that together only a report of gradients has."""
 _MOST = 6  # curves; further names of parameters share one
 _OTHERS = "other parameters"
 

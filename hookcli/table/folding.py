@@ -18,8 +18,9 @@ _INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
 def folded(report: Report) -> Report:
     """The report with the names of repeated blocks replaced, so that grouping merges their rows; itself without any.
 
-    Blocks are repeated if they have consecutive numbers and are alike in types, shapes, costs and marks, with all their
-    parts; rows beyond tolerance are like no other. Their rows keep their own name as `origin`.
+    Blocks are repeated if they have consecutive numbers, or evenly spaced ones with no row between (of gradients, the
+    linear layers 0, 2, 4 of a sequence), and are alike in types, shapes, costs and marks, with all their parts; rows
+    beyond tolerance are like no other. Their rows keep their own name as `origin`.
     """
     repeated = _repeated(report)
     if not repeated:
@@ -27,14 +28,13 @@ def folded(report: Report) -> Report:
     report.tree.add(report.meta.get("containers", ()))  # also those without rows
     names: dict[Node, str] = {}
     for node in report.tree:  # each after the module around it
-        stem, *numbers = repeated.get(node, (node.name,))
         owner = names[node.owner] if node.owner else ""
         dot = "." if owner and not node.is_operator else ""
-        names[node] = f"{owner}{dot}{stem}{'-'.join(map(str, numbers))}"
+        names[node] = f"{owner}{dot}{repeated[node].name if node in repeated else node.name}"
     containers = [*dict.fromkeys(names[report.tree[name]] for name in report.meta.get("containers", ()))]
     tree = Tree(containers)
-    for node, (_, first, last) in repeated.items():
-        tree[names[node]].repeats = last - first + 1
+    for node, run in repeated.items():
+        tree[names[node]].repeats = run.blocks
     new = ((row, names[report.tree[row.fqn]]) for row in report.rows)
     rows = [row if name == row.fqn else row.having({"fqn": name, "origin": row.fqn}) for row, name in new]
     return replace(report, rows=rows, meta={**report.meta, "containers": containers}, tree=tree)
@@ -53,15 +53,28 @@ class _Block(NamedTuple):
         return (anywhere or near) and self.key == other.key
 
 
-def _repeated(report: Report) -> dict[Node, tuple[str, int, int]]:
-    """The places that are folded, each with the word before its number and the ends of its run of numbers."""
+class _Run(NamedTuple):
+    """A number of blocks that are folded: the word before their numbers, and the first and the last number."""
+
+    stem: str
+    first: int
+    last: int
+    blocks: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.stem}{self.first}-{self.last}"
+
+
+def _repeated(report: Report) -> dict[Node, _Run]:
+    """The places that are folded, each with its run."""
     alike = [column.name for column in report.known_columns() if column.alike]
     held: dict[Node, list[tuple[str, int, int]]] = defaultdict(list)  # rows and parts, as text, with their ends
     for number, row in enumerate(report.rows):
         held[report.tree[row.fqn]].append((_signature(row, alike), number, number))
     keys: dict[object, int] = {}
     blocks: dict[Node, _Block] = {}
-    repeated: dict[Node, tuple[str, int, int]] = {}
+    repeated: dict[Node, _Run] = {}
     for node in reversed([*report.tree]):  # each before the module around it
         parts = [part for part in node.parts if part in blocks]
         repeated |= _runs(parts, blocks)
@@ -80,8 +93,8 @@ def _signature(row: Row, alike: Iterable[str]) -> str:
     return repr([*(str(row.get(name)) for name in alike), *faults])
 
 
-def _runs(parts: Iterable[Node], blocks: Mapping[Node, _Block]) -> Iterator[tuple[Node, tuple[str, int, int]]]:
-    """The parts that lie in runs of two or more consecutive numbers, whose blocks are alike."""
+def _runs(parts: Iterable[Node], blocks: Mapping[Node, _Block]) -> Iterator[tuple[Node, _Run]]:
+    """The parts that lie in runs of two or more evenly spaced numbers, whose blocks are alike."""
     families: dict[str, dict[int, Node]] = defaultdict(dict)
     for part in parts:
         match = _INDEXED.fullmatch(part.name)
@@ -90,13 +103,17 @@ def _runs(parts: Iterable[Node], blocks: Mapping[Node, _Block]) -> Iterator[tupl
     for stem, family in families.items():
         runs: list[list[int]] = []
         for number in sorted(family):
-            before = family.get(number - 1)
+            before = runs[-1][-1] if runs else number
+            step = runs[-1][1] - runs[-1][0] if runs and runs[-1][1:] else number - before
             # ln_1 and ln_2 of one block do not repeat each other
-            if before and blocks[before].repeats(blocks[family[number]], anywhere=not stem):
+            alike = runs and blocks[family[before]].repeats(blocks[family[number]], anywhere=not stem)
+            if alike and number - before == step:
                 runs[-1].append(number)
             else:
                 runs.append([number])
-        yield from ((family[number], (stem, run[0], run[-1])) for run in runs if run[1:] for number in run)
+        for run in runs:
+            if run[1:]:
+                yield from ((family[number], _Run(stem, run[0], run[-1], len(run))) for number in run)
 
 
 def times(row: Row) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hookcli.diff.rows import diff
 from hookcli.engine.capture import capture
 from hookcli.reporters.table import TableReporter
-from hookcli.table import Column, Report, Row, TensorStats
+from hookcli.table import Column, Report, Row, TensorStats, columns_named
 from hookcli.table.folding import folded
 from hookcli.table.formatting import cell
 from hookcli.table.grouping import View, as_asked, deepest, group_rows
@@ -316,3 +316,18 @@ def test_a_group_of_calls_with_keyword_arguments_of_several_shapes() -> None:
     assert cell(rows["enc"], "input_shape") == "-" and "input_names" not in rows["enc"].values
     assert "query=1x1x4, key=1x2x4" in TableReporter().render([report], View(depth=2, width=160))
     assert cell(rows["enc"], "fqn") == "enc"  # two modules, called once each
+
+
+def test_evenly_spaced_layers_fold_where_no_row_stands_between() -> None:
+    places = {n: [4, 4] for n in (0, 2, 4, 6)} | {8: [5, 4], 9: [4, 4], 12: [4, 4], 15: [4, 4], 17: [4, 4]}
+    rows = [Row({"fqn": f"net.{n}.weight", "kind": "parameter", "shape": shape}) for n, shape in places.items()]
+    found = fold_names(rows)
+    assert found == {"net.0-6.weight": 4, "net.8.weight": 1, "net.9-15.weight": 3, "net.17.weight": 1}
+    between = [Row({"fqn": f"net.{n}", "type": "Tanh" if n % 2 else "Linear"}) for n in range(6)]
+    assert list(fold_names(between)) == [f"net.{n}" for n in range(6)]
+
+
+def fold_names(rows: list[Row]) -> dict[str, int]:
+    """The names of the folded rows, and how many blocks each stands for."""
+    report = folded(Report("grads", "Net", columns_named("fqn", "kind", "type", "shape"), rows))
+    return {row.fqn: report.tree[row.fqn].blocks for row in report.rows}
