@@ -79,14 +79,16 @@ class Captions:
     def _counted(self, notes: int) -> list[str]:
         """Numbers of what the lines would say, the one that may be left out last."""
         report, shown = self.report, self.shown
-        rows = len(report.rows)
-        some = f"{len(shown.rows)} of {rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
+        rows, number = len(report.rows), _rows_in(shown)
+        some = f"{number} of {rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
+        if number < len(shown.rows):
+            some = f"{number} of {rows:,} rows"
         if is_sequence(report) or report.grouping == "steps":
-            some = f"{'the first ' * is_sequence(report)}{len(shown.rows)} of {rows:,} rows"
+            some = f"{'the first ' * is_sequence(report)}{number} of {rows:,} rows"
         if any(row.get("folded") for row in shown.rows):
-            some = f"{len(shown.rows)} of {rows:,} rows, repeated blocks are one"
+            some = f"{number} of {rows:,} rows, repeated blocks are one"
         return [
-            *([some] if len(shown.rows) < rows else []),
+            *([some] if number < rows else []),
             *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
             *([formatting.counted(notes, "note")] if notes else []),
             *([f"{formatting.counted(len(self.hidden), 'column')} hidden"] if self.hidden else []),
@@ -130,14 +132,22 @@ def is_sequence(report: Report) -> bool:
     return report.grouping == "events" or report.has_column("inputs")
 
 
+def _rows_in(shown: Report) -> int:
+    """The number of rows, without those that stand for rows left out."""
+    return sum(not row.get("left_out") for row in shown.rows)
+
+
 def _grouped(report: Report, shown: Report, view: View) -> str:
     """Say how many rows are grouped or hidden, and which option or argument shows all."""
-    rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
+    number = _rows_in(shown)
+    rows, left_out = len(report.rows), len(report.rows) - number
     if not left_out:
         return ""
     if is_sequence(report) and view.height and view.depth is None:
         return f"the first {len(shown.rows)} of {rows:,} rows (--depth all shows all)"
     level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
+    if number < len(shown.rows):
+        return f"{number} of {rows:,} rows ({how} shows all)"
     if view.sort:
         folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
         return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"

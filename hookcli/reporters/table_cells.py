@@ -15,7 +15,7 @@ from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
 from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarm
-from hookcli.table.screen import fitted, leading
+from hookcli.table.screen import fitted, leading, with_gaps
 from hookcli.table.tree import Node
 
 _COUNTED = 6  # kinds of rows that a summary counts
@@ -88,7 +88,11 @@ def tabulated(report: Report, view: View) -> Table:
     if len(table.cells) > _LEAST:
         table = _laid_out(report, shown, view, first, tight=True)
     if (more := table.lines(view.width) - view.height) > 0:
-        table = _laid_out(report, _shown(report, view, _AROUND + more), view, first, tight=True)
+        shown = _shown(report, view, _AROUND + more)
+        table = _laid_out(report, shown, view, first, tight=True)
+        more = table.lines(view.width) - view.height
+    if more > 0 and report.grouping in ("nested", "disjoint"):
+        table = _laid_out(report, with_gaps(shown, max(len(shown.rows) - more, _LEAST)), view, first, tight=True)
     return table
 
 
@@ -155,6 +159,8 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
     for row, before in zip(report.rows, [None, *report.rows], strict=False):
         name = _branch(row, report.tree[row.fqn], levels) if tree else formatting.cell(row, "fqn")
         texts = [name if column.name == "fqn" else formatting.cell(row, column) for column in columns]
+        if row.get("left_out"):
+            texts = [text if column.name == "fqn" else "" for column, text in zip(columns, texts, strict=True)]
         if table_columns.continues(row, before):
             texts = ["" if column.per_call else text for column, text in zip(columns, texts, strict=True)]
         lines.append(texts)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hookcli.table import Merge, Report
+from hookcli.table import Merge, Report, Row
 from hookcli.table.columns import find_column
 from hookcli.table.folding import folded
 from hookcli.table.grouping import View, apply_view, deepest, group_rows, has_names
+from hookcli.table.marks import mark
 from hookcli.table.stats import STATS_KEYS
 
 
@@ -35,6 +36,28 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
     if fits or len((unfolded := group_rows(report, depth, operators=operators)).rows) <= lines:
         return fits or unfolded
     return group_rows(blocks, depth, operators=operators)  # the fewest rows
+
+
+def with_gaps(report: Report, lines: int) -> Report:
+    """The report without rows of its middle, so that it fits: those with marks stay, then the first and the last.
+
+    A row of its own, with the number of those `left_out`, stands in place of each stretch.
+    """
+    rows, stays = report.rows, {n for n, row in enumerate(report.rows) if mark(row)}
+    ends = [n for pair in zip(range(len(rows)), reversed(range(len(rows))), strict=True) for n in pair]
+    order = [*sorted(stays)[: lines // 2], *ends]
+    for number in range(lines, 0, -1):
+        kept = sorted([*dict.fromkeys(order)][:number])
+        after = [*kept[1:], len(rows)]
+        gaps = [kept[0], *(then - n - 1 for n, then in zip(kept, after, strict=True))]
+        if number + sum(map(bool, gaps)) <= lines:
+            fits = [[_gap(gaps[0])], *([rows[n], _gap(gap)] for n, gap in zip(kept, gaps[1:], strict=True))]
+            return replace(report, rows=[row for part in fits for row in part if row.get("left_out") != 0])
+    return report
+
+
+def _gap(number: int) -> Row:
+    return Row({"fqn": f"… {number:,} more …", "left_out": number})
 
 
 def leading(report: Report, view: View, lines: int) -> Report:

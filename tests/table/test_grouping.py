@@ -64,7 +64,7 @@ def test_a_numbered_layer_does_not_read_as_a_count(fqn: str, owner: str, words: 
 
 def test_many_faults_in_a_low_terminal_are_told_in_their_first_words() -> None:
     rows = [module(f"part{n}.{part}", found=stats(99_999, 0.0, nan=99_999, inf=n)) for n in range(9) for part in "ab"]
-    table = TableReporter().render([report(*rows)], View(width=80, height=12))
+    table = TableReporter().render([report(*rows)], View(width=80, height=17))
     lines = [line for line in table.splitlines() if line.startswith("part")]
     assert len(lines) == 9 and all("▲ a 99,999 NaN" in line and line.endswith(" …") for line in lines)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+import torch
 from torch import nn, randn
 
 from hookcli import capture
 from hookcli.reporters.table import TableReporter
 from hookcli.table.grouping import View, apply_view
+from hookcli.table.marks import with_verdict
 from hookcli.table.screen import leading
 
 MODEL = nn.Sequential(nn.Linear(4, 8), *(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(12)), nn.Linear(8, 2))
@@ -35,3 +38,21 @@ def test_statistics_are_cut_but_not_folded() -> None:
             assert text.count("\n") > whole
         else:
             assert height is not None and int(said[1]) < int(said[2]) == whole and text.count("\n") <= height
+
+
+def test_of_layers_that_do_not_fold_a_screen_shows_the_ends_and_those_with_faults() -> None:
+    layers = [part for n in range(40) for part in (nn.Linear(8, 8 + (n == 20)), nn.Linear(8 + (n == 20), 8))]
+    model = nn.Sequential(
+        *(nn.Sequential(part, nn.Tanh(), *[nn.Identity()] * (n % 3)) for n, part in enumerate(layers))
+    )
+    with torch.no_grad():
+        layers[60].bias.fill_(math.nan)
+    report = with_verdict(capture(model, randn(2, 8), ["activations"])[0])
+    for height in (16, 24, 40):
+        lines = TableReporter().render([report], View(width=100, height=height)).splitlines()
+        names = [line.split()[0] for line in lines[:-1]]
+        assert len(lines) < height and "60" in lines[0] and {"0", "60", "…", "79"} <= {*names}
+        gaps = [int(line.split()[1]) for line in lines if line.startswith("…")]
+        own = [name for name in names if name == "(model)" or name.isdecimal()]
+        assert len(own) + sum(gaps) == 81 and lines[-1].startswith(f"{len(own)} of {len(report.rows)} rows")
+    assert not any("…" in line for line in TableReporter().render([report], View(width=100)).splitlines())
