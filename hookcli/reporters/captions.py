@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
@@ -80,7 +80,7 @@ class Captions:
         """Numbers of what the lines would say, the one that may be left out last."""
         report, shown = self.report, self.shown
         rows, number = len(report.rows), _rows_in(shown)
-        some = f"{number} of {rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
+        some = f"{number} of {rows:,} rows at depth {_depth_of(shown)} of {deepest(report)}"
         if number < len(shown.rows):
             some = f"{number} of {rows:,} rows"
         if is_sequence(report) or report.grouping == "steps":
@@ -132,6 +132,11 @@ def is_sequence(report: Report) -> bool:
     return report.grouping == "events" or report.has_column("inputs")
 
 
+def _depth_of(shown: Report) -> int:
+    """The depth of the table, without an operator that is shown since the first line names it."""
+    return deepest(replace(shown, rows=[row for row in shown.rows if not row.get("named")]))
+
+
 def _rows_in(shown: Report) -> int:
     """The number of rows, without those that stand for rows left out."""
     return sum(not row.get("left_out") for row in shown.rows)
@@ -145,7 +150,7 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
         return ""
     if is_sequence(report) and view.height and view.depth is None:
         return f"the first {len(shown.rows)} of {rows:,} rows (--depth all shows all)"
-    level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
+    level, how = _depth_of(shown), 'table(depth="all")' if view.python else "--depth all"
     if number < len(shown.rows):
         return f"{number} of {rows:,} rows ({how} shows all)"
     if view.sort:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hookcli.diff.origin import origin_of
 from hookcli.reporters import bars, footer, largest, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.captions import Captions, is_sequence
@@ -15,6 +16,7 @@ from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
 from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarm
+from hookcli.table.names import is_operator
 from hookcli.table.screen import fitted, leading, with_gaps
 from hookcli.table.tree import Node
 
@@ -103,8 +105,20 @@ def _shown(report: Report, view: View, around: int) -> Report:
         return report
     if view.sort:
         return leading(report, view, lines)
-    fits = fitted(report, lines)
+    fits = with_origin(report, fitted(report, lines))
     return replace(fits, rows=fits.rows[:lines]) if view.height and is_sequence(report) else fits
+
+
+def with_origin(report: Report, shown: Report) -> Report:
+    """The shown rows of a comparison, with the operator that its first line names below the module that called it."""
+    origin = origin_of(report.rows) if report.probe == "diff" else None
+    if origin is None or not is_operator(origin.fqn) or origin.fqn in shown:
+        return shown
+    around = [node.fqn for node in report.tree[origin.fqn].around() if node.fqn in shown]
+    places = [number for number, row in enumerate(shown.rows) if row.fqn in around[:1]]
+    after = places[-1] + 1 if places else len(shown.rows)
+    named = [row.having({"named": True}) for row in report.rows if row.fqn == origin.fqn]
+    return replace(shown, rows=[*shown.rows[:after], *named, *shown.rows[after:]])
 
 
 def _summary(report: Report, shown: Report, view: View) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 
+import pytest
 import torch
 from torch import nn, randn
 
 from hookcli import capture
 from hookcli.reporters.table import TableReporter
+from hookcli.table import Report, Row, columns_named
 from hookcli.table.grouping import View, apply_view
 from hookcli.table.marks import with_verdict
 from hookcli.table.screen import leading
@@ -56,3 +58,18 @@ def test_of_layers_that_do_not_fold_a_screen_shows_the_ends_and_those_with_fault
         own = [name for name in names if name == "(model)" or name.isdecimal()]
         assert len(own) + sum(gaps) == 81 and lines[-1].startswith(f"{len(own)} of {len(report.rows)} rows")
     assert not any("…" in line for line in TableReporter().render([report], View(width=100)).splitlines())
+
+
+@pytest.mark.parametrize("height", [16, 24])
+def test_an_operator_that_the_first_line_of_a_comparison_names_is_in_the_table(height: int) -> None:
+    def compared(fqn: str, far: bool) -> Row:
+        return Row({"fqn": fqn, "kind": "output", "rel_l2": 0.5 * far, "max_abs": 0.5 * far, "beyond": far})
+
+    names = [f"blocks.{n}{part}" for n in range(12) for part in (".a", ":relu_1", ":mul_1", "")]
+    rows = [compared(name, names.index(name) >= names.index("blocks.7:mul_1")) for name in names]
+    columns = columns_named("fqn", "kind", "max_abs", "rel_l2", "beyond")
+    report = with_verdict(Report("diff", "a → b", columns, rows, totals={"verdict": "First difference"}))
+    lines = TableReporter().render([report], View(width=100, height=height)).splitlines()
+    named = [number for number, line in enumerate(lines) if line.split()[0].endswith(":mul_1")]
+    assert len(named) == 1 and lines[named[0] - 1].split()[0] in ("blocks.7", "▲")
+    assert len(lines) < height
