@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from asyncio import get_running_loop
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -15,6 +15,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
+from textual.events import Resize
 from textual.widgets import Footer, Input, OptionList, Static, Tree
 from textual.widgets.tree import TreeNode
 
@@ -33,6 +34,19 @@ Left and right go to the step before and after, m to the next model, phase or si
 / searches words (-bn leaves out) and figures; Enter goes to what is found, Escape ends the search:
 {_EXAMPLE}
 """
+
+
+class Figures(Static):
+    """The figures of a module, which `draw` writes anew for another width."""
+
+    def __init__(self, draw: Callable[[], None]) -> None:
+        super().__init__()
+        self._draw_anew, self._drawn_width = draw, 0
+
+    def on_resize(self, event: Resize) -> None:
+        if event.size.width != self._drawn_width:
+            self._drawn_width = event.size.width
+            self.app.call_later(self._draw_anew)
 
 
 class Explorer(App[None]):
@@ -58,7 +72,7 @@ class Explorer(App[None]):
         self._search, self._made = "", dict[str, TreeNode[str]]()
         self._history: tuple[tuple[int, str], Sequence[Report]] = (-1, ""), ()
         self._tree, self._list, self._input = Tree("", ""), OptionList(), Input("", _EXAMPLE, id="search")
-        self._verdict, self._figures = Static(id="verdict"), Static()
+        self._verdict, self._figures = Static(id="verdict"), Figures(self._draw)
 
     def compose(self) -> ComposeResult:
         yield self._verdict

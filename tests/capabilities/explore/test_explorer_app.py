@@ -36,7 +36,7 @@ def report(layers: int = 3, model: str = "net", bad: str = "layers.1.fc") -> Rep
 def used(
     subjects: Sequence[Subject], keys: Sequence[str], look: Callable[[Explorer], Any], size: tuple[int, int] = (80, 24)
 ) -> list[Any]:
-    """What a look at the screen shows first, and after each key."""
+    """What a look at the screen shows first, and after each key, or after the window is so "wide"."""
 
     async def use() -> list[Any]:
         app = Explorer(subjects)
@@ -47,7 +47,10 @@ def used(
                 await pilot.pause()
             seen = [look(app)]
             for key in keys:
-                await pilot.press(key)
+                if key.startswith("wide "):
+                    await pilot.resize_terminal(int(key.removeprefix("wide ")), size[1])
+                else:
+                    await pilot.press(key)
                 await pilot.pause()
                 while key == "wait" and app._history[0] != app._wanted:
                     await asyncio.sleep(0.02)
@@ -170,3 +173,14 @@ def test_hostile_names_reach_no_terminal_and_are_no_markup() -> None:
     subjects = of_reports([Report("activations", f"{control}[bold]", COLUMNS, rows)])
     text = "".join(used(subjects, ["n", "slash", "[", "slash"], screen, (200, 60)))
     assert all(letter.isprintable() or letter == "\n" for letter in text) and "[red]\\x1b]52" in text
+
+
+def test_figures_are_laid_out_again_when_the_window_is_enlarged() -> None:
+    tensors = [report(), replace(report(), probe="inputs"), replace(report(), probe="time")]
+    heads = ("act", "in", "time")
+    narrow, wide, back = used(of_reports(tensors), ["wide 160", "wide 60"], lambda app: screen(app), (60, 40))
+
+    def side_by_side(text: str) -> int:
+        return max(sum(f" {head} " in f"{line} " for head in heads) for line in text.splitlines())
+
+    assert side_by_side(wide) == 3 > side_by_side(narrow) == side_by_side(back)
