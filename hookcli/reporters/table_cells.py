@@ -138,6 +138,7 @@ def _laid_out(report: Report, shown: Report, view: View, first: Sequence[str], *
     names = {column.name for column in report.columns}
     in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
     cells = _cells(shown, columns, tree=in_call_order and not view.sort)  # which reads as a tree
+    columns = table_columns.paths_after_names(columns, cells, view)
     widths = table_columns.widths_of(columns, cells, view)
     room = view.width or PIPE
     columns, remarks, left_out = table_columns.with_remarks(shown, columns, cells, widths, room, tight=tight)

@@ -12,7 +12,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.reporters import bars
 from hookcli.reporters.base import PIPE
 from hookcli.reporters.footer import by_reason
-from hookcli.table import Column, Report, Row, Shown
+from hookcli.table import Column, Kind, Report, Row, Shown
 from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.grouping import View
@@ -28,6 +28,8 @@ _CLIPPED = 24  # columns of a remark without room for all of it
 _MANY = 4  # a row in so many
 _FEW = 3  # rows with faults that may have a line each where room is tight
 _SMALL = -1000.0  # the order of a part of memory that is below a hundredth of the largest
+_WIDE = 10  # columns of paths; wider ones stand after names
+_NO_ELEMENTS = 27.5  # the order of shares that are all 0, before shapes and types
 _NAME = 30  # columns of a name that always have room
 _DOTTED = ("fqn", "target")  # columns of names that may lose parts of their middle
 _CALL = [name for name in IDENTITY if name != "path"]
@@ -133,6 +135,27 @@ def widths_of(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: V
     }
 
 
+def paths_after_names(columns: list[Column], cells: list[list[str]], view: View) -> list[Column]:
+    """The columns without that of paths, where it is wide and keeps others out of a narrow table.
+
+    Changes the cells: encoder["last_hidden_state"].
+    """
+    place = {column.name: number for number, column in enumerate(columns)}
+    paths = columns[place["path"]] if {"fqn", "path"} <= place.keys() else None
+    if paths is None or paths.drop is not None or view.width is None or view.columns:
+        return columns
+    widths = widths_of(columns, cells, view)
+    if widths["path"] <= _WIDE or sum(widths[c.name] + 2 for c in columns if c != _MARK) - 2 <= view.width:
+        return columns
+    lead = ""
+    for line in cells:
+        name, path = line[place["fqn"]], line[place["path"]]
+        lead = " " * (len(name) - len(name.lstrip()) + 2) if name.strip() else lead
+        line[place["fqn"]] = f"{name}{path}" if name.strip() else f"{lead}{path}"
+        del line[place["path"]]
+    return [column for column in columns if column is not paths]
+
+
 def with_remarks(
     shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], width: int, *, tight: bool
 ) -> tuple[list[Column], list[str], list[str]]:
@@ -190,6 +213,8 @@ def _order(report: Report, columns: Sequence[Column], column: Column) -> float |
         return _SMALL if own < ranked[-1] / 100 else 30 + ranked.index(own)  # after the type
     if column.name in INCLUSIVE and not any(other.name == INCLUSIVE["forward_us"] for other in columns):
         return -100.0  # times that nobody asked for
+    if column.drop is not None and column.kind == Kind.ELEMENTS and not any(r.get(column.name) for r in report.rows):
+        return min(column.drop, _NO_ELEMENTS)
     return column.drop
 
 

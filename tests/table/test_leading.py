@@ -11,7 +11,8 @@ from torch import nn, randn
 
 from hookcli import capture
 from hookcli.reporters.table import TableReporter
-from hookcli.table import Report, Row, columns_named
+from hookcli.table import Report, Row, TensorStats, columns_named
+from hookcli.table.columns.layouts import STATISTICS
 from hookcli.table.grouping import View, apply_view
 from hookcli.table.marks import with_verdict
 from hookcli.table.screen import leading
@@ -73,3 +74,18 @@ def test_an_operator_that_the_first_line_of_a_comparison_names_is_in_the_table(h
     named = [number for number, line in enumerate(lines) if line.split()[0].endswith(":mul_1")]
     assert len(named) == 1 and lines[named[0] - 1].split()[0] in ("blocks.7", "▲")
     assert len(lines) < height
+
+
+def test_wide_paths_stand_after_names_where_their_column_would_keep_shapes_out() -> None:
+    paths = {"": '["last_hidden_state"]', "encoder": '["last_hidden_state"]', "encoder.norm": ""}
+    found = TensorStats(32, 0.5, 1.234, -2.345, 3.456, 9.0)
+    values = {"call": 0, "shape": [1, 62, 64], "dtype": "float32", "type": "SomethingOfALongName"}
+    rows = [Row({"fqn": fqn, "path": path, **values}, found) for fqn, path in paths.items()]
+    rows.insert(1, Row({"fqn": "", "path": '["pooler_output"]', **values}, found))
+    report = Report("activations", "net", STATISTICS, rows)
+    texts = [TableReporter().render([report], View(width=width)).splitlines() for width in (80, 160)]
+    narrow, wide = (lines[next(n for n, line in enumerate(lines) if "Layer" in line) :] for lines in texts)
+    names = [line.split()[0] for line in narrow[2:6]]
+    assert names == ['(model)["last_hidden_state"]', '["pooler_output"]', 'encoder["last_hidden_state"]', "norm"]
+    assert "Shape" in narrow[0] and "Path" not in narrow[0] and narrow[3].startswith('  ["pooler_output"]')
+    assert "Path" in wide[0] and "Type" in wide[0] and wide[2].split()[0] == "(model)"
