@@ -29,7 +29,7 @@ _MANY = 4  # a row in so many
 _FEW = 3  # rows with faults that may have a line each where room is tight
 _SMALL = -1000.0  # the order of a part of memory that is below a hundredth of the largest
 _WIDE = 10  # columns of paths; wider ones stand after names
-_NO_ELEMENTS = 27.5  # the order of shares that are all 0, before shapes and types
+_NO_ZEROS = 27.5  # the order of shares of zeros that are all 0, before shapes and types
 _NAME = 30  # columns of a name that always have room
 _DOTTED = ("fqn", "target")  # columns of names that may lose parts of their middle
 _CALL = [name for name in IDENTITY if name != "path"]
@@ -95,7 +95,7 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
     """
     if width is None:
         return list(columns)
-    orders = {column.name: order for column in columns if (order := _order(report, columns, column)) is not None}
+    orders = {column.name: order for column in columns if (order := order_of(report, columns, column)) is not None}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in orders)
     dropped: set[str] = set()
     for name in sorted(orders, key=lambda name: orders[name], reverse=True):
@@ -140,20 +140,19 @@ def paths_after_names(columns: list[Column], cells: list[list[str]], view: View)
 
     Changes the cells: encoder["last_hidden_state"].
     """
-    place = {column.name: number for number, column in enumerate(columns)}
-    paths = columns[place["path"]] if {"fqn", "path"} <= place.keys() else None
-    if paths is None or paths.drop is not None or view.width is None or view.columns:
+    place = {column.name: number for number, column in enumerate(columns) if column.drop is None}
+    if not {"fqn", "path"} <= place.keys() or view.width is None or view.columns:
         return columns
     widths = widths_of(columns, cells, view)
-    if widths["path"] <= _WIDE or sum(widths[c.name] + 2 for c in columns if c != _MARK) - 2 <= view.width:
+    whole = sum(widths[column.name] + 2 for column in columns if column != _MARK) - 2
+    if widths["path"] <= _WIDE or whole <= view.width:
         return columns
     lead = ""
     for line in cells:
-        name, path = line[place["fqn"]], line[place["path"]]
-        lead = " " * (len(name) - len(name.lstrip()) + 2) if name.strip() else lead
-        line[place["fqn"]] = f"{name}{path}" if name.strip() else f"{lead}{path}"
-        del line[place["path"]]
-    return [column for column in columns if column is not paths]
+        path, name = line.pop(place["path"]), line[place["fqn"]]
+        lead = " " * (len(name) - len(name.lstrip()) + 2) if name else lead
+        line[place["fqn"]] = f"{name or lead}{path}"
+    return [column for column in columns if column.name != "path"]
 
 
 def with_remarks(
@@ -201,6 +200,12 @@ def kept(
     return fitting
 
 
+def order_of(report: Report, columns: Sequence[Column], column: Column) -> float | None:
+    """The order in which a column leaves a narrow table, as `_order` has it; shares of zeros that are all 0 go early."""
+    of_zeros = column.name == "zeros" and not any(row.get("zeros") for row in report.rows)
+    return _NO_ZEROS if of_zeros else _order(report, columns, column)
+
+
 def _order(report: Report, columns: Sequence[Column], column: Column) -> float | None:
     """The order in which a column leaves a narrow table, the lowest first; None for one that stays."""
     if column.unit == "firings" and column.name in _COUNTS:  # rare kinds first
@@ -213,8 +218,6 @@ def _order(report: Report, columns: Sequence[Column], column: Column) -> float |
         return _SMALL if own < ranked[-1] / 100 else 30 + ranked.index(own)  # after the type
     if column.name in INCLUSIVE and not any(other.name == INCLUSIVE["forward_us"] for other in columns):
         return -100.0  # times that nobody asked for
-    if column.drop is not None and column.kind == Kind.ELEMENTS and not any(r.get(column.name) for r in report.rows):
-        return min(column.drop, _NO_ELEMENTS)
     return column.drop
 
 
