@@ -118,7 +118,9 @@ def _beside(one: Table, place: int, number: int, text: str) -> str:
 
 def _cell(row: Row, name: str, text: str, beside: str) -> RenderableType:
     """A cell's text in its style, with a bar or a gap after it."""
-    styled = Text(text, style=_style(row, name, text) if text else "")
+    figure = text.rstrip()
+    kept = figure + _BLANK * (len(text) - len(figure))
+    styled = Text(kept, style=_style(row, name, figure) if text else "")
     if beside.strip():
         return Text.assemble(styled, (beside.replace(" ", _BLANK), "cyan"))
     return Padding(styled, (0, len(beside), 0, 0))

@@ -11,6 +11,7 @@ from hookcli.diff.origin import origin_of
 from hookcli.reporters import bars, footer, largest, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.captions import Captions, is_sequence
+from hookcli.reporters.decimals import aligned
 from hookcli.reporters.findings import Entry, entries, worst
 from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
@@ -146,6 +147,7 @@ def _laid_out(report: Report, shown: Report, view: View, first: Sequence[str], *
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
+    align_decimals(shown, columns, cells, widths, places, view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view)
     below = Captions(report, shown, columns, kept, drawn.remarks, view, left_out, tight).lines()
     places = list(drawn.bars)
@@ -166,6 +168,26 @@ def _laid_out(report: Report, shown: Report, view: View, first: Sequence[str], *
         alarm=alarm(report),
         then=footer.next_line([report]),
     )
+
+
+def align_decimals(
+    shown: Report,
+    columns: Sequence[Column],
+    cells: Sequence[list[str]],
+    widths: dict[str, int],
+    places: Sequence[int],
+    view: View,
+) -> None:
+    """Align the figures in these columns, as far as the table has the width."""
+    spare = (view.width or PIPE) - sum(widths[columns[place].name] + 2 for place in places) + 2
+    for place in places:
+        if not table_columns.reads_left(shown, columns[place]):
+            name = columns[place].name
+            texts = aligned([line[place] for line in cells], widths[name] + max(spare, 0))
+            width = max([widths[name], *map(len, texts)])
+            spare, widths[name] = spare - width + widths[name], width
+            for line, text in zip(cells, texts, strict=True):
+                line[place] = text
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:
