@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import CoroutineType
 from typing import Any
 
@@ -253,3 +254,18 @@ def _without_dashes(name: str) -> str:
 _LISTED = 8  # choices that a message lists beside the nearest
 _WORD = 3  # letters that a part of a name has at least
 _CLOSE = 0.6  # as in get_close_matches
+
+
+def carry(error: BaseException, reports: Iterable[Any]) -> None:
+    """Have an error or interrupt carry the Reports of what was measured until then, as its `reports`."""
+    error.reports = tuple(reports)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def kept_if_interrupted(reports: Callable[[], Iterable[Any]]) -> Iterator[None]:
+    """A block in which Ctrl-C raises a KeyboardInterrupt that carries these reports, made then."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        carry(error, reports())
+        raise

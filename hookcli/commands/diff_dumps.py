@@ -19,7 +19,7 @@ from hookcli.engine.batches import DataBatches
 from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted, compare_dumps, in_common, parts_of
 from hookcli.engine.lockstep.side import operators_of, unseen_parts
 from hookcli.engine.run_info import model_dtype
-from hookcli.errors import HookcliError, UsageError, shortened
+from hookcli.errors import HookcliError, UsageError, kept_if_interrupted, shortened
 from hookcli.probes.base import Probe
 from hookcli.registry import load
 from hookcli.sources.data.base import AllInput, Batches, Data
@@ -109,12 +109,10 @@ class DumpRuns:
             return comparison.report(self.tolerance, " → ".join(texts), meta)
 
         try:
-            live.observed(built, inputs, described, probes, comparison.select, data)
+            with kept_if_interrupted(lambda: [report(complete=False)]):
+                live.observed(built, inputs, described, probes, comparison.select, data)
         except HookcliError as error:
             raise type(error)(f"{built.spec.label}: {error}", (report(complete=False),)) from error
-        except KeyboardInterrupt as error:
-            error.reports = (report(complete=False),)  # type: ignore[attr-defined]
-            raise
         return report(complete=True)
 
     def _repeated(self, reader: DumpReader) -> tuple[Options, StepOptions]:

@@ -21,7 +21,7 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import SavedValues
 from hookcli.engine.run_info import finished
-from hookcli.errors import HookcliError, ModelError, PluginError, UsageError, UserCode, in_brief
+from hookcli.errors import HookcliError, ModelError, PluginError, UsageError, UserCode, carry, in_brief
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
@@ -146,7 +146,7 @@ def partial_reports(probing: Probing) -> Iterator[None]:
     except (UsageError, ModelError, KeyboardInterrupt) as error:
         if isinstance(error, HookcliError) and "error" not in probing.info:
             probing.info["error"] = str(error).partition("\n")[0]
-        error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
+        carry(error, probing.reports(complete=False))
         raise
 
 

@@ -17,7 +17,7 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.preserve import preserved
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, UsageError, UserCode, message_of
+from hookcli.errors import HookcliError, UsageError, UserCode, kept_if_interrupted, message_of
 from hookcli.hooks.clock import timer_for
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
@@ -101,13 +101,11 @@ def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: 
         ways.insert(0, replace(model, step=replace(model.step, backward=True)))
     for way in ways:
         try:
-            (times,), note = time_passes(way, feedback=feedback)
+            with kept_if_interrupted(lambda: reports):
+                (times,), note = time_passes(way, feedback=feedback)
             return [with_times(report, times, note) for report in reports]
         except HookcliError as error:
             untimed = why_untimed(error)
-        except KeyboardInterrupt as error:
-            error.reports = tuple(reports)  # type: ignore[attr-defined]
-            raise
     return [replace(report, skipped=[*report.skipped, untimed]) for report in reports]
 
 

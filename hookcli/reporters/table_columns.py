@@ -12,7 +12,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.reporters import bars
 from hookcli.reporters.base import PIPE
 from hookcli.reporters.footer import by_reason
-from hookcli.table import Column, Kind, Report, Row, Shown
+from hookcli.table import Column, Report, Row, Shown
 from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.grouping import View
@@ -201,7 +201,7 @@ def kept(
 
 
 def order_of(report: Report, columns: Sequence[Column], column: Column) -> float | None:
-    """The order in which a column leaves a narrow table, as `_order` has it; shares of zeros that are all 0 go early."""
+    """The order in which a column leaves a narrow table, as `_order` has it; shares of zeros that are all 0 early."""
     of_zeros = column.name == "zeros" and not any(row.get("zeros") for row in report.rows)
     return _NO_ZEROS if of_zeros else _order(report, columns, column)
 

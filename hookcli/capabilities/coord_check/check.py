@@ -19,7 +19,7 @@ from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback, Setting
 from hookcli.engine.step import Step
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, kept_if_interrupted
 from hookcli.sources.base import Recipe
 from hookcli.table import Report, Row, Skipped
 from hookcli.table.columns import columns_named, names
@@ -164,17 +164,13 @@ class CoordCheck:
         ModelError where a model fails.
         """
         began = perf_counter()
-        try:
-            with restored_random_states():
-                for seed in range(self.seeds):
-                    self._runs += [self.trained(width, seed, plan) for width in self.recipes for plan in self.plans]
-                    if len(self._shapes) == 1:
-                        raise UsageError(f"--arg {self.name}: no parameter's shape depends on it, so it is not a width")
-                again = self.trained(min(self.recipes), 0, self.plans[0])
-        except KeyboardInterrupt as error:
-            if self._runs:
-                error.reports = (self.results(began, None).report(),)  # type: ignore[attr-defined]
-            raise
+        so_far = kept_if_interrupted(lambda: [self.results(began, None).report()] if self._runs else [])
+        with so_far, restored_random_states():
+            for seed in range(self.seeds):
+                self._runs += [self.trained(width, seed, plan) for width in self.recipes for plan in self.plans]
+                if len(self._shapes) == 1:
+                    raise UsageError(f"--arg {self.name}: no parameter's shape depends on it, so it is not a width")
+            again = self.trained(min(self.recipes), 0, self.plans[0])
         return self.results(began, again)
 
     def trained(self, width: float, seed: int, plan: Plan) -> Trained:

@@ -17,7 +17,7 @@ from hookcli.engine.output_changes import Outputs
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, of_hooks, parse_edits
 from hookcli.engine.run_info import finished
-from hookcli.errors import HookcliError, UsageError, message_of
+from hookcli.errors import HookcliError, UsageError, kept_if_interrupted, message_of
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
@@ -69,7 +69,7 @@ class EffectRun:
         start = perf_counter()
         self.effects.noise = self._figures(None)["change"]
         forward = perf_counter() - start
-        try:
+        with kept_if_interrupted(lambda: [self._report(began, complete=False)]):
             run.feedback.stage("rounding all layers")
             for form in self.formats:
                 self._try(Rounding(self.layers, form, run.model), self.effects.whole)
@@ -78,9 +78,6 @@ class EffectRun:
             run.feedback.stage("rounding layer by layer")
             for rounding in one_by_one(todo, forward, f"effect of rounding on {run.name}", run.feedback):
                 self._try(rounding, self.effects.alone.setdefault(rounding.layers[0].fqn, {}))
-        except KeyboardInterrupt as error:
-            error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
-            raise
         return self._report(began, complete=True)
 
     def _as_it_is(self, gradients: bool) -> None:

@@ -18,7 +18,7 @@ from hookcli.engine.batches import Batch
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import finished
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, kept_if_interrupted
 from hookcli.hooks.parts import Select, uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.table import Report, Row, Skipped
@@ -58,12 +58,8 @@ class NoiseScaleRun:
         session = HookSession(run.model, select=lambda fqn, module: False, callers_run=True)
         gradients = Gradients(run, session, self.size_of(batch), batched=self.batched)
         measured = Measured(gradients)
-        try:
+        with kept_if_interrupted(lambda: [self.report_of(measured, batch, began)] if measured.averaged() else []):
             self.measure(measured, first, batch)
-        except KeyboardInterrupt as error:
-            if measured.averaged():
-                error.reports = (self.report_of(measured, batch, began),)  # type: ignore[attr-defined]
-            raise
         return self.report_of(measured, batch, began)
 
     def measure(self, measured: Measured, first: Batch, batch: int) -> None:

@@ -20,7 +20,7 @@ from hookcli.engine.output_changes import Outputs, floating_leaves, short
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits, of_hooks, parse_edits
 from hookcli.engine.run_info import finished
-from hookcli.errors import HookcliError, UsageError, message_of
+from hookcli.errors import HookcliError, UsageError, kept_if_interrupted, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
@@ -86,12 +86,9 @@ class SweepRun:
         self._verdict = replace(self._verdict, noise=self._verdict.effect(self._once(None)))
         each = perf_counter() - start
         run.feedback.stage("sweeping")
-        try:
+        with kept_if_interrupted(lambda: [self._report(began, complete=False)]):
             for trial in one_by_one(todo, each, f"sweep of {run.name}", run.feedback):
                 self._try(trial)
-        except KeyboardInterrupt as error:
-            error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
-            raise
         if not self._rows:
             none = _LOOKED_FOR.get(self.sweep.of, "none was found")
             reason = [none, *(f"{in_words(item.fqn)}: {item.reason}" for item in self._skipped)][-1]

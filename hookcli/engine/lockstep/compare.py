@@ -15,7 +15,7 @@ from hookcli.engine.lockstep.side import BatchOfBoth, Side, error_to_raise
 from hookcli.engine.preserve import copied
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError
+from hookcli.errors import HookcliError, carry
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.parts import Select
 from hookcli.sources.base import copy_model
@@ -93,7 +93,7 @@ def compare(
     if precision:
         report = precision.added_to(report)
     if error is not None:
-        error.reports = (report,)  # type: ignore[attr-defined]
+        carry(error, [report])
         raise error
     check_applied([*run.edits[A], *run.edits[B]], [report])
     return report
