@@ -46,16 +46,20 @@ class StepOfFormats(StepPart):
         self._scales: list[Tensor] = []
         self._begun, self._formats = begun, formats
         self._probe = FormatsProbe(of=OF, formats=formats)
+        self._attached = False
         self._said: tuple[str, bool] | None = None
 
     def attach(self, session: HookSession) -> None:
         self._probe.attach(session)
+        self._attached = True
 
     def backward_over(self) -> None:
         if self._recorder.scale is not None:
             self._scales.append(self._recorder.scale)
 
-    def report(self, meta: Meta, group: Sequence[int]) -> Report:
+    def report(self, meta: Meta, group: Sequence[int]) -> Report | None:
+        if not self._attached:  # TorchScript, and what was compiled in place
+            return None
         report = merge_calls(self._probe.report(self._begun.model, meta), self._begun.name)
         hidden = {self._begun.name(fqn): why for fqn, why in self._begun.compiled.items() if fqn in self._probe.places}
         scales = ", ".join(dict.fromkeys(f"{float(scale):g}" for scale in self._scales))

@@ -124,7 +124,7 @@ class StepPart:
     """Notes on the step in the record, known by the time of its report."""
 
     def attach(self, session: HookSession) -> None:
-        """Ask for hooks, as the step's first forward begins."""
+        """Ask for hooks, as the step's first forward begins; not called where no hook sees the model's forward."""
 
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         """A backward pass begins from these tensors, perhaps through the model, whose optimizers are these.

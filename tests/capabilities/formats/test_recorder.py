@@ -137,6 +137,21 @@ def test_layers_of_compiled_modules_have_their_weights_and_the_reason_for_no_mor
     assert [item.fqn for item in shown.skipped if "torch.compile" in item.reason] == ["1.0"]
 
 
+def test_what_no_hook_sees_has_no_rows_and_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    def program() -> None:
+        weight = torch.ones(4, 4, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], 1e-3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (weight @ torch.ones(4)).sum().backward()
+            optimizer.step()
+
+    seen = observed(program, formats="int8")
+    assert [[one.probe for one in step.reports if one.probe == "formats"] for step in seen.of()] == [[], []]
+    assert "formats" not in capsys.readouterr().err
+    assert not [line for line in seen.of_parts if isinstance(line, Rounding)]
+
+
 def test_unknown_formats_are_refused() -> None:
     assert list(formats_named("nvfp4, int8")) == ["int8", "nvfp4"] and list(formats_named("all")) == [*FORMATS]
     for text in ("fp4", "", "int8,fp4"):
