@@ -8,9 +8,10 @@ nor the tensors that they saved are kept alive.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -67,6 +68,43 @@ LEAF = "(leaf)"
 """The place of leaves that are not parameters: the model's inputs, and tensors that it creates in forward."""
 
 
+class ListenersOfThread(threading.local):
+    """What a thread's new nodes are told to, behind one hook of PyTorch, which keeps a stack of such hooks per thread."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Node], None]] = []
+        self.hook: AbstractContextManager[object] | None = None
+
+
+_OF_THREAD = ListenersOfThread()
+
+
+@contextmanager
+def new_nodes(listener: Callable[[Node], None]) -> Iterator[None]:
+    """Call `listener` with every node that this thread creates within the block.
+
+    Blocks may end in any order, and in another thread. There PyTorch's hook can't be taken off, so it stays in its own
+    thread, without a listener, until a later block of that thread has ended.
+    """
+    listeners = _OF_THREAD.listeners
+
+    def created(node: Node) -> None:
+        for each in [*listeners]:
+            each(node)
+
+    if _OF_THREAD.hook is None:
+        _OF_THREAD.hook = graph.node_creation_hook(created)
+        _OF_THREAD.hook.__enter__()
+    listeners.append(listener)
+    try:
+        yield
+    finally:
+        listeners.remove(listener)
+        if _OF_THREAD.listeners is listeners and _OF_THREAD.hook and not listeners:
+            _OF_THREAD.hook.__exit__(None, None, None)
+            _OF_THREAD.hook = None
+
+
 class NodeCreation:
     """One hook, shared by everything that listens for new autograd nodes. `available`: this PyTorch has such hooks."""
 
@@ -78,7 +116,7 @@ class NodeCreation:
     def listen(self, listener: Callable[[Node], None]) -> None:
         """Call `listener` with every node that is created from now on."""
         if not self._listeners:
-            self._core.stack.enter_context(graph.node_creation_hook(self._core.guarded(self._created)))
+            self._core.stack.enter_context(new_nodes(self._core.guarded(self._created)))
         self._listeners.append(listener)
 
     def _created(self, node: Node) -> None:

@@ -222,3 +222,23 @@ def test_a_thread_reads_no_gradients_of_another_threads_optimizer(monkeypatch: p
     others = {(thread, o) for thread, o in read if optimizers[o] != thread}
     assert len(others) <= 1  # the thread whose backward began first, when no other could have gradients yet
     assert [[*losses] for losses in seen.every_loss.values()] == [[0, 1, 2, 3]] * 2
+
+
+def test_times_of_a_step_that_begins_in_one_thread_and_ends_in_another() -> None:
+    """PyTorch's hook on new nodes belongs to a thread, and the optimizer steps in another one."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def program() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            outputs: list[Tensor] = []
+            thread = threading.Thread(target=lambda outputs=outputs: outputs.append(model(torch.ones(2, 4))))
+            thread.start()
+            thread.join()
+            optimizer.zero_grad()
+            outputs[0].sum().backward()
+            optimizer.step()
+
+    steps = observed(program, timed=True).of()
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert all(any(one.probe == "time" for one in step.reports) for step in steps)
