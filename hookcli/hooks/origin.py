@@ -66,7 +66,7 @@ def _code(call: Any) -> CodeType | None:
         return _code(call.func)
     if isinstance(call, MethodType):
         return _code(call.__func__)
-    if hasattr(call, "__wrapped__"):  # functools.wraps, functools.cache
+    if not isinstance(call, nn.Module) and hasattr(call, "__wrapped__"):  # functools.wraps, functools.cache
         with suppress(ValueError):  # a function that wraps itself
             return _code(inspect.unwrap(call))
     if isinstance(call, FunctionType):

@@ -15,6 +15,7 @@ from support import Hand, untouched
 from torch import nn
 
 from hookcli.hooks.existing import LEGACY, existing_hooks
+from hookcli.hooks.origin import origin
 
 
 def here(function: Any) -> tuple[str, int]:
@@ -119,3 +120,18 @@ def test_names_and_places_of_callables(name: str) -> None:
     (found,) = existing_hooks(model)
     assert found.function == name.strip()
     assert (found.file, found.line) == (here(source) if source else ("(built in)", None))
+
+
+class Refusing(nn.Module):
+    """Raises other errors than AttributeError for names that it does not know."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError(name)
+
+    def forward(self) -> None:
+        """Do nothing."""
+
+
+def test_the_place_of_a_module_that_answers_for_all_names() -> None:
+    found = origin(Refusing())
+    assert (found.file, found.line) == here(Refusing.forward)
