@@ -110,6 +110,9 @@ class PageServer(ThreadingHTTPServer):
     """Serves the `live` page, which is set before it serves. Raises UsageError, naming the `option`, for the port."""
 
     daemon_threads = True
+    request_queue_size = (
+        _MOST_THREADS  # connections that wait to be accepted, while the program keeps this thread waiting
+    )
     live: LivePage
 
     def __init__(self, port: int | None, option: str = "--port") -> None:
