@@ -69,7 +69,7 @@ LEAF = "(leaf)"
 
 
 class ListenersOfThread(threading.local):
-    """What a thread's new nodes are told to, behind one hook of PyTorch, which keeps a stack of such hooks per thread."""
+    """Listeners for the new nodes of a thread, behind one hook of PyTorch, which keeps a stack of hooks per thread."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Node], None]] = []

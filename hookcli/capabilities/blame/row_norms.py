@@ -46,7 +46,8 @@ class RowNorms:
     def _leave(self, event: HookEvent) -> None:
         module = event.module
         if not event.fqn:  # the model, which got the batch
-            self._batches.update([len(x) for _, x in tree.arguments(event.args, event.kwargs) if x.dim()][:1])
+            batch = tree.arguments(event.args, event.kwargs)
+            self._batches.update([tree.shape_of(x)[0] for _, x in batch if x.dim()][:1])
         if isinstance(module, (nn.Linear, Convolution)) and _trains(module):
             received = next((_norms(x) for _, x in tree.arguments(event.args, event.kwargs)), None)
             if received is not None and module.bias is not None:

@@ -85,7 +85,7 @@ class SpectrumProbe(Probe):
         assert module is not None
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             last = isinstance(module, FEATURES_LAST)
-            sizes = [x.shape[-1 if last else 1] for _, x in tree.leaves(event.output) if x.dim() > 1]
+            sizes = [tree.shape_of(x)[-1 if last else 1] for _, x in tree.leaves(event.output) if x.dim() > 1]
             norm = module.normalized_shape[-1:] if isinstance(module, nn.LayerNorm) else ()  # perhaps of images
             self._features = next(iter((*norm, *sizes)), 0), last
         received = self._received.pop((event.fqn, event.call), _NO_MATRIX)

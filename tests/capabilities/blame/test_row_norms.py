@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from observing import Seen, observing
+from observing import Seen, observed, observing
 from support import equal
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -206,3 +206,20 @@ def test_gradients_that_grow_from_step_to_step_do_not_jump() -> None:
             net(torch.tensor([[2.5 ** max(step - 9, 0)]])).sum().backward()
             optimizer.step()
     assert blames(seen) == []
+
+
+def test_rows_of_nested_tensors_are_not_looked_for_and_nothing_fails() -> None:
+    """A strided one tells its sizes only one by one, and of these only those that do not differ."""
+
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(2):
+            rows = [torch.full((3, 4), 1.0 + step), torch.eye(5, 4)]
+            y = model(torch.nested.nested_tensor(rows, layout=torch.strided))
+            torch.cat(y.unbind()).square().sum().backward()
+            optimizer.step()
+        return model
+
+    seen = observed(program)
+    assert len(seen.of()) == 2 and not blames(seen)

@@ -237,6 +237,14 @@ def test_what_has_no_row_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.fqn for item in report.skipped if "narrow with --match" in item.reason] == ["", "1", "2", "3"]
 
 
+def test_nested_tensors_have_no_rows() -> None:
+    """A strided one does not tell its shape as a whole."""
+    x = torch.nested.nested_tensor([torch.ones(3, 4), torch.eye(5, 4)], layout=torch.strided)
+    report = hookcli.capture(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), (x,), [SpectrumProbe()])[0]
+    assert not [row for row in report.rows if row["kind"] == "output"]
+    assert {"0", "1"} <= {item.fqn for item in report.skipped}
+
+
 def test_memory_that_a_compiled_program_uses_again_is_read_again() -> None:
     class Reuses(nn.Sequential):
         def forward(self, x: Tensor) -> Any:
