@@ -43,7 +43,7 @@ def _count(most: int) -> _Kind:
 
 
 _MOST: dict[str, Any] = {one.name: one.metadata.get("max") for one in fields(Options)}
-_TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
+_TEXT = _Kind("give text in quotes, not empty", lambda value: isinstance(value, str) and value != "")
 _TEXTS = _Kind(
     "give text in quotes, or a list of texts",
     lambda value: all(isinstance(item, str) for item in (value if isinstance(value, list) else [value])),

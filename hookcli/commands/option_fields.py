@@ -16,6 +16,8 @@ from hookcli.registry.capability import Capability, first_there, require_distinc
 
 T = TypeVar("T")
 
+PATHS = ("FILE", "DIR", "FOLDER")
+"""The metavars of options that take a path: an empty one, of a shell's unset variable, would go unnoticed."""
 MOST_RUNS = 10**6
 """The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
 GREATEST_TOLERANCE = 1e9
@@ -153,7 +155,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     """The command with a parameter for each field of its dataclass parameters, which it gets filled.
 
     Such a parameter may be `Annotated` with the `OnlyFields` that this command has. The command raises UsageError for a
-    value that is not among the `words` of its option.
+    value that is not among the `words` of its option, and for an empty path.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -173,8 +175,13 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
         filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
         for options in filled.values():
             for one in fields(options):
+                name, value = flag(one.name), getattr(options, one.name)
                 if words := one.metadata.get("words"):
-                    check_choice(flag(one.name), getattr(options, one.name), words)
+                    check_choice(name, value, words)
+                if value == "" and one.metadata.get("metavar") in PATHS:
+                    raise UsageError(
+                        f"{flag(one.name)}: a value is missing; give {flag(one.name)} {one.metadata['metavar']}"
+                    )
         return function(**values, **filled)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -122,6 +122,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nmode = 'eval'": "[tool.hookcli]: unknown key 'mode': write train = true, or train = false",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ndevice = 'no'": "[tool.hookcli]: device no: not available; available: ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
+    "[tool.hookcli]\nmodels = ['net.py:Net']\nagainst = ''": "against = '': give text in quotes, not empty",
     "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no'; choose from: ",
     "[tool.hookcli]\ndtype = 'float32'\nmodels = [{model = 'net.py:Net', input = '2x3:flot32'}]": "models "
     "'net.py:Net': unknown dtype 'flot32'; did you mean float32",

@@ -121,6 +121,8 @@ MISTAKES = {
     "shapes --help=all": "--help=all: takes no value; give --help all",
     "--hlp": "unknown option '--hlp'; did you mean --help?",
     "shaps resnet18": "unknown command 'shaps'; did you mean shapes?",
+    f"check {NET} --against=": "--against: a value is missing; give --against FILE",
+    f"activations {NET} --dump ''": "--dump: a value is missing; give --dump DIR",
     "shapes --batch-size": "--batch-size: a value is missing; give --batch-size N",
     "shapes --batch-size x": "--batch-size 'x': give a whole number",
     "shapes --batch-size 0": "--batch-size '0': give a number from 1",
