@@ -9,12 +9,14 @@ from contextlib import suppress
 from functools import partial
 from threading import Thread
 from time import sleep
+from typing import Any
 
 from rich.text import Text
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
+from textual.driver import Driver
 from textual.events import Resize
 from textual.widgets import Footer, Input, OptionList, Static, Tree
 from textual.widgets.tree import TreeNode
@@ -49,6 +51,20 @@ class Figures(Static):
             self.app.call_later(self._draw_anew)
 
 
+class ReadsOn:
+    """Makes a driver of Textual read on after bytes that are not UTF-8, which would end its thread for input."""
+
+    def run_input_thread(self) -> None:
+        """Read until the screen closes. What came with such bytes is lost."""
+        driver: Any = super()
+        while True:
+            try:
+                driver.run_input_thread()
+            except UnicodeDecodeError:
+                continue
+            return
+
+
 class Explorer(App[None]):
     """Explores one of several models."""
 
@@ -73,6 +89,10 @@ class Explorer(App[None]):
         self._history: tuple[tuple[int, str], Sequence[Report]] = (-1, ""), ()
         self._tree, self._list, self._input = Tree("", ""), OptionList(), Input("", _EXAMPLE, id="search")
         self._verdict, self._figures = Static(id="verdict"), Figures(self._draw)
+
+    def get_driver_class(self) -> type[Driver]:
+        """The driver of this platform, which reads on."""
+        return type("Driver", (ReadsOn, super().get_driver_class()), {})
 
     def compose(self) -> ComposeResult:
         yield self._verdict

@@ -14,7 +14,7 @@ from records import HEADER, activation, end, recorded_step, save
 from support import swept
 
 from hookcli.capabilities.blame.lines import Blame
-from hookcli.capabilities.explore.app import Explorer
+from hookcli.capabilities.explore.app import Explorer, ReadsOn
 from hookcli.capabilities.explore.command import of_record, of_reports
 from hookcli.capabilities.explore.places import Subject, told
 from hookcli.capabilities.rules.lines import RuleFired
@@ -184,3 +184,21 @@ def test_figures_are_laid_out_again_when_the_window_is_enlarged() -> None:
         return max(sum(f" {head} " in f"{line} " for head in heads) for line in text.splitlines())
 
     assert side_by_side(wide) == 3 > side_by_side(narrow) == side_by_side(back)
+
+
+def test_bytes_that_are_not_utf_8_do_not_end_the_input() -> None:
+    class Bytes:
+        """Reads on where it was, as a terminal does."""
+
+        left = (b"\xff", b"\xc3(", b"q")
+        read = ""
+
+        def run_input_thread(self) -> None:
+            while self.left:
+                first, *self.left = self.left
+                self.read += first.decode()
+
+    driver = type("Driver", (ReadsOn, Bytes), {})()
+    driver.run_input_thread()
+    assert driver.read == "q" and not driver.left
+    assert issubclass(Explorer(of_reports([report()])).driver_class, ReadsOn)
