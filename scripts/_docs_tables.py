@@ -52,7 +52,7 @@ _ACTIVATIONS, _LENS = (f"{what}, resnet50, batch 10, eval" for what in ("Activat
 _SHAPES = "Shapes of vit_h_14, as a process"
 # The bars of the chart: a heading and the column measured, then names with the table and the row of each figure.
 _CHART = {
-    ("Statistics of every layer of ResNet-50: time, a plain forward being 1", "Ratio"): {
+    ("Statistics of every layer of ResNet-50: time relative to a plain forward", "Ratio"): {
         "plain forward": (_ACTIVATIONS, "plain forward"),
         "hookcli activations": (_ACTIVATIONS, "hookcli activations"),
         "naive hooks (.item())": (_ACTIVATIONS, "naive hooks, six .item() a tensor"),

@@ -15,7 +15,7 @@ from hookcli.reporters.decimals import aligned
 from hookcli.reporters.findings import Entry, entries, worst
 from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
-from hookcli.table.grouping import View, for_people
+from hookcli.table.grouping import View, for_people, has_names
 from hookcli.table.marks import alarm
 from hookcli.table.names import is_operator
 from hookcli.table.screen import fitted, leading, with_gaps
@@ -94,7 +94,7 @@ def tabulated(report: Report, view: View) -> Table:
         shown = _shown(report, view, _AROUND + more)
         table = _laid_out(report, shown, view, first, tight=True)
         more = table.lines(view.width) - view.height
-    if more > 0 and report.grouping in ("nested", "disjoint"):
+    if more > 0 and has_names(report) and report.grouping in ("nested", "disjoint"):
         table = _laid_out(report, with_gaps(shown, max(len(shown.rows) - more, _LEAST)), view, first, tight=True)
     return table
 
