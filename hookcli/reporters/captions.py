@@ -65,7 +65,7 @@ class Captions:
         return self._in_short(totals, notes, view.width)
 
     def _in_short(self, totals: Sequence[str], notes: Sequence[str], width: int) -> list[str]:
-        """Two lines. The parts of the peak are never cut off, and what grew apart only where room is tight."""
+        """Two lines: always the parts of the peak; what grew is left out where the table is too narrow."""
         uncut = self.report.totals.get("held") or (not self.tight and self.report.totals.get("grew"))
         first = _cut(footer.short_totals(self.report, totals), width, str(uncut or ""))
         notes = [*notes, *(text for text in totals if text.count("\n"))]

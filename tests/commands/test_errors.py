@@ -140,7 +140,7 @@ MISTAKES = {
     "shapes hf:bert --arg num_labels=1000000000": "hf:bert: num_labels = 1,000,000,000: give a number up",
     "shapes countless.py:f": "more than 262,144 modules (at Deep.a): is a number of layers too large?",
     "shapes --quiet=3": "--quiet=3: takes no value; give --quiet alone",
-    "diff resnet18": "B is missing",
+    "diff resnet18": "diff needs a second model",
     f"shapes {NET} --columns Ouput": "--columns: unknown column 'Ouput'; did you mean Output or Input?",
     f"shapes {NET} --sort '-Parms %'": "--sort: unknown column 'Parms %'; did you mean Params % or params or MACs %?",
     f"activations {NET} --match *.bias": "no module matches --match '*.bias'",

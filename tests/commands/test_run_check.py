@@ -44,7 +44,7 @@ def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_pa
     ran = run(tmp_path, "run", "--check", *every, "train.py", "17", "30", "0")
     assert ran.returncode == 1 and ran.stdout == "done\n"
     at_once, *rest = [line for line in ran.stderr.splitlines() if "recording in" not in line]
-    assert at_once == "hookcli: the loss is NaN (Sequential, step 17); where it begins was not searched"
+    assert at_once == "hookcli: the loss is NaN (Sequential, step 17); its origin was not traced; run with --first-bad"
     assert rest[0] == "hookcli: Sequential: the loss was NaN from step 17 on (13 of 30 steps)"
     assert "checks passed" not in ran.stderr and "HK038  error" in ran.stderr and "HK005" not in ran.stderr
     assert rest[-2] == "Next: hookcli run --first-bad stop --ops train.py 17 30 0"

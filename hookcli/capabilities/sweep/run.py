@@ -158,7 +158,7 @@ class SweepRun:
                 return float(x[at])
         there = ", ".join(f"{path}[{tree.shape_text(x)}]" for path, x in tree.leaves(output))
         right = f"{place}[{'0,' * (main.dim() - 1)}42]"
-        wrong = f"--logit {self.logit!r}: no number of the output, {there}; give 42, or {right!r}"
+        wrong = f"--logit {self.logit!r}: is outside the output, {there}; give 42, or {right!r}"
         raise UsageError(wrong, option="logit")
 
     def _report(self, began: float, *, complete: bool) -> Report:

@@ -55,14 +55,14 @@ class Choices(NamedTuple):
 def choices_of(loss: Tensor) -> list[Choices]:
     """The mean cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
     found: list[Choices] = []
-    left: list[tuple[Node | None, float]] = [(loss_node(loss), 1.0)]
+    left: list[tuple[Node | None, float]] = [] if loss.is_complex() else [(loss_node(loss), 1.0)]
     while left:
         node, factor = left.pop()
         terms = (sum_terms(node) or product_terms(node)) if node is not None else []
         if terms:
             left += [(_past(term, "ToCopyBackward0"), factor * times) for term, times in terms]
             continue
-        if node is None or factor <= 0 or len(found) == _MOST or not (shape := scores_shape(node)):
+        if node is None or not factor > 0 or len(found) == _MOST or not (shape := scores_shape(node)):
             return []
         classes = shape[1] if shape[1:] else shape[0]
         found.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes))

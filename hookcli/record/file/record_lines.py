@@ -319,7 +319,7 @@ def is_spoiled(step: RecordedStep | StepEntry, non_finite: Iterable[NonFinite]) 
 
 BACKWARD = "backward of"
 """Begins the `what` of a value that a backward pass made of a finite gradient: "backward of sqrt (net.py:8)"."""
-UNSEARCHED = "where it begins was not searched"
+UNSEARCHED = "its origin was not traced; run with --first-bad"
 """The cause of a loss that is not finite in a run without a search."""
 SKIPPED = "the program skipped the optimizer's step"
 """The cause of one whose gradients no optimizer's step took."""

@@ -19,7 +19,7 @@ from hookcli.tensors.files.stored import BLOCK, CODINGS, Floats, StoredTensor, V
 
 Counts = NDArray[np.int64]
 Told = Callable[[int], object]
-"""Is told how many further bytes were read."""
+"""Callback for progress: the number of bytes just read."""
 _FARTHEST = 450  # exponents beyond which squares leave float64's range
 _MERGED = 256  # blocks whose statistics wait to be merged
 

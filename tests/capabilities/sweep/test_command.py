@@ -117,7 +117,7 @@ def test_another_run_is_patched_from_its_dump(cli: Cli) -> None:
         (("--quantize", "int3"), "unknown --quantize 'int3'"),
         (("--heads",), "no heads could be swept"),
         (("--experts",), "no experts could be swept"),
-        (("--logit", "9"), "--logit '9': no number of the output, [2x4]; give 42, or '[0,42]'"),
+        (("--logit", "9"), "--logit '9': is outside the output, [2x4]; give 42, or '[0,42]'"),
         (("--device", "meta"), "--device meta: no values to look at"),
         (("--match", "nothing"), "no module or parameter matches 'nothing'"),
         (("--loss", "losses.total"), "unknown loss 'losses.total'"),

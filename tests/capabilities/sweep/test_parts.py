@@ -212,7 +212,7 @@ def test_what_is_not_swept_is_said() -> None:
 def test_mistakes_and_failures() -> None:
     model, x = Planted.made()
     for logit in ("9", "x", "[0]", "nothing[0,1]", "0,0]"):
-        with pytest.raises(UsageError, match="no number of the output"):
+        with pytest.raises(UsageError, match="is outside the output"):
             swept(model, x, logit=logit)
     with pytest.raises(ModelError, match="mat1 and mat2"):
         swept(model, torch.ones(2, 7, dtype=torch.float64))
