@@ -81,7 +81,7 @@ def both_sides(a: str, b: str | None, shared: Options) -> tuple[str, str]:
         return a, b
     plain = a if kinds_of(a) or is_folder(a) else parse_side("B", a, shared).plain
     if plain == a:
-        raise UsageError("diff needs a second model; or put options that B alone has into quotes with the model")
+        raise UsageError("diff needs a second model, or options that B alone has, in quotes with it: 'resnet50 --amp'")
     return plain, a
 
 

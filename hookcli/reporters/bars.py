@@ -82,6 +82,11 @@ class DrawnBars:
     remarks: Sequence[str] = ()
     """A line on their scales."""
 
+    @property
+    def width(self) -> int:
+        """The columns of the screen that all bars take."""
+        return sum(max(map(len, texts), default=0) for texts in self.bars.values())
+
 
 def drawn(
     rows: Sequence[Row], columns: Sequence[Column], places: Sequence[int], widths: Mapping[str, int], view: View

@@ -15,7 +15,7 @@ from hookcli.reporters.decimals import aligned
 from hookcli.reporters.findings import Entry, entries, worst
 from hookcli.system.escaping import wrapped
 from hookcli.table import SEVERITIES, Column, Report, Row, formatting
-from hookcli.table.grouping import View, for_people, has_names
+from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarm
 from hookcli.table.names import is_operator
 from hookcli.table.screen import fitted, leading, with_gaps
@@ -94,7 +94,7 @@ def tabulated(report: Report, view: View) -> Table:
         shown = _shown(report, view, _AROUND + more)
         table = _laid_out(report, shown, view, first, tight=True)
         more = table.lines(view.width) - view.height
-    if more > 0 and has_names(report) and report.grouping in ("nested", "disjoint"):
+    if more > 0 and report.grouping in ("nested", "disjoint"):
         table = _laid_out(report, with_gaps(shown, max(len(shown.rows) - more, _LEAST)), view, first, tight=True)
     return table
 
@@ -147,7 +147,6 @@ def _laid_out(report: Report, shown: Report, view: View, first: Sequence[str], *
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    align_decimals(shown, columns, cells, widths, places, view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view)
     below = Captions(report, shown, columns, kept, drawn.remarks, view, left_out, tight).lines()
     places = list(drawn.bars)
@@ -155,6 +154,7 @@ def _laid_out(report: Report, shown: Report, view: View, first: Sequence[str], *
     for i in drawn.alone:
         widths[columns[i].name] = 0
         columns[i] = replace(columns[i], title="")
+    align_decimals(shown, columns, cells, widths, drawn, view)
     return Table(
         shown.rows,
         [columns[i] for i in places],
@@ -175,13 +175,13 @@ def align_decimals(
     columns: Sequence[Column],
     cells: Sequence[list[str]],
     widths: dict[str, int],
-    places: Sequence[int],
+    drawn: bars.DrawnBars,
     view: View,
 ) -> None:
-    """Align the figures in these columns, as far as the table has the width."""
-    spare = (view.width or PIPE) - sum(widths[columns[place].name] + 2 for place in places) + 2
-    for place in places:
-        if not table_columns.reads_left(shown, columns[place]):
+    """Align the figures in the columns that are shown, as far as the table has the width beside its bars."""
+    spare = (view.width or PIPE) + 2 - drawn.width - sum(widths[columns[place].name] + 2 for place in drawn.bars)
+    for place in drawn.bars:
+        if place not in drawn.alone and not table_columns.reads_left(shown, columns[place]):
             name = columns[place].name
             texts = aligned([line[place] for line in cells], widths[name] + max(spare, 0))
             width = max([widths[name], *map(len, texts)])

@@ -41,8 +41,11 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
 def with_gaps(report: Report, lines: int) -> Report:
     """The report without rows of its middle, so that it fits: those with marks stay, then the first and the last.
 
-    A row of its own, with the number of those `left_out`, stands in place of each stretch.
+    A row of its own, with the number of those `left_out`, stands in place of each stretch. A list without names of
+    modules stays whole.
     """
+    if not has_names(report):
+        return report
     rows, stays = report.rows, {n for n, row in enumerate(report.rows) if mark(row)}
     ends = [n for pair in zip(range(len(rows)), reversed(range(len(rows))), strict=True) for n in pair]
     order = [*sorted(stays)[: lines // 2], *ends]

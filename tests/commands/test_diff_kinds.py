@@ -55,7 +55,7 @@ def test_the_kind_with_the_lowest_place_compares_both(a: str, b: str, code: int,
     [
         (("a.note", "b.note", "--same-weights"), "--same-weights: both sides must be models, not notes"),
         (("a.note", "b.note", "--ops"), "--ops: notes have no operators"),
-        (("a.note",), "diff needs a second model; "),
+        (("a.note",), "diff needs a second model, "),
     ],
 )
 def test_what_does_not_go_with_it_is_said(words: tuple[str, ...], said: str, notes: Notes, cli: Cli) -> None:

@@ -13,7 +13,7 @@ from records import HEADER, end, recorded_step, text
 # What goes wrong.
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    (NET,): "diff needs a second model; or put options",
+    (NET,): "diff needs a second model, or options",
     (NET, "net.py:Nett", *INPUT): "B: net.py: unknown name 'Nett'; did you mean Net",
     (NET, "resnt18"): "B: unknown model 'resnt18'; did you mean resnet18",
     (NET, f"{NET} --dtpe bfloat16", *INPUT): "unknown option '--dtpe'; did you mean --dtype",
@@ -31,7 +31,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, f"{NET} --amp=", *INPUT): "--amp=: a value is missing; give --amp alone",
     (NET, f"{NET} --attention", *INPUT): "--attention",
     (NET, NET, "--amp", *INPUT): "put it into the quotes of that side, as in hookcli diff 'resnet18 --amp'",
-    (f"{NET} --train", *INPUT): "diff needs a second model; or put options that B alone has into quotes",
+    (f"{NET} --train", *INPUT): "diff needs a second model, or options that B alone has",
     (NET, f"{NET} --path nowhere", *INPUT): "B: --path nowhere: no such folder",
     ("resnet18", "resnet18 --path ."): "B: --path .: resnet18 is a torchvision model",
     ("train.py", "train.py"): "A: 'train.py' is a Python file: record each script with `hookcli run`, then compare the",
