@@ -74,7 +74,7 @@ class RunOptions(FurtherProbes, PartOptions):
     output: str | None = option(
         None, "The record [SCRIPT.run.jsonl, numbered].", short="-o", metavar="FILE", panel=None
     )
-    quiet: bool = option(False, "No summary on stderr, nor the name of the record.", short="-q", panel=None)
+    quiet: bool = option(False, "Print only faults on stderr.", short="-q", panel=None)
     debug: bool = option(False, "Show the full traceback if hookcli itself fails.", panel=None)
 
     def plan(self) -> RecordingPlan:
@@ -174,7 +174,7 @@ def _misplaced(own: RunOptions, script: str, given: Sequence[str]) -> tuple[str,
 def _exit_code(code: int, files: RecordFiles | None, process: int, own: RunOptions, lost: bool) -> int:
     """The exit code: the program's own, else 1 for a fault in the record, else 2 if a part was not judged or `lost`."""
     failed, reason = _failure(files, process, own.check, lost) if files and not code else (code, "")
-    if reason and not own.quiet:
+    if reason:
         say(f"exit code {failed}: {reason}")  # the summary may be another rank's
     return failed
 

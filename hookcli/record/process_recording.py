@@ -180,7 +180,7 @@ class ProcessSink(RecordSink):
 
         `by_part`: a part has asked to end the program.
         """
-        prints = self._prints_summary and not self._run.quiet
+        prints = self._prints_summary
         parts = "" if self._child else self._parts_of_children()
         trained = self.opened or bool(counts["models"] and not self._child)
         if trained or (os.getpid() == self._run.process and self._files.untaken and not parts):
@@ -197,7 +197,7 @@ class ProcessSink(RecordSink):
                 self._print(end)
         elif os.getpid() == self._run.process and self._files.untaken:
             self._files.release()
-            say_aside(f"{self._run.name}: {parts}") if prints else None
+            say_aside(f"{self._run.name}: {parts}") if prints and not self._run.quiet else None
         _keep_signal()
 
     def _parts_of_children(self) -> str:
@@ -222,7 +222,7 @@ class ProcessSink(RecordSink):
             own.end = end  # for which a full disk has no room
             whole.end = whole.end or end  # other ranks may still run
             path = relative(record) if self.kept else None
-            text = summary(whole, own, path, view, checked=self._run.plan["check"])
+            text = summary(whole, own, path, view, checked=self._run.plan["check"], faults_only=self._run.quiet)
             aside(encodable(text, sys.__stderr__), sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

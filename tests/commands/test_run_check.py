@@ -108,8 +108,9 @@ def test_a_loss_that_is_lost_after_a_jump_needs_no_search(tmp_path: Path) -> Non
 def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST.replace("range(30)", "range(60)"))
     ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")
-    assert ran.returncode == 1
-    assert "the loss was NaN in 1 of 60 steps, the first is step 37" in run(tmp_path, "show").stderr
+    lost = "the loss was NaN in 1 of 60 steps, the first is step 37"
+    assert ran.returncode == 1 and lost in ran.stderr and "HK038  error" in ran.stderr
+    assert lost in run(tmp_path, "show").stderr
 
 
 def test_a_lost_step_that_the_program_skips_fails_too(tmp_path: Path) -> None:

@@ -96,7 +96,9 @@ def test_a_command_that_fails_is_said(folder: Path) -> None:
     ran = run(folder, "run", "-q", "--rule", "a: loss > 100", "--then", "exec:sh -c 'echo hi; exit 3'", "train.py")
     assert ran.returncode == 1 and ran.stdout.startswith("39 ")
     lines = ran.stderr.splitlines()
-    assert {"hi", "hookcli: warning: --then exec failed after rule a (exit code 3)"} <= {*lines} and len(lines) == 3
+    assert {"hi", "hookcli: warning: --then exec failed after rule a (exit code 3)"} <= {*lines[:3]}
+    assert lines[3].startswith("hookcli: rule a fired 2 times, first at step 24 ") and "recording" not in ran.stderr
+    assert lines[-1] == "hookcli: exit code 1: a rule fired"
 
 
 @pytest.mark.sweep

@@ -36,15 +36,26 @@ _UNJUDGED = "No check ran: no forward of a module was recorded"
 _BEFORE = 20  # steps before a jump: enough to tell what is usual
 
 
-def summary(record: Record, own: Record, path: str | Path | None, view: View, *, checked: bool = False) -> str:
+def summary(
+    record: Record,
+    own: Record,
+    path: str | Path | None,
+    view: View,
+    *,
+    checked: bool = False,
+    faults_only: bool = False,
+) -> str:
     """The text that ends a run, for a terminal of the `view`'s width and height (None: no terminal), in its colours.
 
     `record` is what all ranks have written by now, `own` the part of the process that prints it, which has ended: the
     same for one process. `path` is the record's path as the user would type it, None if no record was kept.
     `checked`: `run --check`. Of the tables of modules it has what leaves the first line on the screen.
+    `faults_only`: `run --quiet`. It then says what is wrong, and is empty if nothing is.
     """
     end = own.end or End(None, None, 0.0, ())
     made = _Summary(record, own, end, path, replace(view, depth=math.inf, height=None), checked)
+    if faults_only:
+        return made.faults
     fails = bool(checked or part_fault(record))
     text = ""
     for rows, facts in _SIZES:
@@ -96,16 +107,30 @@ class _Summary:
     def _lost(self) -> str:
         return faults(self.record.courses())
 
+    @property
+    def faults(self) -> str:
+        """The lines on what is wrong, and what checks have found, if the run is `checked`; "" if nothing is wrong."""
+        findings = self._verdicts if self.checked and fails(self._judged, WARNING) else []
+        return "".join(f"{text}\n" for text in [*self._wrong, *findings])
+
+    @cached_property
+    def _found(self) -> list[str]:
+        """The lines on what is not finite, on a loss that jumped, and of capabilities; remarks come last."""
+        bad = [] if self._lost else self.own.non_finite[:1]
+        goes_on = (one for one in bad if self.end.program_steps > one.step)  # else the line stands right above
+        return wrong_lines(self.record, *map(non_finite_line, goes_on))
+
+    @property
+    def _wrong(self) -> list[str]:
+        """The lines that name a fault, in the view's colours."""
+        lines = self._told(f"hookcli: {text}" for text in self._found if not isinstance(text, Aside))
+        return [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.view.color else lines
+
     @cached_property
     def _first(self) -> list[str]:
-        """The lines on what is not finite, or on a loss that jumped, on the run, and on what it compiled."""
+        """The lines on what is wrong, on the run, and on what it compiled."""
         header, end = self.own.header, self.end
-        bad = [] if self._lost else self.own.non_finite[:1]
-        goes_on = (one for one in bad if end.program_steps > one.step)  # else the line stands right above
-        found = wrong_lines(self.record, *map(non_finite_line, goes_on))
-        asides = [f"hookcli: {text}" for text in found if isinstance(text, Aside)]
-        lines = self._told(f"hookcli: {text}" for text in found if not isinstance(text, Aside))
-        lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.view.color else lines
+        asides = [f"hookcli: {text}" for text in self._found if isinstance(text, Aside)]
         courses = self.record.courses()
         if header and header.ranks > 1:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
@@ -113,7 +138,7 @@ class _Summary:
         run = [f"hookcli: {ran_line(header, end, self.path, each)}" for each in (courses, None)] if header else []
         # without losses where these would take another line
         run = sorted(self._told(run), key=lambda text: text.count("\n"))[:1]
-        return lines + run + self._told([*compiled_lines(end, places=not self.checked), *asides])
+        return self._wrong + run + self._told([*compiled_lines(end, places=not self.checked), *asides])
 
     def _model_row(self, model: Mapping[str, Any]) -> Row:
         """A model's steps and forwards, and its loss at the beginning and the end, if these are known.
@@ -142,13 +167,19 @@ class _Summary:
         return [step for step in self._latest.values() if step not in self._shown]
 
     @cached_property
-    def _verdicts(self) -> list[str]:
-        """The findings, rendered, if there are any."""
+    def _judged(self) -> list[Report]:
+        """The verdicts on steps and on the run, those with findings first."""
         verdicts = [report for step in self._shown for report in probe_reports(step, PROBE)]
         others = (report for step in self._others for report in probe_reports(step, PROBE))
         verdicts += [report for report in others if fails([report], ERROR)]
         verdicts += verdict_on(self.record) if self.checked else []
         verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
+        return verdicts
+
+    @property
+    def _verdicts(self) -> list[str]:
+        """The findings, rendered, if there are any."""
+        verdicts = self._judged
         if not verdicts:
             return [_UNJUDGED] * self.checked
         if self.end.is_cut and not fails(verdicts, WARNING):

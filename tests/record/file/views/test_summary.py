@@ -42,13 +42,15 @@ def text(
     losses: Sequence[float | None] = (),
     named: str = "train.run.jsonl",
     checked: bool = False,
+    faults_only: bool = False,
     **view: Any,
 ) -> str:
     """The summary of a record with these last steps, and the losses of Net from its first step on."""
     lines = [HEADER, *latest.values(), StepLosses("Net", 0, losses), *bad, ended]
     with TemporaryDirectory() as folder:
         record = read_record(save(Path(folder) / "x", lines))
-        return summary(record, record, named, View(width=width, bars=width is not None, **view), checked=checked)
+        shown = View(width=width, bars=width is not None, **view)
+        return summary(record, record, named, shown, checked=checked, faults_only=faults_only)
 
 
 TWO = end(
@@ -104,6 +106,14 @@ def test_the_first_line_stays_on_the_screen(height: int) -> None:
     whole = "\nNet, last recorded step before the NaN · step 200 · loss" in shown
     assert whole == (height == 40) and whole != ("all modules and times: hookcli show train.run.jsonl" in lines)
     assert "--check would" not in shown and "\n--check would make the exit code 1\n" in text(end(), step, losses=lost)
+
+
+def test_a_quiet_summary_says_what_is_wrong_and_nothing_else() -> None:
+    step, lost = {("Net", "train"): recorded_step(200)}, [*[1.5] * 250, *[math.nan] * 50]
+    line = "hookcli: Net: the loss was NaN from step 250 on (50 of 300 steps)\n"
+    assert text(end(), step, losses=lost, faults_only=True) == line
+    for checked in (False, True):
+        assert text(end(), LATEST, losses=LOSSES[:200], checked=checked, faults_only=True) == ""
 
 
 def test_a_step_that_was_not_finished_is_counted_as_such() -> None:
