@@ -23,10 +23,15 @@ def is_of_step(key: str) -> bool:
 
 
 def before_clipping(totals: Mapping[str, Any]) -> str:
-    """The gradient's norm as backward left it, in brackets; "" if it is still that. Clipping only makes it smaller."""
+    """The gradient's norm as backward left it, in brackets; "" if it is still that.
+
+    Clipping makes it smaller, and zero only if the norm is infinite; `zero_grad(set_to_none=False)` makes it zero.
+    """
     before, after = totals.get("unclipped_grad"), totals.get("param_grad")
     if before is None or after is None or not abs(before - after) > _CLIPPED * before:
         return ""
+    if after == 0:
+        return f" ({number(before)} before the program cleared it)"
     return f" ({number(before)} {'before clipping' if before > after else 'as backward left it'})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hookcli import registry
-from hookcli.reporters.step_lines import step_lines
+from hookcli.reporters.step_lines import before_clipping, step_lines
 from hookcli.table import Column, Report, Row
 from hookcli.table.grouping import View
 
@@ -53,3 +53,5 @@ def test_the_norm_before_clipping_is_beside_the_one_after() -> None:
                        totals={**report.totals, "unclipped_grad": before, **TIMES})  # fmt: skip
         text = registry.load("reporters", "table")().render([whole], View(width=80))
         assert f"gradient of the {said}" in text and max(map(len, text.splitlines())) <= 80
+    cleared = {"param_grad": 0.0, "unclipped_grad": 3.25}
+    assert before_clipping(cleared) == " (3.250 before the program cleared it)"

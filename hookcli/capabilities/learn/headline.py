@@ -141,7 +141,10 @@ def cleared(lines: Sequence[Learning]) -> Iterator[str]:
     """The text on gradients that never reach the optimizer."""
     if lines and lines[-1].cleared == len(lines) >= _STILL:
         steps = f"in each of {len(lines):,} recorded steps"
-        yield f"every gradient was cleared before the optimizer's step, {steps}: nothing was trained"
+        last = lines[-1]  # an optimizer skips a parameter whose gradient is None, but decays one whose gradient is 0
+        decayed = last.gradient == 0 and last.decay
+        effect = "only weight decay moved the weights" if decayed else "nothing was trained"
+        yield f"every gradient was cleared before the optimizer's step, {steps}: {effect}"
 
 
 def has_converged(losses: Mapping[int, float]) -> bool:

@@ -31,8 +31,12 @@ def first_fault(program: Callable[[], Any]) -> str:
     return next(faults(measured), "")
 
 
-def train(model: nn.Module, clears: Callable[[torch.optim.Optimizer, Tensor], object]) -> nn.Module:
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+def train(
+    model: nn.Module,
+    clears: Callable[[torch.optim.Optimizer, Tensor], object],
+    kind: type[torch.optim.Optimizer] = torch.optim.SGD,
+) -> nn.Module:
+    optimizer = kind(model.parameters(), lr=0.05)  # type: ignore[call-arg]
     for _ in range(STEPS):
         x = torch.randn(16, 6)
         clears(optimizer, F.cross_entropy(model(x), (x[:, 0] > 0).long()))
@@ -66,6 +70,11 @@ def to_zero(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     [
         (lambda: train(net(1.0), after), CLEARED),
         swept(lambda: train(net(1.0), to_zero), CLEARED),
+        swept(lambda: train(net(1.0), after, torch.optim.AdamW), CLEARED),
+        (
+            lambda: train(net(1.0), to_zero, torch.optim.AdamW),
+            CLEARED.replace("nothing was trained", "only weight decay moved the weights"),
+        ),
         (
             lambda: train(net(-50.0), before),
             f"the optimizer has changed no weight in {STEPS} recorded steps: every gradient is zero",
