@@ -79,7 +79,7 @@ def tabulated(report: Report, view: View) -> Table:
     if (findings := entries(report, view)) is not None:
         below = Captions(report, report, report.columns, report.columns, (), view).lines()
         faults = [one for one in findings if one.severity in SEVERITIES]
-        above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
+        above = (worst(faults) if faults[1:] and view.above else "") if faults else "".join(below[:1])
         below = [*(below if faults else below[1:]), footer.run_line(report)]
         severity = min((one.severity for one in faults), key=SEVERITIES.index, default="")
         return Table((), (), (), (), (), above, below, findings, alarm=severity)

@@ -26,7 +26,8 @@ class View:
     `depth` groups rows below it (None: the reporter decides; math.inf: no grouping); `columns` and `sort` name columns
     (`-mean`: largest first). `width` and `height` are the terminal's, None if the output is a file or a pipe, where
     `COLUMNS` may ask for a width; `color` allows escape codes, `bars` bars beside figures. `python`: a program asked,
-    so that remarks name arguments instead of options.
+    so that remarks name arguments instead of options. `above`: a table begins with its verdict; without, a text above
+    has it.
     """
 
     depth: float | None = None
@@ -37,6 +38,7 @@ class View:
     color: bool = False
     bars: bool = False
     python: bool = False
+    above: bool = True
 
 
 def shown(report: Report, view: View, *, folds: bool = True) -> Report:

@@ -312,6 +312,7 @@ def test_forwards_without_gradients_are_judged(tmp_path: Path, trains: str) -> N
     assert ran.returncode == 1 and "HK003  error    0: 512 of 512 values of its output are NaN" in ran.stderr
     assert "HK002  error    (model): 128 of 128 input values are NaN" in ran.stderr
     assert ran.stderr.splitlines()[-1] == "hookcli: exit code 1: 2 errors in the recorded steps"
+    assert ran.stderr.count("512 of 512 values of its output are NaN") == 1 and "worst: " not in ran.stderr
     healthy = run(tmp_path, "run", "--check", "train.py", trains, "1")
     assert healthy.returncode == 0 and " error " not in healthy.stderr and "checks" in healthy.stderr
 

@@ -184,7 +184,7 @@ class _Summary:
             return [_UNJUDGED] * self.checked
         if self.end.is_cut and not fails(verdicts, WARNING):
             return ["No check found a fault in the recorded steps; those after them were not judged"]
-        return [self._rendered(verdicts)]
+        return [self._rendered(verdicts, above=False)]
 
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
         """The remarks below the tables, and the next command."""
@@ -213,8 +213,8 @@ class _Summary:
     def _told(self, lines: Iterable[str]) -> list[str]:
         return [wrapped(visible(line), self.view.width) for line in lines]
 
-    def _rendered(self, reports: Sequence[Report]) -> str:
-        return str(load("reporters", "table")().render(reports, self.view))
+    def _rendered(self, reports: Sequence[Report], *, above: bool = True) -> str:
+        return str(load("reporters", "table")().render(reports, replace(self.view, above=above)))
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
