@@ -53,7 +53,9 @@ class RunOptions(FurtherProbes, PartOptions):
     panel = "Recording"
 
     module: bool = option(False, "SCRIPT is a module, as for python -m.", "-m", panel=None)
-    every: int | None = option(None, "Every Nth step [ever fewer, as time allows].", metavar="N", min=1, max=2**63 - 1)
+    every: int | None = option(
+        None, "Every Nth step [automatic: fewer as the run gets longer].", metavar="N", min=1, max=2**63 - 1
+    )
     steps: str | None = option(None, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
     match: str | None = option(None, "Only one name, a glob, or a part of names.", metavar="PATTERN")
@@ -124,8 +126,8 @@ def run(
     """Record an unmodified script, and find where a NaN begins.
 
     Starts python with the script, or a command that starts python in the end (torchrun, accelerate launch). Records the
-    loss of every step and, in some steps, activations, gradients and the size of updates of each module. The script's
-    output and results stay its own, and so does its exit code without --check and --rule. See it with `hookcli show`.
+    loss of every step and, in some steps, activations, gradients and the size of updates of each module. Output,
+    results and (except with --check or --rule) the exit code are unchanged. See the record with `hookcli show`.
     """
     plan = own.plan()
     if own.live:

@@ -9,7 +9,7 @@ CAPABILITY = Capability(
     options=(
         RecorderOption(
             name="inside_compiled",
-            help="See inside what torch.compile has compiled: recorded steps run a second program, with looks.",
+            help="See inside what torch.compile has compiled: recorded steps run a second, instrumented program.",
             default=False,
             after="ops",
             check="hookcli.capabilities.inside_compiled.checked:require_no_operators",

@@ -155,10 +155,10 @@ class ParameterRows:
         if unread or fqn not in self._reached:
             return unread or "no gradient reached it"
         if id(parameter) not in held:
-            return "it got a gradient, but no optimizer has it"
+            return "got a gradient, but no optimizer has it"
         if id(parameter) not in self._stepped:
-            return "it got a gradient, but its optimizer did not step"
-        return "it got a gradient, which the program cleared before the optimizer's step"
+            return "got a gradient, but the optimizer did not step"
+        return "got a gradient, which the program cleared before the optimizer's step"
 
     def moved_since(self, began: Report) -> bool:
         """True if a parameter has other figures than in this inventory. Waits for an accelerator."""

@@ -98,7 +98,7 @@ def test_parameters_of_no_model_are_not_looked_for_in_every_step(monkeypatch: py
 @pytest.mark.sweep
 def test_the_reason_why_a_gradient_was_not_taken_is_the_true_one() -> None:
     seen = observed(a_replaced_layer)
-    assert skipped(seen.recorded[0], "grads")["3.weight"] == "it got a gradient, but no optimizer has it"
+    assert skipped(seen.recorded[0], "grads")["3.weight"] == "got a gradient, but no optimizer has it"
 
 
 def a_critic_that_begins_later(begins_at: int | None = None, *, frozen: bool = False) -> list[nn.Module]:
