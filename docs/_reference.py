@@ -94,7 +94,7 @@ class MarkdownPage(Page):
 
 def _checks_page() -> str:
     from hookcli.checks.selection import known_checks
-    from hookcli.commands.explain import entries
+    from hookcli.commands.explain import advice, settings
 
     parts = [
         "# All checks",
@@ -102,13 +102,14 @@ def _checks_page() -> str:
         "How to run and configure them: [](../checks.md).",
     ]
     for check in known_checks():
-        parts += [f"({check.id})=\n## {check.id} {check.name}", _plain(check.explanation())]
-        parts.append(
-            "\n".join(
-                f"- **{title}**: {_plain(text)}" for title, text in [("Severity", check.severity), *entries(check)]
-            )
-        )
-    return "\n\n".join(parts) + "\n"
+        first, *conditions = _plain(check.explanation()).split("\n\n")
+        parts += [f"({check.id})=\n## {check.id} {check.name}", first]
+        parts += [_titled([("Severity", check.severity), *advice(check)]), *conditions, _titled(settings(check))]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _titled(texts: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"- **{title}**: {_plain(text)}" for title, text in texts)
 
 
 def _api_page() -> str:

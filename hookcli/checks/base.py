@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -102,9 +103,9 @@ class Check(ABC):
 
     @classmethod
     def explanation(cls) -> str:
-        """The docstring of the class, one line per paragraph."""
+        """The docstring of the class, one line per paragraph, and per item of a list, which begins with a dash."""
         paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
-        return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        return "\n\n".join(re.sub(r"\n(?!- ) *", " ", paragraph) for paragraph in paragraphs)
 
 
 class LinesCheck(Check):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from hookcli.table.formatting import figure
 
 EXAMPLES = ("hookcli explain", "hookcli explain HK012", "hookcli explain dead-units HK011")
 _WIDEST = 100
+_TITLES = 15  # width of a title
 
 
 def complete_checks(incomplete: str) -> list[str]:
@@ -73,17 +75,36 @@ def _all(width: int) -> str:
 
 
 def _text(check: type[Check], width: int) -> str:
-    parts = [f"{check.id} {check.name} ({check.severity})"]
-    parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in check.explanation().split("\n\n")]
-    lines = [f"{title:15}{text}" for title, text in entries(check)]
-    indent = " " * 15
-    parts.append("\n".join(textwrap.fill(e, width, subsequent_indent=indent, break_on_hyphens=False) for e in lines))
-    return "\n\n".join(parts)
+    """The first paragraph of the explanation, the usual causes and advice; then the conditions, and the settings."""
+    first, *conditions = (_filled(paragraph, width) for paragraph in check.explanation().split("\n\n"))
+    head = f"{check.id} {check.name} ({check.severity})"
+    texts = [head, first, titled(advice(check), width), *conditions, titled(settings(check), width)]
+    return "\n\n".join(filter(None, texts))
 
 
-def entries(check: type[Check]) -> list[tuple[str, str]]:
-    """Return the texts below the explanation of a check, each with its title."""
-    texts = [("Usually means", check.means), ("Try", check.advice)]
+def _filled(paragraph: str, width: int) -> str:
+    """The paragraph in lines of this width; the items of a list are indented below their dash."""
+    indents = ((line, "  " * line.startswith("- ")) for line in paragraph.split("\n"))
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False) for line, indent in indents
+    )
+
+
+def titled(texts: Iterable[tuple[str, str]], width: int) -> str:
+    """Return texts in lines of this width, each beside its title."""
+    lines = [f"{title:{_TITLES}}{text}" for title, text in texts]
+    indent = " " * _TITLES
+    return "\n".join(textwrap.fill(e, width, subsequent_indent=indent, break_on_hyphens=False) for e in lines)
+
+
+def advice(check: type[Check]) -> list[tuple[str, str]]:
+    """Return the usual causes of a finding, and what to try, each with its title."""
+    return [("Usually means", check.means), ("Try", check.advice)]
+
+
+def settings(check: type[Check]) -> list[tuple[str, str]]:
+    """Return the texts on the threshold of a check, and on how to leave it out, each with its title."""
+    texts = []
     threshold = check.threshold
     if threshold:
         default = "none" if threshold.default is None else figure(threshold.default)

@@ -9,7 +9,7 @@ import forks
 import pytest
 from commands.check_nets import IN, PARTS, Cli, ids, reports
 
-from hookcli.checks.selection import known_checks
+from hookcli.checks.selection import find_check, known_checks
 
 
 @pytest.fixture(autouse=True)
@@ -210,10 +210,27 @@ def test_every_check_is_listed_and_explained(cli: Cli) -> None:
         assert rows[kind.id]["name"] == kind.name and rows[kind.id]["severity"] == kind.severity
         ran = cli("explain", kind.id)
         assert ran.code == 0 and ran.out.startswith(f"{kind.id} {kind.name} ({kind.severity})\n\n")
-        assert "Usually means  " in ran.out and "Try            " in ran.out
+        texts = ran.out.split("\n\n")
+        assert texts[2].startswith("Usually means  ") and "\nTry            " in texts[2]  # below the first sentence
         assert (f"--ignore {kind.id}" in ran.out) == (kind.id != "HK001")  # a crash is always told
         assert max(map(len, ran.out.splitlines())) <= 100 and len(kind.explanation()) > len(kind.means)
     assert rows["HK012"]["asked_by"] is None and rows["HK026"]["asked_by"] == "--split-batch"
+
+
+def test_the_items_of_a_list_stay_lines_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """Something is wrong.
+
+    Not reported:
+    - what a long sentence names, which is on more than one line in the docstring, and so
+      it is in the terminal
+    - another
+    """
+    kind = find_check("dead-units")
+    monkeypatch.setattr(kind, "__doc__", text)
+    long = "what a long sentence names, which is on more than one line in the docstring, and so it is in the terminal"
+    assert kind.explanation() == f"Something is wrong.\n\nNot reported:\n- {long}\n- another"
+    folded = f"{long.removesuffix(' terminal')}\n  terminal"
+    assert f"\nNot reported:\n- {folded}\n- another\n" in cli("explain", "HK010").out
 
 
 def test_explain_by_name_and_the_nearest(cli: Cli) -> None:

@@ -48,9 +48,9 @@ function checkGroup(id, findings, explanation, open, item) {
 
 function explained(explanation) {
   if (!explanation) return null;
-  const paragraphs = explanation.text.split("\n\n").map((text) => h("p", {}, text));
+  const [first, ...conditions] = explanation.text.split("\n\n").map((text) => h("p", {}, text));
   const means = h("p", {}, h("strong", {}, "Usually means: "), explanation.means);
-  return h("details", { class: "explanation" }, h("summary", {}, `About ${explanation.name}`), paragraphs, means);
+  return h("details", { class: "explanation" }, h("summary", {}, `About ${explanation.name}`), first, means, conditions);
 }
 
 /** Lines below the table of one report; one that is `alone` has its run in the header. */
