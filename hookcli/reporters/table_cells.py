@@ -77,12 +77,7 @@ def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     report = for_people(report)
     if (findings := entries(report, view)) is not None:
-        below = Captions(report, report, report.columns, report.columns, (), view).lines()
-        faults = [one for one in findings if one.severity in SEVERITIES]
-        above = (worst(faults) if faults[1:] and view.above else "") if faults else "".join(below[:1])
-        below = [*(below if faults else below[1:]), footer.run_line(report)]
-        severity = min((one.severity for one in faults), key=SEVERITIES.index, default="")
-        return Table((), (), (), (), (), above, below, findings, alarm=severity)
+        return of_findings(report, findings, view)
     shown, first = _shown(report, view, _AROUND), largest.first_lines(report, view)
     table = _laid_out(report, shown, view, first)
     if not view.height or view.depth is not None or table.lines(view.width) <= view.height:
@@ -97,6 +92,17 @@ def tabulated(report: Report, view: View) -> Table:
     if more > 0 and report.grouping in ("nested", "disjoint"):
         table = _laid_out(report, with_gaps(shown, max(len(shown.rows) - more, _LEAST)), view, first, tight=True)
     return table
+
+
+def of_findings(report: Report, findings: Sequence[Entry], view: View) -> Table:
+    """Lay out a report of findings, below their number and the worst of several."""
+    below = Captions(report, report, report.columns, report.columns, (), view).lines()
+    faults = [one for one in findings if one.severity in SEVERITIES]
+    if not faults:
+        return Table((), (), (), (), (), "".join(below[:1]), [*below[1:], footer.run_line(report)], findings)
+    above = worst(faults) if faults[1:] and view.above else ""
+    severity = min((one.severity for one in faults), key=SEVERITIES.index)
+    return Table((), (), (), (), (), above, [*below, footer.run_line(report)], findings, alarm=severity)
 
 
 def _shown(report: Report, view: View, around: int) -> Report:
