@@ -79,20 +79,27 @@ class DeadUnits(_Units):
     """Channels of an activation are exactly zero for every input, at every position.
 
     A ReLU whose input is never positive passes no gradient, so the layer before it stops learning: the "dying ReLU" (Lu
-    et al. 2019, arXiv:1903.06733). The figure is their fraction in one call of a module. The check judges
-    activation modules, modules that return a tensor none of their parts returned (an activation called as a function)
-    and, in a run with a backward pass, inputs that come from a ReLU called as a function, directly or through pooling
-    and reshaping; with --ops, every activation called as a function, by its own name and line. Channels are the second
-    dimension, or the last one after a Linear, Embedding or LayerNorm. A channel needs at least 8 values (batch times
-    positions), since a healthy one may be zero a few times by chance: for fully connected layers use a --batch-size of
-    8 or more. An output that is zero altogether needs no such batch. Freshly initialised torchvision models have 0.5 at
-    most (the squeezing layers of SqueezeNet), and most have 0.
+    et al. 2019, arXiv:1903.06733). The figure is the share of such channels in one call of a module.
+
+    Judged are:
+    - activation modules
+    - modules that apply an activation as a function: they return a tensor that none of their parts returned
+    - in a run with a backward pass, inputs that come from a ReLU called as a function, directly or through pooling and
+      reshaping
+    - with --ops, every activation called as a function, by its own name and line
+
+    Channels are the second dimension, or the last one after a Linear, Embedding or LayerNorm. A channel needs at least
+    8 values (batch times positions), since a healthy one may be zero a few times by chance: for fully connected layers
+    use a --batch-size of 8 or more. An output that is zero altogether is reported for any batch. Of freshly initialised
+    torchvision models, most have no such channels; the squeezing layers of SqueezeNet have up to half.
     """
 
     id = "HK010"
     name = "dead-units"
     counted, state = "dead", "zero for every input"
-    means = "a bias far below zero, an initialisation that makes the input negative, or training at too high a rate"
+    means = (
+        "a bias far below zero, an initialisation that makes inputs negative, or a learning rate that is too high"
+    )
     advice = "look at the bias and initialisation before it, or use LeakyReLU"
     follows = ("HK055",)
     look = "activations --sort -zeros"

@@ -67,18 +67,24 @@ class StillWeights(Check):
     """A parameter did not change at all in any recorded step, though an optimizer was to move it.
 
     In bfloat16 and float16 an update below half of the distance to the next number is lost: near 1, bfloat16 numbers
-    are 0.0078 apart. `hookcli run --check` judges parameters whose optimizer stepped in at least five recorded steps,
-    over nine steps or more, with a gradient that was more than rounding, at half of the highest learning rate or above;
-    not while a warm-up goes on, and not where the optimizer keeps a copy in more bits. A learning rate that was 0 in
-    all of these steps is reported, too; as a warning, one that fell to 0, or below a ten-thousandth of the highest, and
-    stayed there for nine steps or more, and for more than a tenth of all, while nothing moved, of one optimizer or all.
-    One of 0 for some parameters of an optimizer is taken for a way to freeze them. Also reported are gradients that the
-    program cleared, in all of these steps, between backward and the optimizer's step, and an optimizer that has made no
-    step when the program ends, after five backward passes or more. Where another optimizer of the program steps, that
-    is a warning: this one may be meant to begin later. A GradScaler that has skipped each of nine recorded steps or
-    more is reported, too: as a warning if the model was trained before. So are, as a warning, parameters of more than
-    one number that an optimizer moved in each of these steps, and that were where they had been as the next recorded
-    step began: the program undid the update.
+    are 0.0078 apart. `hookcli run --check` judges a parameter after five recorded steps of its optimizer or more, over
+    nine steps or more. Its gradient must be more than rounding, and the learning rate at least half of its highest.
+
+    Not judged are parameters during a warm-up, and those of which the optimizer keeps a copy in more bits. A learning
+    rate of 0 for some parameters of an optimizer is taken for a way to freeze them.
+
+    Also errors:
+    - The learning rate was 0 in all of these steps.
+    - The program cleared the gradients, in all of these steps, between backward and the optimizer's step.
+    - An optimizer has made no step when the program ends, after five backward passes or more. It is a warning if
+      another optimizer steps: this one may be meant to begin later.
+    - A GradScaler has skipped each of nine recorded steps or more. It is a warning if the model was trained before.
+
+    Warnings:
+    - The learning rate of one optimizer, or of all, fell to 0, or below a ten-thousandth of its highest. It stayed
+      there for nine steps or more, and for more than a tenth of all, and nothing moved.
+    - An optimizer moved a parameter of more than one number in each of these steps, and the next recorded step began
+      with the value from before: the program undid the update.
     """
 
     id = "HK054"

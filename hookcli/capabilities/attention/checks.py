@@ -38,10 +38,12 @@ class AttentionCollapse(_Attention):
 
     The first is entropy collapse: the softmax passes no gradient on to queries and keys, and training becomes unstable
     (Zhai et al. 2023, arXiv:2303.06296). The figure is the mean entropy in nats; at 0.01 the largest weight is 99.8 %.
-    A head that looks at the first token alone rests (HK047), and one that looks at the same offset from more than half
-    of the queries, such as the token before, has learned to: neither is a collapse. Heads are the same if the cosine of
-    their weights, less even ones, is above 0.99; even weights, as of fresh models, are not compared. The check judges
-    attention with at least 8 queries that may see two keys or more; padding does not count.
+    A head that attends only to the first token (idle, HK047), or to a fixed offset from more than half of the queries,
+    such as the token before, is not a collapse.
+
+    Heads count as equal if the cosine of their attention weights, after subtracting uniform attention, exceeds 0.99;
+    uniform heads, as of fresh models, are skipped. The check judges attention with at least 8 queries that may see two
+    keys or more; padding does not count.
     """
 
     id = "HK045"

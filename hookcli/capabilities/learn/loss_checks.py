@@ -31,37 +31,44 @@ _CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008
 
 
 class NoBetterThanGuessing(LinesCheck):
-    """The loss is still what a model has that does not look at its input.
+    """The loss is no better than that of a model that ignores its input.
 
-    A cross-entropy among C classes is then near ln C: each class gets the same chance. It is reported from nine tenths
-    of ln C on. Classes that are not balanced can be guessed with less. Where even the best model can't tell much (the
-    next base of a genome), the loss stays there in a healthy training, too. A mean squared error is then near the
-    variance of the targets in a batch: the model returns their mean. It is reported from 95 % of the variance on, after
-    100 losses, unless models also run without gradients in the steps: the targets may be theirs. A binary cross-entropy
-    is compared with the entropy of the share of ones among its targets, ln 2 for half of them: from 98 % of it on,
-    after 100 losses and 2,000 targets that all are 0 or 1, unless the model has a second optimizer. With a column of
-    targets, both compare the losses of recorded steps in the later half with guessing's on the same batches: a
-    loss that is a hundredth lower shows a model that has learned what little there may be, and is not reported unless
-    a cause is known.
+    What guessing gives, and what is reported once the learning rate is no longer warmed up:
+    - A cross-entropy among C classes: ln C. Reported if the loss is at least 0.9 ln C.
+    - A mean squared error: the variance of the targets in a batch. Reported from 95 % of it on, after 100 losses.
+      Skipped if another model runs under no_grad in the step, since it may produce the targets.
+    - A binary cross-entropy: the entropy of the share of ones among the targets, ln 2 for half of them. Reported from
+      98 % of it on, after 100 losses and 2,000 targets that all are 0 or 1. Skipped if the model has a second
+      optimizer.
 
-    Else the mean of the last quarter of all losses is compared: at least 50 losses, and 300 choices for each class. Not
-    while the learning rate is warmed up. The level of cross-entropies that are scaled and summed, as over several
-    backward passes, is scaled as they are. One that is added to another kind of loss, and one with as many classes as
-    choices in a batch (contrastive losses), is not judged. Nor is one among classes, or a binary one, where backward
-    passes go through different models in turn: adversaries stay at the level of guessing when all is well.
+    If each row has one target, the last two compare recorded losses from the second half of the run with what guessing
+    gives on the same batches. A loss at least 1 % lower than guessing counts as learning, and is reported only with a
+    known cause. Otherwise the mean of the last quarter of the losses is used, once there are 50 losses and 300
+    predictions per class.
 
-    Inputs that are one number, or the same in all rows of a batch, are named first; not of fewer than four
-    numbers a row, nor beside others that differ, nor where the outputs differ though the model drops nothing.
+    Not judged, or no fault:
+    - Classes that are not balanced can be guessed with a loss below ln C.
+    - Where even the best model can tell little (the next base of a genome), the loss stays at this level in a healthy
+      training, too.
+    - A cross-entropy that is added to another kind of loss is not judged. Of cross-entropies that are scaled and
+      summed, as over several backward passes, the level is scaled as they are.
+    - A contrastive loss, with as many classes as predictions in a batch, is not judged.
+    - Adversarial training (backward passes that alternate between models) is not judged: its losses stay at this level
+      when all is well.
 
-    The steps are too small, which mostly is a learning rate that is too low, if |gradient| |update|, summed over all
-    steps, is less than a quarter of the loss: so much it could fall to first order, had every step gone straight down.
-    Or the learning rate has fallen: to less than a hundredth of its highest in half of all steps, as by a scheduler
-    that is stepped in every batch, where the sum is less than half of the loss. Other causes that are named: outputs
-    whose mean is farther from the targets' mean than 1.4 of their standard deviations, outputs and targets of
-    different shapes, a recurrent or attention module without batch_first=True that takes the rows of the batch for a
-    sequence, a recurrent cell whose state is detached or begins anew at each time step, parameters that no optimizer
-    has, weights that the program sets anew between steps, and a weight decay that takes a twentieth of the weights or
-    more in each step.
+    Causes that the finding names:
+    - Inputs that are one number, or the same in all rows of a batch. They come first, for inputs of four numbers a row
+      or more, unless another input differs, or the outputs differ though the model drops nothing.
+    - Steps that are too small, mostly by too low a learning rate: |gradient| |update|, summed over all steps, is how
+      much the loss could fall to first order if every step went straight down. It is less than a quarter of the loss.
+    - A learning rate that has fallen below a hundredth of its highest in half of all steps, as by a scheduler that is
+      stepped in every batch, where that sum is less than half of the loss.
+    - Outputs whose mean is farther from the targets' mean than 1.4 of their standard deviations.
+    - Outputs and targets of different shapes.
+    - A recurrent or attention module without batch_first=True that takes the rows of the batch for a sequence.
+    - A recurrent cell whose state is detached, or begins anew, at each time step.
+    - Parameters that no optimizer has, and weights that the program resets between steps.
+    - Weight decay that shrinks the weights by 5 % or more per step.
     """
 
     id = "HK057"
