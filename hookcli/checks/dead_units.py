@@ -97,9 +97,7 @@ class DeadUnits(_Units):
     id = "HK010"
     name = "dead-units"
     counted, state = "dead", "zero for every input"
-    means = (
-        "a bias far below zero, an initialisation that makes inputs negative, or a learning rate that is too high"
-    )
+    means = "a bias far below zero, an initialisation that makes inputs negative, or a learning rate that is too high"
     advice = "look at the bias and initialisation before it, or use LeakyReLU"
     follows = ("HK055",)
     look = "activations --sort -zeros"

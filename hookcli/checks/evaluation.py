@@ -56,25 +56,29 @@ class BatchDependence(Check):
     """In eval mode, the output for an item changes when the other items of the batch do.
 
     The model runs twice in eval mode without gradients, once on the batch and once with all items but the first
-    replaced, and the two outputs for the first item are compared; of the first batch then those for the last. For a
-    model that is ready for inference they are the same: a prediction must depend on its own input only. The figure is
-    the largest difference relative to the largest output; both runs use the same kernels, so it is 0 for most models.
-    Where items are padded to the longest, outputs are compared as far as both go. Needs a batch of two or more in
-    dimension 0 of every input. Of several batches each is judged, and the first that fails is named.
+    replaced. The two outputs for the first item are compared. In the first batch, the last item is then compared in the
+    same way. For a model that is ready for inference they are the same: a prediction must depend on its own input only.
+    The figure is the largest difference relative to the largest output; both runs use the same kernels, so it is 0 for
+    most models. Where items are padded to the longest, outputs are compared as far as both go. Needs a batch of two or
+    more in dimension 0 of every input. Of several batches each is judged, and the first that fails is named.
 
     The finding names the first module whose output differs, or where padding changes a result, the first that makes it
     more than zeros; and the operator by which the items mix. An error is what spoils each item: a softmax, a sort, a
     reshape or layers over dimension 0, or most arithmetic of an item with a statistic of the batch.
 
-    A warning asks whether mixing is meant: where the items are compared with each other (attention over a set, a matrix
-    of similarities, nearest neighbours), where weights, a memory or a context are computed from the batch, where a
-    statistic of the batch is put beside each item or taken of groups of items, where rows and columns are normalised in
-    turn (Sinkhorn), where a layer takes vectors less their mean over the batch, as the equivariant layers of Deep Sets
-    do (nothing tells them from a mean over the wrong dimension), where another output is one for all items, and where
-    the operator is not found. It is also a warning with a layer that has batch_first=False or an input without a batch
-    dimension, since dimension 0 may be the sequence; with quantization by the range of the whole batch, dynamically or
-    by an observer that is enabled; and with what graph networks do, whose nodes are in dimension 0: a sum by index (as
-    of messages to each node), statistics of the nodes beside one, or a product with a matrix that is not a parameter.
+    It is only a warning where the mixing may be meant:
+    - The items are compared with each other: attention over a set, a matrix of similarities, nearest neighbours.
+    - Weights, a memory or a context are computed from the batch.
+    - A statistic of the batch is put beside each item, or taken of groups of items.
+    - Rows and columns are normalised in turn (Sinkhorn).
+    - A layer subtracts the mean over the batch from vectors, as the equivariant layers of Deep Sets do. It can't be
+      told from a mean over the wrong dimension.
+    - Another output is one for all items.
+    - Dimension 0 may be the sequence: a layer has batch_first=False, or the input has no batch dimension.
+    - Quantization uses the range of the whole batch, dynamically or by an observer that is enabled.
+    - Dimension 0 may hold the nodes of a graph: a sum by index (as of messages to each node), statistics of the nodes
+      beside one, or a product with a matrix that is not a parameter.
+    - The operator is not found.
     """
 
     id = "HK020"

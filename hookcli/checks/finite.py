@@ -103,15 +103,16 @@ class ActivationNotFinite(_NotFinite):
     Only the first such module is reported, with a count of those after it: NaN spreads to everything downstream, but
     begins in one place. If that module already received such values, they begin in the code that calls it; the finding
     then names the module that this code belongs to, and the two of its parts between which the values appear. With
-    --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as in
-    attention masks, are meant. Nor is -inf that the program wrote into what a module returns, such as the scores of
-    actions that are not allowed, unless it does harm later; --ops then names the operator that wrote it. In a recorded
-    step that shows neither where they come from nor that they did harm, to the loss or a gradient, they are a warning.
+    --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
+    attention masks, are not reported. Nor is -inf that the program writes into a module's output on purpose, such as
+    the scores of forbidden actions, unless it does harm later; --ops then names the operator that wrote it. Infinities
+    in a recorded step are a warning if neither their origin nor harm to the loss or a gradient is seen.
 
-    In eval mode the model's output is judged for every batch, with gradients and without, and in objects such as
-    distributions their attributes. There PyTorch's attention takes a fused path: a query that sees no key gives NaN,
-    and zeros elsewhere. Values that torch.where or nan_to_num keep from the output are a warning if a gradient through
-    them is not finite, else a remark; of several batches the first is looked at.
+    In eval mode the model's output is judged for every batch, with and without gradients; of an output that is an
+    object, such as a distribution, its attributes are judged. In that mode PyTorch's attention takes a fused path, in
+    which a query without any key gives NaN instead of zeros. Values that torch.where or nan_to_num keep out of the
+    output are a warning if a gradient through them is not finite, otherwise a remark. Only the first of several batches
+    is searched for them.
     """
 
     id = "HK003"
@@ -231,11 +232,12 @@ class GradientNotFinite(_NotFinite):
 
     The finding names the parameter that autograd reached first, with a count of those after it: the fault lies near it,
     or between it and the loss. If the forward pass was finite, some function has a derivative that is not finite where
-    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken. --ops names it, and
-    its line in the code.
+    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken. --ops names it, and its
+    line in the code.
 
-    `hookcli run --check` also looks at the gradients of what modules return, where the parameters' own are finite or
-    were never read: a warning, unless five backward passes or more were not followed by an optimizer's step.
+    Where the parameters' gradients are finite or were never read, `hookcli run --check` also judges the gradients of
+    modules' outputs. That is a warning; it is an error if the optimizer made no step after five backward passes or
+    more.
     """
 
     id = "HK004"

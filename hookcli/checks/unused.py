@@ -107,16 +107,17 @@ class NoGradient(Check):
     iteration" unless it is given `find_unused_parameters=True`. Without DDP the parameter silently keeps its initial
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
-    also where no optimizer took it (HK053). It does not report parameters that no optimizer has: the program trains
-    others, such as a new head on a body that runs without gradients. Only a warning if other steps may differ: fewer
-    than five steps in a row were recorded, or the module never ran and modules beside it did not run in each step, as
-    in a mixture of experts.
+    also where no optimizer took it (HK053). Parameters that no optimizer has are not reported: the program trains
+    others, such as a new head on a body that runs without gradients. The finding is only a warning if other steps may
+    differ: if fewer than five steps in a row were recorded, or if the module never ran and its neighbours did not run
+    in every step, as in a mixture of experts.
 
     `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
     or numpy(), it changes them to see whether the loss changes. `run --check` follows them in the next recorded step,
-    but not in compiled code, nor past numbers. Only a warning if the module ran and the loss is not computed from the
-    parameter, as of a mask token or a head for another task, which can't get a gradient in this one, or if that is
-    unknown in a running program. If the loss is computed from it, something on the way cuts the gradient off.
+    but not in compiled code, nor past numbers. If the loss is computed from the parameter, something on the way cuts
+    the gradient off. If it is not, though the module ran, the finding is only a warning: a mask token, or a head for
+    another task, can't get a gradient in this one. It is also a warning if a running program does not show which of the
+    two is the case.
     """
 
     id = "HK008"

@@ -36,12 +36,13 @@ class ZeroGradient(Check):
     is zero: a dead ReLU, a mask, a later layer with zero weights, or a loss that does not depend on this batch (heads
     of detectors, if no object is near). Such a factor zeroes the gradients of everything before it, so only the module
     nearest to the loss, whose gradient arrived first, is reported, with a count of the others. Only a warning, since
-    some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic
-    depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported, nor a layer's
-    bias alone whose gradients cancel, as in the difference of two outputs that trains a critic. `hookcli run
-    --check` makes it an error if every gradient was zero in each recorded step, of two or more: it learns nothing. It
-    is a note if the loss of the step is 0, as a margin loss is where all is learned. The command also knows what
-    backward left, and so whether the program cleared the gradients before the optimizer's step.
+    some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). Not reported are a branch
+    that stochastic depth or dropout skipped entirely in this run, which is common with a batch of two, and a bias whose
+    gradients cancel, as in the difference of two outputs that trains a critic.
+
+    `hookcli run --check` reports an error if every gradient was zero in each of two or more recorded steps: nothing is
+    learned. It is a note if the loss of the step is 0, as a margin loss is once all is learned. The command also sees
+    the gradients that backward left, and so whether the program cleared them before the optimizer's step.
     """
 
     id = "HK009"

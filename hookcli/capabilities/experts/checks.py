@@ -39,16 +39,19 @@ class _Routing(Check):
 class DeadExpert(_Routing):
     """No token of the run chose an expert of a mixture-of-experts layer, and none was near to choosing it.
 
-    It gets no gradient, and stays as it is (Shazeer et al. 2017, arXiv:1701.06538, section 4). A balanced router of
-    k in E experts leaves one without any of n tokens with probability (1 - k/E)^n: a layer where that is not below 1e-6
-    is not judged. A router that is not trained yet has favourites, too: so the expert's scores must also be 5 standard
-    deviations below the last one chosen (its `shortfall`), and its mean probability below a hundredth of 1/E; or the
-    shortfall 50, as a bias makes it, or infinite, as a mask does. Padding counts as tokens.
+    It gets no gradient, and stays as it is (Shazeer et al. 2017, arXiv:1701.06538, section 4). A balanced router that
+    chooses k of E experts leaves one without any of n tokens with probability (1 - k/E)^n; the layer is judged only if
+    that is below 1e-6.
+
+    A router that is not trained yet has favourites, too. So the expert's scores must also be far below the last one
+    chosen. Their distance, the `shortfall`, is 5 standard deviations or more, and the expert's mean probability is
+    below a hundredth of 1/E. Or the shortfall is 50 or more, as by a bias, or infinite, as by a mask. Padding counts as
+    tokens.
     """
 
     id = "HK048"
     name = "dead-expert"
-    means = "a router without a loss, or a bias, that balances it, a rate that was too high, or a bias that is wrong"
+    means = "a router without a loss, or a bias, that balances it, too high a learning rate, or a wrong bias"
     advice = "balance it (auxiliary loss, bias by load); initialise its rows anew"
 
     def _found(self, layer: Row, experts: list[Row]) -> Iterator[Finding]:
@@ -69,7 +72,7 @@ class RouterCollapse(_Routing):
 
     id = "HK049"
     name = "router-collapse"
-    means = "a router without a loss, or a bias, that balances it, or a rate that was too high"
+    means = "a router without a loss, or a bias, that balances it, or a learning rate that is too high"
     advice = "balance it (auxiliary loss, bias by load), or add noise to scores"
     threshold = Threshold("share of tokens that choose the same expert", 0.9, 0.0, 1.0)
 

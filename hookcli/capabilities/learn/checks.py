@@ -36,8 +36,8 @@ class GradientsNotCleared(LinesCheck):
     PyTorch adds the gradients of a backward pass to those that are there. Without `optimizer.zero_grad()` each step
     moves the weights along the sum of all gradients so far, most of them of weights that are long gone. Recorded steps
     are judged from the second on, once there are three; the gradients of some parameters are looked at as each backward
-    pass begins. One that clears them anywhere between two steps is not reported, nor is one that sums the gradients of
-    several passes before a step. Models with several optimizers are not judged.
+    pass begins. A program that clears them anywhere between two steps is not reported, nor is one that accumulates the
+    gradients of several passes before a step. Models with several optimizers are not judged.
     """
 
     id = "HK056"
@@ -58,12 +58,15 @@ class GradientsNotCleared(LinesCheck):
 class SameBatch(LinesCheck):
     """The model received the same batch, bit for bit, in each recorded step, though the program has others.
 
-    It has if each step takes the first batch of a DataLoader that has more: `next(iter(loader))` begins anew, which
-    gives the same batch unless the loader shuffles. Or if a tensor of the program has at least twice as many rows,
-    the batch's among them, and the batch was made anew for each step: then its rows were drawn, with the same
-    random numbers each time. Full-batch training, and training on one batch on purpose, keep the batch itself: they are
-    not reported, nor are inputs whose rows are all the same: other batches may be the same, too. If the batch was made
-    anew and nothing is known of others, that is for information only.
+    The program is known to have others
+    - if each step takes the first batch of a DataLoader that has more: `next(iter(loader))` begins anew, which gives
+      the same batch unless the loader shuffles
+    - if a tensor of the program has at least twice as many rows, the batch's among them, and the batch is made anew for
+      each step: its rows are then drawn with the same random numbers each time
+
+    Full-batch training, and training on one batch on purpose, keep the batch itself and are not reported. Nor are
+    inputs whose rows are all the same, since other batches may be the same, too. If the batch was made anew and nothing
+    is known of others, the finding is for information only.
     """
 
     id = "HK058"
@@ -109,10 +112,14 @@ class FrozenStatistics(LinesCheck):
     """The running statistics of a normalization move, though it is frozen, with all that comes before it.
 
     Its weight and bias stay as they are, but in training mode it normalizes by each batch, and gathers statistics for
-    eval mode: `model.train()` puts frozen parts into training mode as well. Reported once the statistics have moved by
-    0.2 of the standard deviation with which the run began, as a root mean square over channels. Normalizations that
-    began without statistics, have no parameters or no momentum, are in training mode inside a module in eval mode, or
-    whose weights follow another module's, are not reported.
+    eval mode: `model.train()` puts frozen parts into training mode as well. It is reported once the statistics have
+    moved by 0.2 of the standard deviation with which the run began, as a root mean square over channels.
+
+    Not reported are normalizations
+    - that began without statistics
+    - that have no parameters, or no momentum
+    - that are in training mode inside a module in eval mode
+    - whose weights follow another module's
     """
 
     id = "HK067"
@@ -133,9 +140,9 @@ class GraphsKept(LinesCheck):
     """The graphs of all recorded steps are still in memory: the program holds a loss or an output of each.
 
     `total += loss` keeps the graph of every loss in the sum, and a list of outputs the graphs of all outputs. So memory
-    grows with each step. Reported once the graphs of five recorded steps are there, all that were looked for; graphs of
-    the last two steps may be in use. By how much it grows is said where the memory of the process, or of the device,
-    tells it.
+    grows with each step. It is reported once the graphs of five recorded steps, all that were looked for, are still in
+    memory; the graphs of the last two steps may be in use and do not count. The finding says by how much memory grows
+    if that shows in the memory of the process or the device.
     """
 
     id = "HK060"
@@ -170,10 +177,10 @@ def by(lines: Sequence[Learning]) -> str:
 class OutputAlike(LinesCheck):
     """The output is the same for every row of the batch, though the rows of the input differ.
 
-    The model has learned a constant, or its units have died: then no gradient tells rows apart. Reported if it was so
-    in the last three recorded steps or more, from the fifth step on; a last layer that begins with zeros is alike in
-    the first step alone. The first output that has a row for each of the input is compared, on the first 32 rows.
-    A sigmoid that is certain of every row is not reported.
+    The model has learned a constant, or its units have died: then no gradient tells rows apart. It is reported if the
+    rows were the same in the last three recorded steps or more, from the fifth step on: if the last layer begins with
+    zeros, they are the same in the first step only. The check compares the first 32 rows of the first output that has
+    as many rows as the input. A sigmoid that is certain of every row is not reported.
     """
 
     id = "HK061"

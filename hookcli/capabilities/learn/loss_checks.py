@@ -127,18 +127,22 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
 
 
 class MisusedLoss(LinesCheck):
-    """A loss that gets something else than it expects, or is not the one that is meant.
+    """A loss gets something else than it expects, or is not the one that is meant.
 
-    A log_softmax is taken over the rows of the batch. Scores (N, C, H, W) are viewed as rows of C values, where the
-    classes must be permuted to the end. N outputs and N other values are broadcast to N x N, so that each is compared
-    with all. The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
-    The error of a reconstruction of the input is averaged, and another term summed over the batch, and the
-    reconstruction is no better than the mean of the inputs. Inputs above 1,000 have made the loss run away in the first
-    steps. The labels of most batches are one class, and not the same in all: the data are sorted by class. A quarter
-    of the targets of a squared error or Huber's, or more, are numbers that the ReLU, Sigmoid, Tanh, Softmax or Softplus
-    at the end of the model can't return; not where models also run without gradients in the steps. A cross-entropy gets
-    what the last layer receives, though this has more columns than the labels have classes. A padding mask hides all
-    tokens, and shows the padding.
+    Reported are:
+    - A log_softmax is taken over the rows of the batch.
+    - Scores (N, C, H, W) are viewed as rows of C values, where the classes must be permuted to the end.
+    - N outputs and N other values are broadcast to N x N, so that each is compared with all.
+    - The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
+    - The error of a reconstruction of the input is averaged, another term is summed over the batch, and the
+      reconstruction is no better than the mean of the inputs.
+    - Inputs above 1,000 make the loss run away in the first steps.
+    - The labels of most batches are one class, and not the same in all: the data are sorted by class.
+    - At least a quarter of the targets of a squared error, or of Huber's loss, are numbers that the ReLU, Sigmoid,
+      Tanh, Softmax or Softplus at the end of the model can't return. Skipped if models also run without gradients in
+      the steps.
+    - A cross-entropy gets the input of the last layer, which has more columns than the labels have classes.
+    - A padding mask hides all tokens, and shows the padding.
     """
 
     id = "HK066"

@@ -14,11 +14,12 @@ class RankCollapse(Check):
     """A module makes all tokens alike, and none after it tells them apart again.
 
     The figure is the effective rank of its output (Roy and Vetterli 2007), as a matrix of tokens by features: 1 means
-    that all rows are multiples of one. A finding needs an input of an effective rank of 3 or more, 8 tokens and 8
-    features, and that no later output has 3 again, as the sum with a shortcut would have. Items of a batch may stay
-    apart, so it also counts if the tokens of each lie within 1 % of their size from their mean, from 20 % in the input.
-    Attention without shortcuts loses rank doubly exponentially with depth (Dong, Cordonnier and Loukas 2021,
-    arXiv:2103.03404); so do deep stacks of layers at their usual initialisation without norms and shortcuts.
+    that all rows are multiples of one. It is reported if the input has an effective rank of 3 or more, with at least 8
+    tokens and 8 features, and no later output reaches 3 again, as the sum with a shortcut would. The tokens of each
+    item may also collapse while the items of the batch stay apart: it is reported if the tokens lie within 1 % of their
+    size from the item's mean, after 20 % or more in the input. Attention without shortcuts loses rank doubly
+    exponentially with depth (Dong, Cordonnier and Loukas 2021, arXiv:2103.03404); so do deep stacks of layers at their
+    usual initialisation without norms and shortcuts.
     """
 
     id = "HK051"

@@ -23,10 +23,10 @@ _OWN = ("data", "forward")  # the parts in which ranks that share gradients do n
 class WaitsForData(LinesCheck):
     """The program waits for its DataLoader in 30 % of its time or more.
 
-    It is the main thread's time in `next()` of a DataLoader, in all steps, since it asked for the first batch, without
-    hookcli's own work: at least 16 batches, a second, and 10 ms for each batch. Where CUDA is used, the device must
-    have had nothing left to do as nine of ten batches came: else it works while the program waits. Data that no
-    DataLoader brings are not seen.
+    The wait is the main thread's time in `next()` of a DataLoader, over all steps since the first batch, without
+    hookcli's own work. It is reported after 16 batches or more, if it comes to a second and to 10 ms per batch. With
+    CUDA, the device must also have been idle when nine of ten batches came: otherwise it works while the program waits.
+    Data that do not come from a DataLoader are not seen.
     """
 
     id = "HK064"
@@ -54,10 +54,10 @@ class WaitsForData(LinesCheck):
 class SlowRank(LinesCheck):
     """One rank takes 1.3 times as long as the median of all, or longer, for its data or its forward.
 
-    The medians of the last recorded steps of each rank are compared, at least 8. The difference must be 15 % of a step,
-    and a second in these steps together: any rank is slow for a moment where other work runs beside it. Where gradients
-    are shared, the others wait in backward for the slowest: so its forward, or the time in which it waits for its
-    DataLoader, tells which one it is.
+    The check compares the medians of each rank's last recorded steps, at least 8. The difference must be 15 % of a
+    step, and a second over these steps: any rank is slow for a moment if other work runs beside it. Where ranks share
+    gradients, all wait in backward for the slowest one. So the times for the forward pass and for the DataLoader are
+    compared.
     """
 
     id = "HK065"
