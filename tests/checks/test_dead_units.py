@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from checks.broken import Fn
-from support import untouched
+from support import swept, untouched
 from torch import Tensor, nn
 
 from hookcli import check
@@ -47,6 +47,17 @@ THEN: dict[str, Callable[[Tensor], Tensor]] = {
 
 # Of the others autograd keeps the input and not the result.
 WAYS = [(relu, "at once") for relu in RELUS] + [("F.relu", then) for then in THEN] + [("torch", "pooled")]
+
+
+@pytest.mark.parametrize("then", ["flat", swept("averaged"), swept("at once")])
+def test_dead_units_of_a_relu_that_is_a_module_are_found_once(then: str) -> None:
+    model, x = Functional(8, nn.ReLU(), THEN[then]), torch.randn(2, 3, 8, 8)
+    model(x)  # makes the lazy layer
+    with untouched(model):
+        report = check(model, x, select=["HK009", "HK010"])
+    (dead,) = (f for f in report.findings if f.check == "HK010")
+    (zero,) = (f for f in report.findings if f.check == "HK009")
+    assert (dead.fqn, zero.fqn, zero.cause) == ("relu", "fc", "HK010 relu")
 
 
 @pytest.mark.parametrize(("relu", "then"), WAYS)

@@ -49,6 +49,7 @@ _BETWEEN = (
     *("MaxPool2DWithIndicesBackward0", "AvgPool2DBackward0", "MeanBackward1", "AdaptiveAvgPool2DBackward0"),
 )
 _FAR = 4  # steps from a module's input back to a ReLU
+_TAKEN = "hookcli: its result was looked at"  # in the metadata of a node, which lives no longer for that
 
 
 class DeadUnits(InventoryPart):
@@ -58,13 +59,12 @@ class DeadUnits(InventoryPart):
     call of the same layer are one. These outputs count as activations: the outputs of
     torch.nn's activation modules; where operators are watched, of activation functions; and of your own
     modules without parameters, if the output was not made by one of the module's parts. An input counts if autograd's
-    graph shows that it comes from a ReLU that was called as a function.
+    graph shows that it comes from a ReLU that was called as a function, and of which there is no row yet.
     """
 
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
-        self._relus: set[object] = set()  # nodes whose result was looked at
         self._features_last = False
         self._layer = "", 0  # of those that make features, the module that was called last, and which call that was
         self._turns: dict[tuple[object, ...], tuple[int, int]] = {}  # a call after a layer, and the layer's call
@@ -85,10 +85,10 @@ class DeadUnits(InventoryPart):
         """The result of the ReLU that x comes from, by operations that keep channels as they are; None without one."""
         node: Any = x.grad_fn
         for step in range(_FAR):
-            if node is None or node in self._relus or not (node.name() in _RELUS or node.name() in _BETWEEN):
+            if node is None or _TAKEN in node.metadata or not (node.name() in _RELUS or node.name() in _BETWEEN):
                 return None
             if node.name() in _RELUS:
-                self._relus.add(node)
+                _mark(node)
                 try:
                     return x if step == 0 else saved_result(node)
                 except RuntimeError:  # changed in place since
@@ -113,6 +113,7 @@ class DeadUnits(InventoryPart):
             new = all(self._returned.get(y) != version(y) for y in (x, tree.base(x)))  # nor a view of a part's
             self._returned[x] = version(x)
             if new and event.fqn and x.dim() > 1 and x.numel() and _is_activation(module):
+                _mark(x.grad_fn)
                 self._take(event, path, x.detach())
 
     def _note_outputs(self, output: object) -> None:
@@ -129,7 +130,7 @@ class DeadUnits(InventoryPart):
         for path, x in tree.leaves(event.output):
             if tree.is_plain(x) and x.is_floating_point() and not x.is_inference():
                 self._returned[x] = version(x)
-                self._relus.add(x.grad_fn)
+                _mark(x.grad_fn)
                 if x.dim() > 1 and x.numel():
                     self._take(event, path, x.detach())
 
@@ -166,8 +167,7 @@ class DeadUnits(InventoryPart):
         self._units[key] = values, marks
 
     def batch_ended(self) -> None:
-        """Let the batch's graph go, which its nodes hold."""
-        self._relus.clear()
+        """Forget which tensors of the batch are activations."""
         self._origins = TensorOrigins(())
         self._made.clear()
 
@@ -214,3 +214,9 @@ def _saturated(
         return low >= most * (1 - _NEAR)
     middle, span = (least + most) / 2, most - least
     return (x - middle).abs().amin(others) >= span * (0.5 - _NEAR)
+
+
+def _mark(node: Any) -> None:
+    """Note on a node of autograd's graph, if there is one, that its result was looked at."""
+    if node is not None:
+        node.metadata[_TAKEN] = True
