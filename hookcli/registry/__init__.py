@@ -96,6 +96,14 @@ def plugins(kind: str) -> Iterator[Plugin]:
     yield from (plugin for plugin in _external() if plugin.kind == kind)
 
 
+def other_owner(name: str) -> str:
+    """Return the distribution that provides the probe or capability of this name; "" for hookcli itself, or none."""
+    owners = {plugin.name: plugin.distribution for plugin in _external() if plugin.kind == "probes"}
+    owners |= {one.name.replace("_", "-"): one.distribution for one in capabilities()}
+    owner = owners.get(name, "")
+    return "" if owner == "hookcli" or name in built_in("probes") else owner
+
+
 def names(kind: str) -> list[str]:
     """Return the names of all plugins of a kind, each once."""
     return list(dict.fromkeys(plugin.name for plugin in plugins(kind)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.errors import in_brief
+from hookcli import registry
+from hookcli.errors import class_name, in_brief
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.events import Callback, HookEvent
@@ -224,6 +224,28 @@ class RecorderPart:
         return ()
 
 
+_ANSWERS: Mapping[str, type | tuple[type, ...]] = {
+    "begin_step": StepPart,
+    "look": NonFinite,
+    "report": Report,
+    "lines": (list, tuple),
+    "found": str,
+    "notes": (list, tuple),
+}
+"""The types of answers to events; None is always one."""
+
+
+def require_answer(event: str, answer: object) -> None:
+    """Raise TypeError for an answer to an event that has another type than the base class declares."""
+    kinds = _ANSWERS.get(event, object)
+    if answer is not None and not isinstance(answer, kinds):
+        raise TypeError(f"{event}() returned {class_name(answer)}")
+    if event == "lines" and isinstance(answer, (list, tuple)):
+        for line in answer:
+            if not isinstance(line, PartLine):
+                raise TypeError(f"lines() returned {class_name(line)} among its lines")
+
+
 def make_recorders(plan: RecordingPlan) -> dict[str, RecorderPart]:
     """The parts of capabilities in a recording with this plan, each named as messages name it."""
     made = {}
@@ -258,10 +280,18 @@ class Parts:
 
     def tell(self, event: str, model: str, *told: object) -> list[Any]:
         """Tell those who hear of an event, of this model or of none (""). Returns what they say."""
-        said = (
-            self.run(model, name, partial(getattr(part, event), *told), None) for name, part in self._listeners[event]
-        )
+        said = (self.ask(model, name, part, event, *told) for name, part in self._listeners[event])
         return [one for one in said if one is not None]
+
+    def ask(self, model: str, name: str, part: object, event: str, *told: object, **named: object) -> Any:
+        """The answer of a part, or of its `StepPart`, to an event; None if it fails now, or has failed before."""
+
+        def answer() -> Any:  # which looks the method up: another value may stand in its place
+            value = getattr(part, event)(*told, **named)
+            require_answer(event, value)
+            return value
+
+        return self.run(model, name, answer, None)
 
     def works(self, model: str, part: str) -> bool:
         """True unless the part has failed, for this model or for no model in particular."""
@@ -277,8 +307,11 @@ class Parts:
             if raised_by_signal_handler(error):
                 raise
             self._off.add((model, part))
-            why = f"hookcli failed ({in_brief(error)}), which is a bug in hookcli"
-            self._tell(model, f"{part}: left out from here on, since {why}; the rest is recorded", error)
+            owner = registry.other_owner(part)
+            named = f"{part} (from {owner})" if owner else part
+            why = f"{'it' if owner else 'hookcli'} failed ({in_brief(error)})"
+            why += "" if owner else ", which is a bug in hookcli"
+            self._tell(model, f"{named}: left out from here on, since {why}; the rest is recorded", error)
             return otherwise
 
     def guarded(self, model: str, part: str, callback: Callback) -> Callback:

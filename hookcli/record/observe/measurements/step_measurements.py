@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -123,8 +124,8 @@ class StepMeasurements:
             self._reach.attach(self.sessions[-1])
         for part, of_step in self._step_parts.items():  # after the probes, whose figures they may take
             session = self.sessions[0 if of_step.inside_compiled else -1]
-            session.operators_too = of_step.operators and bool(self._plan.ops)
-            self._attach(part, session, of_step.attach)
+            session.operators_too = bool(of_step.operators and self._plan.ops)
+            self._attach(part, session, partial(self._parts.ask, self._model.name, part, of_step, "attach"))
 
     def _begun_parts(self) -> dict[str, StepPart]:
         """The parts of capabilities in this step."""
@@ -135,10 +136,18 @@ class StepMeasurements:
         stale = partial(getattr, self._model, "stale_optimizer")
         step = BegunStep(*of_model, self._plan.probes, gradients, operators, reduce, stale, self._compiled)
         begun = {
-            part: self._parts.run(self._model.name, part, partial(recorder.begin_step, step), None)
+            part: self._parts.ask(self._model.name, part, recorder, "begin_step", step)
             for part, recorder in self._parts.recorders.items()
         }
         return {part: of_step for part, of_step in begun.items() if of_step is not None}
+
+    def _answers(self, event: str, *told: object, **named: object) -> list[Any]:
+        """What the parts of capabilities answer to an event of the step, without None."""
+        asked = (
+            self._parts.ask(self._model.name, part, of_step, event, *told, **named)
+            for part, of_step in self._step_parts.items()
+        )
+        return [answer for answer in asked if answer is not None]
 
     def _attach(self, part: str, session: HookSession, attach: Callable[[HookSession], object]) -> None:
         """Attach the hooks of a part, which is left out from then on if it fails."""
@@ -188,8 +197,7 @@ class StepMeasurements:
             session.backward_begins(roots)
             session.modules.attach()
         optimizers = self._model.trained_by()
-        for part, of_step in self._step_parts.items():
-            self._guarded(part, partial(of_step.backward_begins, losses, optimizers))
+        self._answers("backward_begins", losses, optimizers)
 
     def watch_loss(self) -> None:
         """Watch the loss function, which runs next in this thread, if operators are watched or parameters followed."""
@@ -235,8 +243,7 @@ class StepMeasurements:
         """
         self._backward = True
         self.passes += 1
-        for part, of_step in self._step_parts.items():
-            self._guarded(part, of_step.backward_over)
+        self._answers("backward_over")
         self.parameters.note_reached()
         if counts_alone:
             self.parameters.forget_unclipped()
@@ -256,8 +263,7 @@ class StepMeasurements:
         if "grads" in self._plan.probes:
             self._guarded("grads", partial(self.parameters.take_gradients, optimizer))
         if optimizer is not None:
-            for part, of_step in self._step_parts.items():
-                self._guarded(part, partial(of_step.optimizer_takes, optimizer))
+            self._answers("optimizer_takes", optimizer)
 
     def take_updates(self, snapshot: Snapshot) -> None:
         self._guarded("updates", partial(self.parameters.take_updates, snapshot))
@@ -266,11 +272,7 @@ class StepMeasurements:
 
     def looked_at(self, step: StepView, *, over: bool) -> list[NonFinite]:
         """Let the parts look at the step. Returns the run's first value that is not finite, if one finds it."""
-        found = (
-            self._parts.run(self._model.name, part, partial(of_step.look, step, over=over), None)
-            for part, of_step in self._step_parts.items()
-        )
-        return [value for value in found if value is not None]
+        return self._answers("look", step, over=over)
 
     def so_far(self) -> list[Measured]:
         """All measurements of each sort, but for gradients that a GradScaler has scaled, which handles overflows."""
@@ -286,20 +288,13 @@ class StepMeasurements:
 
     def told(self, fqn: str, value: NonFinite) -> NonFinite:
         """The first value that is not finite, with what the parts of capabilities say of it."""
-        said = []
-        for part, of_step in self._step_parts.items():
-            said.append(self._parts.run(self._model.name, part, partial(of_step.found, fqn, value), ""))
-        return replace(value, kept="; ".join(filter(None, said)))
+        return replace(value, kept="; ".join(filter(None, self._answers("found", fqn, value))))
 
     # When the step is over.
 
     def part_lines(self, recorded: RecordedStep) -> list[PartLine]:
         """The lines that the parts of capabilities write on this step. Waits for an accelerator."""
-        lines: list[PartLine] = []
-        for part, of_step in self._step_parts.items():
-            write = partial(of_step.lines, recorded, scaled=self.scaling.used)
-            lines += self._parts.run(self._model.name, part, write, ())
-        return lines
+        return [line for lines in self._answers("lines", recorded, scaled=self.scaling.used) for line in lines]
 
     def reports(self, meta: Meta, loss: float | None, losses: Mapping[int, float]) -> list[Report]:
         """A report per probe. `loss`: the step's; `losses`: the losses of optimizers that step in turns. Waits for an
@@ -318,10 +313,10 @@ class StepMeasurements:
             parts["updates"] = partial(self._update_report, meta)
         if "optimizer" in self._plan.probes:
             parts["optimizer"] = partial(self._group_report, meta, losses)
-        parts |= {part: partial(of_step.report, meta, self._group) for part, of_step in self._step_parts.items()}
-        if self._times:  # the last one, so that hookcli's own time has all of this in it
-            parts["time"] = partial(self._times.report, name, meta)
         further = [self._parts.run(name, part, report, None) for part, report in parts.items()]
+        further += self._answers("report", meta, self._group)
+        if self._times:  # the last one, so that hookcli's own time has all of this in it
+            further.append(self._parts.run(name, "time", partial(self._times.report, name, meta), None))
         return [*(report for probe, report in by_probe.items() if probe != "inventory"), *filter(None, further)]
 
     def _update_report(self, meta: Meta) -> Report | None:
