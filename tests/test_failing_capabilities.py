@@ -120,3 +120,66 @@ def test_a_failing_part_of_a_recorder_is_named_and_takes_no_other_out(net: Path)
         assert ran.stderr.count(f"warning: Net: {told}") + ran.stderr.count(f"warning: {told}") == 1, ran.stderr
     assert "bug in hookcli" not in ran.stderr and ran.returncode == 0
     assert "first non-finite value: " in ran.stderr and "3 recorded steps" in ran.stderr
+
+
+PIECES = """
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hookcli.record.file.record_lines import PartLine
+
+@dataclass(frozen=True)
+class Listed(PartLine):
+    kind: ClassVar[str] = "listed"
+    modules: list[str]
+
+LINES = (Listed,)
+
+def headline(record):
+    raise KeyError("first")
+"""
+COLUMNS = """
+from hookcli.table.column import Column, Kind
+
+COLUMNS = (Column("rank", "Order", kind=Kind.TEXT), Column("own_odd", "Odd"))
+"""
+ONE = "capability {!r} (from odd 1): "
+LISTED = "lines='odd:LINES' is left out: a record can't hold 'modules' of Listed, whose type is list[str]"
+GONE = "module 'odd' has no attribute 'GONE'"
+
+
+def test_pieces_that_fail_are_named_and_left_out(net: Path) -> None:
+    manifests = {
+        "typed": "lines='odd:LINES'",
+        "columned": "columns='odd_columns:GONE'",
+        "charted": "charts='odd:GONE'",
+        "headlined": "headline='odd:headline', headline_place=-1",
+        "untitled": "headline='odd:GONE'",
+        "viewed": "view='odd_manifests:gone.js'",
+        "taken": "columns='odd_columns:COLUMNS'",
+    }
+    install(net, manifests, PIECES)
+    (net / "odd_columns.py").write_text(COLUMNS)
+    ran = recorded(net)
+    assert ran.returncode == 0 and "3 recorded steps" in ran.stderr
+    assert ONE.format("headlined") + "headline='odd:headline' is left out: KeyError: 'first'" in ran.stderr
+    lines = {
+        "explain HK010": (ONE.format("columned") + "columns='odd_columns:GONE' is left out: AttributeError: ",),
+        "check net.py:Net -i 4x4": (),
+        "show train.run.jsonl": (
+            ONE.format("headlined") + "headline='odd:headline' is left out: KeyError: 'first'",
+            ONE.format("untitled") + f"headline='odd:GONE' is left out: AttributeError: {GONE}",
+        ),
+        "show train.run.jsonl -o page.html": (
+            ONE.format("charted") + f"charts='odd:GONE' is left out: AttributeError: {GONE}",
+            ONE.format("viewed") + "view='odd_manifests:gone.js' is left out: ",
+        ),
+    }
+    each = hookcli_lines(net, *lines)
+    for (line, remarks), (code, out, err) in zip(lines.items(), each, strict=True):
+        assert code == "0" and (out or "-o" in line) and "Traceback" not in err, (line, err)
+        assert all(err.count(remark) == 1 for remark in remarks), (line, err)
+    every = "".join(err for _, _, err in each)
+    assert every.count(ONE.format("taken") + "its column 'rank' is not used: hookcli has one of this name") == 1
+    assert every.count(ONE.format("typed") + LISTED) == 1 and "own_odd" not in every

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import pieces
 
+CHECK_OPTIONS = [(one, kind) for one, kind in pieces("check_options", type) if is_dataclass(kind)]
+"""The dataclasses of options, each with the capability that adds it."""
 if TYPE_CHECKING:
 
     @dataclass(frozen=True)
@@ -17,7 +19,7 @@ else:
     AddedOptions = make_dataclass(
         "AddedOptions",
         [],
-        bases=tuple(load_text(one.check_options) for one in capabilities() if one.check_options),
+        bases=tuple(kind for _, kind in CHECK_OPTIONS),
         namespace={"__module__": __name__},
         frozen=True,
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hookcli.checks.selection import known_checks
-from hookcli.commands.added_options import AddedOptions
+from hookcli.commands.added_options import CHECK_OPTIONS, AddedOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, require_new, tolerance_option, words_of
@@ -17,7 +17,7 @@ from hookcli.commands.output import Output
 from hookcli.commands.run_options import FurtherProbes, loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.capability import capabilities
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
@@ -84,7 +84,7 @@ class CheckOptions(AddedOptions, FurtherProbes, CacheOptions, LookOptions):
 
 _ADDED = [
     *((one.name, one) for one in capabilities() if one.flag),
-    *((each.name, one) for one in capabilities() if one.check_options for each in fields(load_text(one.check_options))),
+    *((each.name, one) for one, kind in CHECK_OPTIONS for each in fields(kind)),
 ]
 require_new("check", CheckOptions, (AddedOptions, FurtherProbes), _ADDED, own=("models", *_SHARED))
 

@@ -13,7 +13,8 @@ from hookcli.commands.options import GRADIENTS, Options
 from hookcli.commands.run_options import StepOptions
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.capability import load_text
+from hookcli.registry.pieces import left_out, pieces
 
 EXAMPLE = "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2"
 """A command that runs, for messages."""
@@ -110,8 +111,11 @@ class Side(ABC):
 @cache
 def sides() -> Sequence[Side]:
     """All kinds, the lowest place first."""
-    of_capabilities = (one.side for one in capabilities() if one.side)
-    return sorted((load_text(target)() for target in (*_CORE, *of_capabilities)), key=lambda side: side.place)
+    made: list[Side] = [load_text(target)() for target in _CORE]
+    for one, kind in pieces("side", type):
+        with left_out(one, f"side={one.side!r}"):
+            made.append(kind())
+    return sorted(made, key=lambda side: side.place)
 
 
 def kinds_of(*texts: str) -> list[Side]:

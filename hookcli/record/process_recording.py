@@ -16,6 +16,7 @@ from traceback import format_exception_only
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from hookcli import registry
 from hookcli.errors import in_brief, shortened
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
@@ -224,6 +225,8 @@ class ProcessSink(RecordSink):
             path = relative(record) if self.kept else None
             text = summary(whole, own, path, view, checked=self._run.plan["check"], faults_only=self._run.quiet)
             aside(encodable(text, sys.__stderr__), sys.__stderr__)
+            for remark in registry.remarks():
+                say_aside(remark)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"
             say_aside(f"warning: no summary ({in_brief(error)}); see {see}")

@@ -17,6 +17,7 @@ from hookcli.errors import PluginError, UserCode, in_brief, unknown
 from hookcli.registry.built_in import built_in
 from hookcli.registry.capability import any_declared, broken, capabilities, declared, load_text
 from hookcli.registry.interfaces import misfit
+from hookcli.registry.pieces import failures
 
 KINDS = ("sources", "probes", "reporters", "checks", "edits")
 
@@ -67,10 +68,11 @@ def guarded(made: object) -> AbstractContextManager[None, None]:
 
 
 def remarks() -> list[str]:
-    """Return the remarks on plugins looked up so far, each once."""
-    texts = list(_remarks)
+    """Return the remarks on plugins looked up, and pieces of capabilities left out, so far, each once."""
+    texts = {**_remarks, **failures}
     _remarks.clear()
-    return texts
+    failures.clear()
+    return list(texts)
 
 
 @cache

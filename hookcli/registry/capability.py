@@ -163,6 +163,9 @@ class Capability:
     distribution: str = "hookcli"
     """The distribution that provides it; found, not given."""
 
+    def __str__(self) -> str:
+        return f"capability {self.name!r} (from {self.distribution})"
+
     def plugins(self, kind: str) -> Mapping[str, str]:
         """Its plugins of this kind, by name."""
         by_kind: Mapping[str, Mapping[str, str]] = {
@@ -280,9 +283,9 @@ def require_distinct(owner: str, own: Collection[str], added: Iterable[tuple[str
     holders = dict.fromkeys(own, owner)
     for name, one in added:
         if name in holders:
-            both = f"{holders[name]} and capability {one.name!r} (from {one.distribution})"
+            both = f"{holders[name]} and {one}"
             raise PluginError(f"option {name} is ambiguous: {both} both have it; uninstall {one.distribution}")
-        holders[name] = f"capability {one.name!r} (from {one.distribution})"
+        holders[name] = str(one)
 
 
 def placed(core: Mapping[str, Sequence[str]], added: Sequence[Capability]) -> dict[str, tuple[str, ...]]:

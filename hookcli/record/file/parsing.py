@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hookcli.errors import PluginError, UsageError, UserCode, class_name, in_brief
+from hookcli.errors import PluginError, UsageError, class_name
 from hookcli.record.file.record_lines import (
     RUN_SCHEMA,
     End,
@@ -25,6 +25,7 @@ from hookcli.record.file.record_lines import (
     StepLosses,
 )
 from hookcli.registry.capability import Capability, capabilities, load_text
+from hookcli.registry.pieces import left_out
 from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
 from hookcli.table.compilation import PARTS, Compilation
@@ -98,23 +99,20 @@ _CORE: Sequence[type[Line]] = (Header, RecordedStep, NonFinite, StepLosses, Mode
 def kinds_of_lines(declared: Iterable[Capability]) -> list[type[PartLine]]:
     """The kinds of lines that parts of these capabilities write.
 
-    Raises PluginError, which names the capability, for one that does not load, or that a record can't hold.
+    Those of another distribution are left out if one of them does not load, or is one that a record can't hold.
     """
     by_name: dict[str, str] = {kind.kind: "hookcli" for kind in _CORE}
     kinds: list[type[PartLine]] = []
     for one in declared:
-        named = f"capability {one.name!r} (from {one.distribution})"
-        with UserCode(partial(_unloaded, f"{named}: {one.lines}")):
+        with left_out(one, f"lines={one.lines!r}"):
+            own: dict[str, type[PartLine]] = {}
             for kind in load_text(one.lines) if one.lines else ():
-                if wrong := _wrong_kind(kind, by_name):
-                    raise PluginError(f"{named}: {wrong}")
-                by_name[kind.kind] = named
-                kinds.append(kind)
+                if wrong := _wrong_kind(kind, by_name | dict.fromkeys(own, str(one))):
+                    raise PluginError(wrong)
+                own[kind.kind] = kind
+            by_name |= dict.fromkeys(own, str(one))
+            kinds += own.values()
     return kinds
-
-
-def _unloaded(named: str, error: BaseException) -> PluginError:
-    return PluginError(f"{named} does not load: {in_brief(error)}")
 
 
 def _wrong_kind(kind: Any, by_name: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from hookcli.record.observe.inside import Inside
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import left_out
 from hookcli.table import Report, Row
 from hookcli.table.meta import Meta
 from hookcli.tensors.chunks import PendingFigures
@@ -248,12 +249,16 @@ def require_answer(event: str, answer: object) -> None:
 
 def make_recorders(plan: RecordingPlan) -> dict[str, RecorderPart]:
     """The parts of capabilities in a recording with this plan, each named as messages name it."""
-    made = {}
+    made: dict[str, RecorderPart] = {}
     for one in capabilities():
         given = {option.name: plan.of_parts.get(option.name, option.default) for option in one.options}
         asked = any(given[option.name] != option.default for option in one.options)
         if one.recorder and (asked or not one.recorded_if_asked):
-            made[one.name.replace("_", "-")] = load_text(one.recorder)(**given)
+            with left_out(one, f"recorder={one.recorder!r}"):
+                part = load_text(one.recorder)(**given)
+                if not isinstance(part, RecorderPart):
+                    raise TypeError(f"it makes {class_name(part)}, not a RecorderPart")
+                made[one.name.replace("_", "-")] = part
     return made
 
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from hookcli import registry
-from hookcli.errors import UsageError, shortened, unknown
+from hookcli.errors import PluginError, UsageError, UserCode, in_brief, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.registry.capability import capabilities, load_text, recorder_options, search_option
 from hookcli.system.torchrun import joined_world
@@ -71,7 +71,8 @@ class RecordingPlan:
             if option.words and value not in option.words:
                 raise UsageError(unknown(name.replace("_", "-"), str(value), option.words))
             if option.check:
-                load_text(option.check)(value, self)
+                with _of_option(name):
+                    load_text(option.check)(value, self)
 
     @property
     def searches(self) -> bool:
@@ -93,6 +94,13 @@ class RecordingPlan:
         return f"no step was recorded in the {self.max_seconds:g} s of --max-seconds" if self._time_is_up() else ""
 
 
+def _of_option(name: str) -> UserCode:
+    """A block that calls what a capability says of its option; its errors name both."""
+    owner = next((f" of {one}" for one in capabilities() if any(own.name == name for own in one.options)), "")
+    option = f"option --{name.replace('_', '-')}{owner}"
+    return UserCode(lambda error: PluginError(f"{option} failed: {in_brief(error)}"))
+
+
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of parts that have not their defaults; of folders the full path, of several texts a list."""
     given: dict[str, Any] = {}
@@ -102,7 +110,8 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
         if option.default == ():
             given[name] = [value] if isinstance(value, str) else [*value]
         elif value is not None:
-            value = load_text(option.read)(value) if option.read else value
+            with _of_option(name):
+                value = load_text(option.read)(value) if option.read else value
             given[name] = str(Path(value).absolute()) if option.folder else value
     return {name: value for name, value in given.items() if value not in ([], options[name].default)}
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from hookcli.errors import UsageError, unknown
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.errors import UsageError, class_name, unknown
+from hookcli.registry.pieces import failures, left_out, pieces
 from hookcli.table.column import TEXT_KINDS, Column, Kind, Shown
 from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.columns.costs import COSTS, MEMORY, TIMES
@@ -18,17 +18,24 @@ from hookcli.table.columns.places import PLACES
 from hookcli.table.columns.statistics import STATISTICS
 from hookcli.table.columns.training import TRAINING
 
-OF_CAPABILITIES: Mapping[str, Sequence[Column]] = {
-    one.name: load_text(one.columns) for one in capabilities() if one.columns
-}
+_CORE = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, LISTINGS)
+OF_CAPABILITIES: dict[str, Sequence[Column]] = {}
 """The columns that each capability declares."""
-FAMILIES = (
-    *(PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, LISTINGS),
-    *OF_CAPABILITIES.values(),
-)
 DECLARED: dict[str, Column] = {}
-for _column in chain.from_iterable(FAMILIES):
-    DECLARED.setdefault(_column.name, _column)  # the first: no capability changes the columns of others
+for _column in chain.from_iterable(_CORE):
+    DECLARED.setdefault(_column.name, _column)
+_owners = dict.fromkeys(DECLARED, "hookcli")
+for _one, _columns in pieces("columns", (list, tuple)):
+    with left_out(_one, f"columns={_one.columns!r}"):
+        if _odd := [each for each in _columns if not isinstance(each, Column)]:
+            raise TypeError(f"{class_name(_odd[0])} among its columns is not a Column")
+        OF_CAPABILITIES[_one.name] = _columns
+        for _column in _columns:  # no capability changes the columns of others
+            _first = DECLARED.setdefault(_column.name, _column)
+            _owner = _owners.setdefault(_column.name, str(_one))
+            if _one.distribution != "hookcli" and _first != _column:
+                failures[f"{_one}: its column {_column.name!r} is not used: {_owner} has one of this name"] = None
+FAMILIES = (*_CORE, *OF_CAPABILITIES.values())
 TEXTS = frozenset(name for name, column in DECLARED.items() if column.kind in TEXT_KINDS)
 """The columns whose values are texts."""
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import left_out
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
 from hookcli.table.columns.statistics import STATS_COLUMNS
@@ -50,8 +51,11 @@ FILES = leaving(
 def restored(probe: str, columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of a saved report, in the order in which the probe's own columns leave a narrow table."""
     names = {column.name for column in columns}
-    own = next((one.layout for one in capabilities() if one.name == probe and one.layout), "")
-    layout = load_text(own) if own else FILES if "change_rank" in names else ()
+    layout = FILES if "change_rank" in names else ()
+    for one in capabilities():
+        if one.name == probe and one.layout:
+            with left_out(one, f"layout={one.layout!r}"):
+                layout = load_text(one.layout)
     drops = {column.name: column.drop for column in layout}
     return tuple(replace(column, drop=drops[column.name]) if column.name in drops else column for column in columns)
 

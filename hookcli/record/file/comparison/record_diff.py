@@ -17,7 +17,8 @@ from hookcli.record.file.comparison.run_settings import Settings, nothing_in_com
 from hookcli.record.file.comparison.runs import namesakes
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.capability import capabilities
+from hookcli.registry.pieces import answers, left_out, texts
 from hookcli.table import Finding, Merge, Report, Row
 from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
@@ -180,7 +181,11 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
 
 def partings(a: Record, b: Record, model: str, other: str) -> tuple[str, Meta]:
     """The lines of capabilities on where two runs of a model part, and the command to type next, if there is one."""
-    found = [load_text(one.parting)(a, b, model, other) for one in capabilities() if one.parting]
+    found: list[tuple[str, str]] = []
+    for one, answer in answers("parting", a, b, model, other):
+        with left_out(one, f"parting={one.parting!r}"):
+            text, command = texts(answer)
+            found.append((text, command))
     again = next((Meta(next=command) for _, command in found if command), Meta())
     return "; ".join(text for text, _ in found if text), again
 

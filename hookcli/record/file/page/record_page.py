@@ -23,7 +23,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import lacking, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
 from hookcli.record.file.views.verdict import judged_reports
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import pieces
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.page import shown_columns
@@ -34,7 +34,7 @@ from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import clock, counted
 from hookcli.table.marks import faults
 
-_CHARTS = chain.from_iterable(load_text(one.charts).items() for one in capabilities() if one.charts)
+_CHARTS = chain.from_iterable(charts.items() for _, charts in pieces("charts", dict))
 CHARTS_OF_PARTS = [(title, {name: ""}) for name, title in _CHARTS]
 """Charts of the figures that parts of capabilities report of whole steps, each of one figure."""
 _MOST_STEPS = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
 from hookcli.record.file.views.run_lines import non_finite_line
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import answers, left_out, texts
 from hookcli.table.losses import faults, jumps
 
 
@@ -18,9 +18,10 @@ class Aside(str):
 def wrong_lines(record: Record, *others: str) -> list[str]:
     """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last."""
     courses = record.courses()
-    with_lines = sorted((one for one in capabilities() if one.headline), key=lambda one: one.headline_place)
-    said = (load_text(one.headline)(record) for one in with_lines)
-    lines = [line for lines in said for line in ([lines] if isinstance(lines, str) else lines)]
+    lines: list[str] = []
+    for one, said in sorted(answers("headline", record), key=lambda answer: answer[0].headline_place):
+        with left_out(one, f"headline={one.headline!r}"):
+            lines += texts([said] if isinstance(said, str) else said)
     lines += [faults(courses) or jumps(courses), *others]
     return sorted(filter(None, lines), key=lambda line: isinstance(line, Aside))
 
@@ -33,4 +34,4 @@ def first_bad_lines(record: Record) -> list[str]:
 
 def part_fault(record: Record, said: bool = False) -> str:
     """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `said` more."""
-    return next(filter(None, (load_text(one.fault)(record, said) for one in capabilities() if one.fault)), "")
+    return next((str(fault) for _, fault in answers("fault", record, said) if fault), "")

@@ -13,7 +13,7 @@ from hookcli.record.file.record_lines import End, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, step_totals
 from hookcli.record.file.views.query import Query, Selection
 from hookcli.record.file.views.run_lines import left_out_line, non_finite_line
-from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import answers
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RANKS
@@ -61,7 +61,7 @@ def rank_remarks(record: RankedRecord) -> list[str]:
     if len(by_end) > 1:
         usual = max(by_end, key=lambda end: len(by_end[end]))
         lines += [f"{ranks_named(ranks)}: {end}" for end, ranks in by_end.items() if end != usual or len(ranks) == 1]
-    lines += filter(None, (load_text(one.remark_on_ranks)(record) for one in capabilities() if one.remark_on_ranks))
+    lines += [str(remark) for _, remark in answers("remark_on_ranks", record) if remark]
     bad = record.non_finite_by_rank()
     if bad:
         first = bad[0][1].step
