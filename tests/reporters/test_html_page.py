@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,7 +19,7 @@ import pytest
 
 from hookcli.reporters.html import HtmlReporter, scripts
 from hookcli.reporters.html.page import page
-from hookcli.reporters.html.scripts import ASSETS, VIEWS, asset, imports, program, reached
+from hookcli.reporters.html.scripts import ASSETS, VIEWS, asset, imports, programs, reached
 from hookcli.reporters.json import JsonReporter
 from hookcli.table import Column, Finding, Report, Row, Skipped, TensorStats, columns_named, document
 from hookcli.table.grouping import View
@@ -102,7 +103,7 @@ def test_the_joined_script_has_each_name_once_and_neither_import_nor_export() ->
         )
         known = {*DECLARED.findall(source), *(name for _, taken in imports(source) for name in taken)}
         assert ({*constants.findall(source)} & {*names}) <= known, script
-    assert not re.search(r"^(import|export)\b", program(), re.MULTILINE)
+    assert not re.search(r"^(import|export)\b", "\n".join(programs()), re.MULTILINE)
 
 
 def test_a_part_of_another_distribution_is_a_block_of_its_own_files_and_shares_those_of_the_page(
@@ -118,12 +119,34 @@ def test_a_part_of_another_distribution_is_a_block_of_its_own_files_and_shares_t
     for name, text in texts.items():
         (tmp_path / "foreign_part" / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(scripts, "VIEWS", (*VIEWS, "foreign_part:part.js"))
-    text = scripts.program.__wrapped__()
-    block = "\n{\nfunction start() {\n  return {};\n}\naddPart(start());\n}\n"
-    assert text.count(block) == 1 and text.count("function addPart(") == 1
-    assert text.index("function addPart(") < text.index(block) < text.index("async function start(")
+    monkeypatch.setattr(scripts, "foreign_views", lambda: ("foreign_part:part.js",))
+    shared, part, main = scripts.programs.__wrapped__()
+    assert part == "const { addPart } = hookcliPage;\n{\nfunction start() {\n  return {};\n}\naddPart(start());\n}"
+    assert "function addPart(" in shared and re.search(r"hookcliPage = \{ addPart, .*\bviewsOf \};$", shared)
+    assert main.startswith("const { ") and "async function start(" in main
     assert ".of-the-part" in scripts.styles.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import { h } from './dom.js';", "can't be joined; write import { h } from"),
+        ('import { h as element } from "./dom.js";', "dom.js does not export 'h as element'"),
+        ('import * as dom from "./dom.js";', "can't be joined; write"),
+        ('import { html } from "./dom.js";', "dom.js does not export 'html'"),
+        ("export default 3;", "can't be joined; write"),
+    ],
+)
+def test_a_script_that_can_t_be_joined_is_refused(
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lone_part").mkdir()
+    (tmp_path / "lone_part" / "__init__.py").touch()
+    (tmp_path / "lone_part" / "part.js").write_text(text + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "lone_part", raising=False)
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        scripts.require_joinable("lone_part:part.js")
 
 
 def test_only_the_scripts_and_the_style_of_the_page_are_allowed_to_run() -> None:

@@ -18,7 +18,7 @@ from hookcli.reporters import footer, table_columns
 from hookcli.reporters.findings import rule
 from hookcli.reporters.html.facts import heads
 from hookcli.reporters.html.joined import beside
-from hookcli.reporters.html.scripts import asset, program, styles
+from hookcli.reporters.html.scripts import asset, programs, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.system.escaping import visible, visible_json, visible_lines
 from hookcli.table import Kind, Report
@@ -72,18 +72,20 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     libraries = [_library("uPlot", "uPlot.iife.min.js")] * _charts(payload)
     libraries += [_library(name, f"{name}.min.js") for name in needed]
     scripts = [*map(_enclosable, libraries)]
-    own = _enclosable(program())
+    modules = [*map(_enclosable, programs())]
     static = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
     return _PAGE.format(
         compact=" data-compact" if compact else "",
-        policy=_policy(style, [*scripts, own], live=bool(payload.get("live"))),
+        policy=_policy(style, [*scripts, *modules], live=bool(payload.get("live"))),
         version=escape(version("hookcli")),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         title=escape(visible(str(payload["title"]))),
         style=style,
         static="\n".join(static_table(_begun(report), static, style=False) for report in reports),
         data=_data(payload, reports, view),
-        scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{own}</script>']),
+        scripts="\n".join(
+            [*(f"<script>{s}</script>" for s in scripts), *(f'<script type="module">{m}</script>' for m in modules)]
+        ),
     )
 
 

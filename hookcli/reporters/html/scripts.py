@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from hookcli.registry.capability import capabilities
+from hookcli.registry.pieces import left_out
 
 ASSETS = files(__package__) / "assets"
-VIEWS = tuple(one.view for one in capabilities() if one.view)
-"""The first scripts of the parts of capabilities, as "package:file.js"."""
+VIEWS = tuple(one.view for one in capabilities() if one.view and one.distribution == "hookcli")
+"""The first scripts of the parts of hookcli's own capabilities, as "package:file.js"."""
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
@@ -48,6 +50,18 @@ def reached(*entries: str) -> list[str]:
     return list(order)
 
 
+def require_joinable(name: str) -> None:
+    """Raises ValueError for a script whose imports and exports are not of the form that this page can join."""
+    source = asset(name)
+    for line in _bare(source).split("\n"):
+        if re.match(r"\s*(import|export)\b", line):
+            raise ValueError(f'{name}: {line.strip()!r} can\'t be joined; write import {{ h }} from "./dom.js";')
+    for file, names in imports(source):
+        exported = {*re.findall(_EXPORT.pattern + r"(?:async )?\w+\*? (\w+)", asset(_beside(name, file)), re.MULTILINE)}
+        if lost := [one for one in names if one not in exported]:
+            raise ValueError(f"{name}: {file} does not export {lost[0]!r}")
+
+
 def _beside(name: str, file: str) -> str:
     """The module that one imports as a file: of its own package if that has it, else in assets/."""
     package = name.rpartition(":")[0]
@@ -55,15 +69,48 @@ def _beside(name: str, file: str) -> str:
 
 
 @cache
-def program() -> str:
-    """Return one module of all that main.js and the parts reach, without imports, exports and comments of whole lines.
+def foreign_views() -> tuple[str, ...]:
+    """The first scripts of the parts of other distributions, but for those that can't be read, or joined."""
+    views: list[str] = []
+    for one in capabilities():
+        if one.view and one.distribution != "hookcli":
+            with left_out(one, f"view={one.view!r}"):
+                for name in reached(one.view):
+                    require_joinable(name)
+                views.append(one.view)
+    return tuple(views)
 
-    Each part is a block, so that it has its own names; main.js, which builds the page, comes last.
+
+@cache
+def programs() -> Sequence[str]:
+    """The page's modules, in the order in which they run, without imports, exports and comments of whole lines.
+
+    One of all that main.js and the parts reach, each part a block with its own names; main.js, which builds the page,
+    comes last. With parts of other distributions each of these is a module for itself, between the others and main.js:
+    where one does not parse, or raises, the page has the others.
     """
-    *shared, main = (name for name in reached(*VIEWS, "main.js") if ":" not in name)
-    parts = ([name for name in reached(view) if ":" in name] for view in VIEWS)
-    blocks = ("{\n" + "\n".join(_bare(asset(name)) for name in part) + "\n}" for part in parts)
-    return "\n".join([*(_bare(asset(name)) for name in shared), *blocks, _bare(asset(main))])
+    foreign = foreign_views()
+    *shared, main = (name for name in reached(*VIEWS, *foreign, "main.js") if ":" not in name)
+    first = "\n".join([*(_bare(asset(name)) for name in shared), *map(_block, VIEWS)])
+    if not foreign:
+        return [f"{first}\n{_bare(asset(main))}"]
+    taken = {view: _taken(view) for view in (*foreign, main)}
+    given = ", ".join(sorted(set().union(*taken.values())))
+    parts = [f"const {{ {', '.join(taken[view])} }} = hookcliPage;\n{_block(view)}" for view in foreign]
+    last = f"const {{ {', '.join(taken[main])} }} = hookcliPage;\n{_bare(asset(main))}"
+    return [f"{first}\nglobalThis.hookcliPage = {{ {given} }};", *parts, last]
+
+
+def _block(view: str) -> str:
+    """The scripts of a part, as a block."""
+    return "{\n" + "\n".join(_bare(asset(name)) for name in reached(view) if ":" in name) + "\n}"
+
+
+def _taken(view: str) -> list[str]:
+    """The names that the scripts of a part, or main.js, import from the page's own."""
+    own = [name for name in reached(view) if ":" in name] or [view]
+    files = [(_beside(name, file), names) for name in own for file, names in imports(asset(name))]
+    return sorted({each for file, names in files if ":" not in file for each in names})
 
 
 def _bare(source: str) -> str:
@@ -75,7 +122,7 @@ def _bare(source: str) -> str:
 @cache
 def styles() -> str:
     """Return the style sheets: the page's own, the views', and what print changes in them."""
-    folders = dict.fromkeys(["", *(f"{view.rpartition(':')[0]}:" for view in VIEWS)])
+    folders = dict.fromkeys(["", *(f"{view.rpartition(':')[0]}:" for view in (*VIEWS, *foreign_views()))])
     names = [f"{own}{item.name}" for own in folders for item in _folder(own).iterdir() if item.name.endswith(".css")]
     names.sort(key=lambda name: name.rpartition(":")[2])
     names.sort(key=lambda name: (name != "style.css", name == "print.css"))

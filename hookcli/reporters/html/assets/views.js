@@ -36,7 +36,7 @@ export function viewsOf({ payload, comparison, model }) {
   const before = comparison ? diffViews(comparison, payload.charted) : [
     timeline && { id: "memory", title: "Over the step", mount: (container) => mountTimeline(container, timeline) },
     isModel && { id: "modules", title: "Modules", mount: mountModules, total: modules.length },
-    ...addedParts.map((part) => part.drawn(model).length && part),
+    ...addedParts.map((part) => sound(part, model)).map((part) => part.drawn(model).length && part),
     isModel && parameters.length && { id: "parameters", title: "Parameters", mount: mountParameters, total: parameters.length },
     ...(payload.kind === "reports" ? reportViews(payload) : []),
     hasDepth(model) && { id: "depth", title: "Through depth", mount: mountDepth },
@@ -51,13 +51,23 @@ function diffViews(comparison, charted) {
   return [
     curves && { id: "steps", title: "Curves", mount: (container) => mountHistory(container, history, charted) },
     ...parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, mount: (container) => mountDiffPart(container, part), total: part.rows.length })),
-    ...addedParts.flatMap((part) => comparedParts(part, comparison)),
+    ...addedParts.flatMap((part) => comparedParts(sound(part, comparison.a.model, comparison.b.model), comparison)),
     hasDiffDepth(comparison) && { id: "depth", title: "Through depth", mount: mountDiffDepth },
     ...[a, b].map(({ label, model }) => model.modules.length && {
       id: `side-${label}`, title: `${label.toUpperCase()} alone`, total: model.modules.length,
       mount: (container, context) => mountModules(container, { ...context, model }),
     }),
   ];
+}
+
+/** A capability's part; one that can't tell what it draws of these models has a view that says why. */
+function sound(part, ...models) {
+  try {
+    models.forEach((model) => part.drawn(model).length);
+    return part;
+  } catch (error) {
+    return { ...part, drawn: () => ["nothing"], mount() { throw error; } };
+  }
 }
 
 /** A capability's part, with the excess of each module: one, or one of each side where what is drawn differs. */
