@@ -171,7 +171,7 @@ def test_pieces_that_fail_are_named_and_left_out(net: Path) -> None:
             ONE.format("headlined") + "headline='odd:headline' is left out: KeyError: 'first'",
             ONE.format("untitled") + f"headline='odd:GONE' is left out: AttributeError: {GONE}",
         ),
-        "show train.run.jsonl -o page.html": (
+        "report train.run.jsonl -o page.html": (
             ONE.format("charted") + f"charts='odd:GONE' is left out: AttributeError: {GONE}",
             ONE.format("viewed") + "view='odd_manifests:gone.js' is left out: ",
         ),
@@ -179,7 +179,7 @@ def test_pieces_that_fail_are_named_and_left_out(net: Path) -> None:
     each = hookcli_lines(net, *lines)
     for (line, remarks), (code, out, err) in zip(lines.items(), each, strict=True):
         assert code == "0" and (out or "-o" in line) and "Traceback" not in err, (line, err)
-        assert all(err.count(remark) == 1 for remark in remarks), (line, err)
+        assert [err.count(remark) for remark in remarks] == [1] * len(remarks), err
     every = "".join(err for _, _, err in each)
     assert every.count(ONE.format("taken") + "its column 'rank' is not used: hookcli has one of this name") == 1
     assert every.count(ONE.format("typed") + LISTED) == 1 and "own_odd" not in every
