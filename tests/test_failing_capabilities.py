@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -120,6 +121,78 @@ def test_a_failing_part_of_a_recorder_is_named_and_takes_no_other_out(net: Path)
         assert ran.stderr.count(f"warning: Net: {told}") + ran.stderr.count(f"warning: {told}") == 1, ran.stderr
     assert "bug in hookcli" not in ran.stderr and ran.returncode == 0
     assert "first non-finite value: " in ran.stderr and "3 recorded steps" in ran.stderr
+
+
+PROBES = """
+from hookcli.checks.base import Check
+from hookcli.probes.base import Probe
+from hookcli.table import Column, Row
+
+class Seeing(Probe):
+    name = "seeing"
+    columns = (Column("fqn", "Layer"),)
+
+    def attach(self, session):
+        session.forward(self.see)
+
+    def see(self, event):
+        raise KeyError("seen")
+
+    def rows(self):
+        return []
+
+class Attaching(Seeing):
+    name = "attaching"
+
+    def attach(self, session):
+        raise SystemExit(3)
+
+class Reporting(Seeing):
+    name = "reporting"
+    values = False
+
+    def see(self, event):
+        pass
+
+    def rows(self):
+        return [3]
+
+class Odd(Check):
+    id = "ODD1"
+    name = "odd"
+    means = advice = "that"
+    needs = ("seeing", "attaching")
+
+    def judge(self, measured):
+        raise RuntimeError("unmeasured")
+"""
+
+
+def test_a_probe_that_fails_is_left_out_of_checks_and_pages(net: Path) -> None:
+    manifests = {
+        "seeing": "probe='odd:Seeing', checks={'ODD1': 'odd:Odd'}",
+        "attaching": "probe='odd:Attaching'",
+        "reporting": "probe='odd:Reporting', view='odd_page:part.js'",
+        "probeless": "view='odd_page:part.js'",
+    }
+    install(net, manifests, PROBES)
+    (net / "odd_page").mkdir()
+    (net / "odd_page" / "__init__.py").touch()
+    (net / "odd_page" / "part.js").write_text('import { addPart } from "./parts.js";\n')
+    lines = ("check net.py:Net -i 4x4", "report net.py:Net -i 4x4 -o page.json")
+    (code, out, err), (made, _, told) = hookcli_lines(net, *lines)
+    assert code == "0" and "ODD1 odd: not judged: the probe failed: KeyError: 'seen'" in out, (out, err)
+    remarks = [
+        "probe 'seeing' (from odd 1) is left out: KeyError: 'seen'",
+        "probe 'attaching' (from odd 1) is left out: SystemExit: 3",
+    ]
+    assert [err.count(remark) for remark in remarks] == [1, 1], err
+    assert made == "0" and [told.count(remark) for remark in remarks] == [1, 1], told
+    assert told.count("probe 'reporting' (from odd 1) is left out: ") == 1 and "Traceback" not in err + told
+    reports = {report["probe"]: report for report in json.loads((net / "page.json").read_text())["reports"]}
+    assert reports["shapes"]["rows"] and reports["activations"]["rows"] and not reports["check"]["findings"]
+    (skipped,) = [one for one in reports["check"]["skipped"] if one["fqn"] == "ODD1 odd"]
+    assert skipped["reason"] == "not judged: the probe failed: KeyError: 'seen'"
 
 
 PIECES = """

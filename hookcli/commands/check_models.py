@@ -143,8 +143,9 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     """Build a job's model, run it and judge it; `in_full` as in `examine`. Raises UsageError and ModelError."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
-    from hookcli.engine.examiner import LAYOUT, Subject
+    from hookcli.engine.examiner import Subject
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
+    from hookcli.engine.spared import layout_probes
 
     options, settings = job.options, job.settings
     step, edits = replace(StepOptions(settings["loss"]).make(), backward=True), edits_of(options)
@@ -158,7 +159,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             run,
             job.plan,
             lambda: capture("shapes", setting_of(options, bool(options.train)))[0],
-            partial(capture, LAYOUT, setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
+            partial(capture, layout_probes(), setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
             in_full=in_full,
             edits=edits,
             subject=Subject(run, step, settings["backward"], recipe, setting, settings),

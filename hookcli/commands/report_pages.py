@@ -30,7 +30,6 @@ from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
 from hookcli.record.file.views.query import Query
-from hookcli.registry import load
 from hookcli.table import Report, formatting
 from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 from hookcli.table.meta import with_notes
@@ -148,13 +147,13 @@ def _of_models(
 
 def _probes(backward: bool) -> Iterator[list[Probe]]:
     """The probes of a side's runs: operations are seen apart, since that changes the last bits of values."""
-    from hookcli.engine.examiner import LAYOUT
+    from hookcli.engine.spared import LAYOUT, spared
     from hookcli.probes.activations import ActivationsProbe
     from hookcli.probes.grads import GradsProbe
     from hookcli.probes.parameters import ParametersProbe
     from hookcli.probes.shapes import ShapesProbe
 
-    yield [ShapesProbe(memory=False), *(load("probes", name)() for name in LAYOUT if name != "shapes")]
+    yield [ShapesProbe(memory=False), *(spared(name) for name in LAYOUT if name != "shapes")]
     gradients = [GradsProbe(hist=True), GradsProbe("outputs", hist=True)] if backward else []
     yield [ActivationsProbe(hist=True), *gradients, ParametersProbe()]
 

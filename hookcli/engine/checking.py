@@ -18,12 +18,13 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import SETTINGS, CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
-from hookcli.engine.examiner import LAYOUT, Examiner, Layout, Subject
+from hookcli.engine.examiner import Examiner, Layout, Subject
 from hookcli.engine.gradients import GRADIENTS
 from hookcli.engine.inputs import as_called
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.run_info import finished
+from hookcli.engine.spared import LAYOUT
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
 from hookcli.hooks.clock import ProgramClock

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from hookcli import registry
 from hookcli.checks.measurements import FIELDS, EvalOutputs, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
@@ -19,8 +18,9 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
 from hookcli.engine.lost_gradients import with_reasons
 from hookcli.engine.prepare import PreparedRun
-from hookcli.engine.probing import Edits, make_probe
+from hookcli.engine.probing import Edits
 from hookcli.engine.setting import Setting, compile_settings
+from hookcli.engine.spared import layout_probes, spared, why_left_out
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, NoGradientsError, NoLossError
 from hookcli.hooks.parts import has_compiled
@@ -31,11 +31,10 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.parameters import ParametersProbe, SettingsProbe
 from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import left_out
 from hookcli.sources.base import Recipe
 from hookcli.table import Report
 
-LAYOUT = ("shapes", *(one.name for one in capabilities() if one.view))
-"""The probes that need no values, in a run of their own: on the meta device if the model can run there."""
 Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
 _IN_EVAL = ("evaluation", "eval_outputs", "hidden", "companions", "halves")
@@ -129,7 +128,11 @@ class Examiner:
     def with_capabilities(self, measured: Measurements, subject: Subject) -> Measurements:
         """The measurements with the reports of capabilities that checks need, unless the model failed."""
         wanted = () if self.error else sorted(self.needs & _MEASURES.keys())
-        reports = {name: load_text(_MEASURES[name])(subject) for name in wanted}
+        reports: dict[str, Report] = {}
+        for one in capabilities():
+            if one.name in wanted:
+                with left_out(one, f"measures={one.measures!r}"):
+                    reports[one.name] = load_text(one.measures)(subject)
         return replace(measured, probes={**measured.probes, **reports}) if reports else measured
 
     def _in_own_mode(self) -> dict[str, Any]:
@@ -171,7 +174,7 @@ class Examiner:
 
     def _of_names(self) -> list[Probe]:
         """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""
-        probes = [make_probe(registry.load("probes", name)) for name in sorted(self._named)]
+        probes = [spared(name) for name in sorted(self._named)]
         lacking = [probe for probe in probes if probe.needs_backward and not self.backward]
         self.missing |= {probe.name: self.missing["grads"] for probe in lacking}
         return [probe for probe in probes if probe not in lacking and (self.values or not probe.values)]
@@ -181,7 +184,9 @@ class Examiner:
         captured = dict(zip(probes, self._captured(probes), strict=False))
         self.further += [report for probe, report in captured.items() if probe in self._unread]
         read = {report.probe: report for probe, report in captured.items() if probe not in self._unread}
-        self._of_probes |= {name: report for name, report in read.items() if name not in FIELDS}
+        self.missing |= {probe.name: why for probe in probes if (why := why_left_out(probe))}
+        lost = [probe.name for probe in probes if why_left_out(probe)]
+        self._of_probes |= {name: report for name, report in read.items() if name not in (*FIELDS, *lost)}
         return {"probes": self._of_probes, **{name: read[name] for name in read.keys() & FIELDS}}
 
     def _inside(self, measured: Measurements) -> Measurements:
@@ -268,4 +273,4 @@ class Examiner:
             return capture(self.model, self.run.inputs, probes="shapes", name=self.run.name)
 
     def layout(self) -> Sequence[Report]:
-        return capture(self.model, self.run.inputs, probes=LAYOUT, name=self.run.name, ops=self.plan.ops)
+        return capture(self.model, self.run.inputs, probes=layout_probes(), name=self.run.name, ops=self.plan.ops)
