@@ -114,6 +114,7 @@ tensors/library.py: ctypes.CDLL(str(file))
 tensors/library.py: ctypes.CDLL(str(Path(torch.__file__).with_name('lib') / 'libtorch_cpu.so'))
 tensors/library.py: ctypes.CDLL(None)
 commands/report_file.py: webbrowser.open(address)
+reporters/digraph.py: subprocess.run(['dot', f'-T{form}'], input=self.source.encode(), capture_output=True, check=False)
 """
 """What hookcli, or the program that it runs in, has made itself: no file of others is involved."""
 
