@@ -121,6 +121,7 @@ def _chart(figure: Curves, signs: Sequence[str], size: tuple[int, int]) -> Itera
 _DOT, _CROSS, SHARED = "•", "x", "*"
 _DOTTED = 40  # up to this many points are drawn as separate points
 _TICKS = 5
+_DIGITS = 12  # of a label at most
 
 
 def curve(figure: Curves, size: tuple[int, int]) -> Iterator[str]:
@@ -188,10 +189,16 @@ def _ticks(steps: Sequence[float], over_time: bool) -> tuple[list[float], list[s
 
 
 def _levels(heights: Sequence[float], logarithmic: bool) -> dict[float, str]:
-    """The lowest height, the middle and the highest, with their labels."""
+    """The lowest height, the middle and the highest, with their labels: as many digits as tell them apart."""
     finite = [height for height in heights if not math.isnan(height)]
     levels = [min(finite), (min(finite) + max(finite)) / 2, max(finite)]
-    return {level: formatting.number(10**level if logarithmic else level) for level in levels}
+    values = [10**level if logarithmic else level for level in levels]
+    labels = [formatting.number(value) for value in values]
+    for digits in range(5, _DIGITS + 1):
+        if len({*labels}) == len({*levels}):
+            break
+        labels = [f"{value:.{digits}g}" for value in values]
+    return dict(zip(levels, labels, strict=True))
 
 
 def _height(value: float, logarithmic: bool) -> float:

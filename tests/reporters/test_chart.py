@@ -134,3 +134,9 @@ def test_steps_with_something_not_finite_are_named() -> None:
     rows = [Row({"step": s, "ratio": 0.1 * s}, TensorStats(4, 1.0, nan=int(s > 1))) for s in range(4)]
     text = ChartReporter().render([Report("over-time", "Net", columns, rows)], View())
     assert text.endswith("NaN or Inf in step 2 and 1 more step\n")
+
+
+def test_labels_have_the_digits_that_tell_them_apart() -> None:
+    lines = drawn([0.99991, 0.99992, 0.99997])
+    labels = [line.partition("┤")[0].strip() for line in lines if "┤" in line]
+    assert labels == ["0.99997", "0.99994", "0.99991"]
