@@ -85,7 +85,9 @@ def _command(name: str) -> object:
         from hookcli.commands.probe_command import probe_command
 
         function, details, settings = probe_command(name), Details((f"hookcli {name} resnet50",)), None
-        text = f"The probe {name}, from {registry.find('probes', name).distribution}."
+        summary = COMMANDS.get(name, "")
+        origin = f"The probe {name}, from {registry.find('probes', name).distribution}."
+        text = "\n\n".join(filter(None, [summary, origin]))
     text = "\n\n".join(filter(None, [text, hint(f"help of {name}")]))
     seldom, function = seldom_used(function), takes_options(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
