@@ -122,12 +122,20 @@ def first_page() -> str:
     page = Page()
     page.paragraph("See what happens inside a PyTorch model or an unmodified training script.")
     lines: list[str] = []
+    foreign = foreign_commands()
     for question, names in QUESTIONS.items():
+        if len(", ".join(names)) > _USUAL - 6:
+            names = [name for name in names if name not in foreign]
         lines += [question, f"    {shortened_to(', '.join(names), _USUAL - 6)}"]
     page.lines("Questions, and the commands that answer them:", lines)
     page.lines("Start with:", _STARTS)
     page.paragraph("All commands: hookcli --help; options of one: hookcli shapes -h")
     return page.text()
+
+
+def foreign_commands() -> set[str]:
+    """The commands that capabilities of other distributions add."""
+    return {one.name for one in capabilities() if one.distribution != "hookcli"}
 
 
 _STARTS = (
@@ -140,21 +148,28 @@ _STARTS = (
 def commands_page(about: str, *, whole: bool = False) -> str:
     """Return the help of hookcli itself: with `whole` a line for each command. Imports no command.
 
-    Otherwise it fits a screen of 40 lines at 80 columns: where the commands are too many, the last ones of the longest
-    lists, other distributions' first, are only named.
+    Otherwise it fits a screen of 40 lines at 80 columns: where the commands are too many, those of other distributions
+    are only named, then those of the last question, then the last ones of the longest lists.
     """
-    foreign = {one.name for one in capabilities() if one.distribution != "hookcli"}
     listed = {question: list(names) for question, names in QUESTIONS.items()}
     named: dict[str, list[str]] = {question: [] for question in listed}
-    while not whole and _commands(about, listed, named, Page(_USUAL)).count("\n") >= _LONG_SCREEN:
-        question = max(listed, key=lambda question: len(listed[question]))
-        names = listed[question]
-        if len(names) < 2:
+
+    def is_long() -> bool:
+        return not whole and _commands(about, listed, named, Page(_USUAL)).count("\n") >= _LONG_SCREEN
+
+    if is_long():
+        foreign = foreign_commands()
+        for question, names in listed.items():
+            named[question] = [name for name in names if name in foreign]
+            listed[question] = [name for name in names if name not in foreign]
+    while is_long():
+        question = [*listed][-1]
+        if len(listed[question]) < 2:
+            question = max(listed, key=lambda question: len(listed[question]))
+        if len(listed[question]) < 2:
             break
         for _ in range(1 if named[question] else 2):  # a line that names one alone saves none
-            name = max(names, key=lambda name: (name in foreign, names.index(name)))
-            names.remove(name)
-            named[question].append(name)
+            named[question].append(listed[question].pop())
     return _commands(about, listed, named, Page())
 
 
