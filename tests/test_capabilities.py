@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
+from base64 import b64decode
 from dataclasses import make_dataclass
 from pathlib import Path
 
@@ -100,10 +102,24 @@ def test_its_part_of_a_recorder_writes_lines_that_are_read_again(site: Path, net
     assert [(line["step"], line["positive"]) for line in lines if line["line"] == "signs"] == [(0, 0), (1, 0), (2, 0)]
     shown = command(net, [site, PACKAGE.parent], "show", "train.run.jsonl")
     assert said in shown.stdout + shown.stderr and "left out" not in shown.stderr
+    shown = command(net, [site, PACKAGE.parent], "show", "train.run.jsonl", "--over-time", ".", "-f", "json")
+    assert [row["positive_outputs"] for row in json.loads(shown.stdout)["reports"][0]["rows"]] == [0, 0, 0]
+    made = command(net, [site, PACKAGE.parent], "report", "train.run.jsonl", "-o", "record.html")
+    assert made.returncode == 0, made.stderr
     without = command(net, [PACKAGE.parent], "show", "train.run.jsonl")
     assert without.returncode == 0 and said not in without.stdout + without.stderr
     assert "3 lines left out: no capability here reads 'signs'" in without.stderr
     assert "damaged" not in without.stderr
+
+
+def test_its_part_of_a_page_stands_beside_the_page_s_own_and_gets_its_reports(site: Path, net: Path) -> None:
+    made = command(net, [site, PACKAGE.parent], "report", "net.py:Net", "--input", "3x4", "-o", "page.html")
+    page = (net / "page.html").read_text()
+    assert made.returncode == 0 and ".signs-of-layers { margin: 0 }" in page, made.stderr
+    assert page.count('<script type="module">const { addPart, h } = hookcliPage;\n{\nconst rows = ') == 1
+    data = gzip.decompress(b64decode(page.partition('base64">')[2].partition("<")[0])).partition(b"\0")[0]
+    (report,) = [one for one in json.loads(data)["reports"] if one["probe"] == "signs"]
+    assert [row["fqn"] for row in report["rows"]] == ["0", "2"]
 
 
 def test_its_check_has_an_option_of_its_own_and_measures_what_no_probe_sees(site: Path, net: Path) -> None:
@@ -143,6 +159,8 @@ def test_it_is_listed_where_its_manifest_says(site: Path, net: Path) -> None:
     assert lines[number - 1].split()[0] == "experts" and "layer are positive" in lines[number]
     rows = json.loads(command(net, paths, "plugins", "--format", "json").stdout)["reports"][0]["rows"]
     assert {(row["kind"], row["name"]) for row in rows if row["distribution"] == "hookcli-signs 0.3"} == {
+        ("capability", "signs"),
+        ("capability", "zeros"),
         ("probe", "signs"),
         ("check", "SIGNS"),
         ("check", "ZEROS"),

@@ -71,7 +71,7 @@ NAMED = """
 __init__.py: import_module(f'hookcli.{_HOMES[name]}')
 commands/app.py: import_module(MODULES[name])
 commands/schema.py: import_module(module)
-registry/capability.py: import_module(module)
+registry/capability.py: import_module(name)
 registry/capability.py: import_module(f'hookcli.capabilities.{name}')
 registry/capability.py: entry.load()
 registry/__init__.py: find(kind, name).load()

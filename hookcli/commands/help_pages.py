@@ -125,7 +125,7 @@ def first_page() -> str:
     foreign = foreign_commands()
     for question, names in QUESTIONS.items():
         if len(", ".join(names)) > _USUAL - 6:
-            names = [name for name in names if name not in foreign]
+            names = tuple(name for name in names if name not in foreign)
         lines += [question, f"    {shortened_to(', '.join(names), _USUAL - 6)}"]
     page.lines("Questions, and the commands that answer them:", lines)
     page.lines("Start with:", _STARTS)

@@ -212,9 +212,10 @@ def file_source(spec: str) -> str:
 
 
 def load_text(target: str) -> Any:
-    """Import the object that a manifest or an entry point names as "package.module:attribute"."""
-    module, _, attribute = target.partition(":")
-    return attrgetter(attribute)(import_module(module))
+    """Import the object that a manifest or an entry point names as "package.module:attribute", or a module."""
+    name, _, attribute = target.partition(":")
+    module = import_module(name)
+    return attrgetter(attribute)(module) if attribute else module
 
 
 @cache

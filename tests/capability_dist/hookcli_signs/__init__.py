@@ -22,6 +22,8 @@ CAPABILITY = Capability(
         ),
     ),
     lines="hookcli_signs.lines:LINES",
+    charts="hookcli_signs.columns:CHARTS",
     headline="hookcli_signs.headline:headline",
+    view="hookcli_signs:part.js",
     flag="Also the signs of what layers return (hookcli signs).",
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
+from hookcli.table import Report, Row, columns_named
+from hookcli.table.meta import Meta
 from hookcli_signs.lines import SignsOfStep
 
 
@@ -15,7 +19,7 @@ class Recorder(RecorderPart):
         self.steps = self.recorded = 0
 
     def begin_step(self, step: BegunStep) -> StepOfSigns | None:
-        return StepOfSigns(self.limit) if step.gradients else None
+        return StepOfSigns(step.model, self.limit) if step.gradients else None
 
     def optimizer_stepped(self, models, optimizer) -> None:
         self.steps += len(models)
@@ -28,8 +32,8 @@ class Recorder(RecorderPart):
 
 
 class StepOfSigns(StepPart):
-    def __init__(self, limit: float) -> None:
-        self.limit, self.positive, self.passes = limit, 0, 0
+    def __init__(self, model: str, limit: float) -> None:
+        self.model, self.limit, self.positive, self.passes = model, limit, 0, 0
 
     def attach(self, session: HookSession) -> None:
         session.forward(self._see)
@@ -40,6 +44,10 @@ class StepOfSigns(StepPart):
 
     def backward_over(self) -> None:
         self.passes += 1
+
+    def report(self, meta: Meta, group: Sequence[int]) -> Report:
+        row = Row({"fqn": "", "positive_outputs": self.positive})
+        return Report("signs-of-step", self.model, columns_named("fqn", "positive_outputs"), [row], meta)
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[SignsOfStep]:
         return [SignsOfStep(step.model, step.step, self.positive)] * self.passes
