@@ -121,8 +121,12 @@ def test_a_part_of_another_distribution_is_a_block_of_its_own_files_and_shares_t
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(scripts, "foreign_views", lambda: ("foreign_part:part.js",))
     shared, part, main = scripts.programs.__wrapped__()
-    assert part == "const { addPart } = hookcliPage;\n{\nfunction start() {\n  return {};\n}\naddPart(start());\n}"
-    assert "function addPart(" in shared and re.search(r"hookcliPage = \{ addPart, .*\bviewsOf \};$", shared)
+    block = "const { addPart } = hookcliPage;\n{\nfunction start() {\n  return {};\n}\naddPart(start());\n}\n"
+    assert part.startswith(block) and part.count("\n") == block.count("\n")
+    assert "function addPart(" in shared and re.search(
+        r"hookcliPage = \{ addedParts, addPart, .*\bviewsOf \};\n", shared
+    )
+    assert shared.count('addPart({ id: "foreign_part:part.js", ') == 1
     assert main.startswith("const { ") and "async function start(" in main
     assert ".of-the-part" in scripts.styles.__wrapped__()
 
@@ -135,6 +139,7 @@ def test_a_part_of_another_distribution_is_a_block_of_its_own_files_and_shares_t
         ('import * as dom from "./dom.js";', "can't be joined; write"),
         ('import { html } from "./dom.js";', "dom.js does not export 'html'"),
         ("export default 3;", "can't be joined; write"),
+        ('const tag = "</script>";', "it would end its element"),
     ],
 )
 def test_a_script_that_can_t_be_joined_is_refused(

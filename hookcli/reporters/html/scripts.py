@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -53,6 +54,8 @@ def reached(*entries: str) -> list[str]:
 def require_joinable(name: str) -> None:
     """Raises ValueError for a script whose imports and exports are not of the form that this page can join."""
     source = asset(name)
+    if re.search(r"</script|<!--|\r", source, re.IGNORECASE):
+        raise ValueError(f"{name}: it would end its element of the page")
     for line in _bare(source).split("\n"):
         if re.match(r"\s*(import|export)\b", line):
             raise ValueError(f'{name}: {line.strip()!r} can\'t be joined; write import {{ h }} from "./dom.js";')
@@ -87,7 +90,7 @@ def programs() -> Sequence[str]:
 
     One of all that main.js and the parts reach, each part a block with its own names; main.js, which builds the page,
     comes last. With parts of other distributions each of these is a module for itself, between the others and main.js:
-    where one does not parse, or raises, the page has the others.
+    where one does not parse, or raises, the page has the others, and a tab that names it.
     """
     foreign = foreign_views()
     *shared, main = (name for name in reached(*VIEWS, *foreign, "main.js") if ":" not in name)
@@ -96,9 +99,20 @@ def programs() -> Sequence[str]:
         return [f"{first}\n{_bare(asset(main))}"]
     taken = {view: _taken(view) for view in (*foreign, main)}
     given = ", ".join(sorted(set().union(*taken.values())))
-    parts = [f"const {{ {', '.join(taken[view])} }} = hookcliPage;\n{_block(view)}" for view in foreign]
+    parts = [
+        f"const {{ {', '.join(taken[view])} }} = hookcliPage;\n{_block(view)}\n{_RAN % json.dumps(view)}"
+        for view in foreign
+    ]
     last = f"const {{ {', '.join(taken[main])} }} = hookcliPage;\n{_bare(asset(main))}"
-    return [f"{first}\nglobalThis.hookcliPage = {{ {given} }};", *parts, last]
+    awaited = "\n".join(f"addPart({_AWAITED % json.dumps(view)});" for view in foreign)
+    return [f"{first}\nglobalThis.hookcliPage = {{ addedParts, {given} }};\n{awaited}", *parts, last]
+
+
+_AWAITED = (
+    """{ id: %s, title: "Not shown", drawn: () => [0], mount() { throw new Error(`${this.id} did not run`); } }"""
+)
+"""Stands for the part of this script, until it has run to its end."""
+_RAN = "hookcliPage.addedParts.splice(hookcliPage.addedParts.findIndex(({ id }) => id === %s), 1);"
 
 
 def _block(view: str) -> str:
