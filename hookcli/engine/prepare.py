@@ -15,7 +15,7 @@ from hookcli.engine import failure
 from hookcli.engine.batches import DataBatches
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
-from hookcli.engine.run_info import describe_run, torchvision_version, unquantized
+from hookcli.engine.run_info import describe_run, headless, torchvision_version, unquantized
 from hookcli.engine.setting import META, Feedback, Setting, compile_settings
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, in_brief, message_of
@@ -65,7 +65,7 @@ def prepare_run(
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
     info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data, described), **weights}
-    info = with_notes(info, *unquantized(info))
+    info = with_notes(info, *unquantized(info), *filter(None, [headless(info)]))
     if data:
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.probes.shared.module_facts import containers
+from hookcli.sources.catalog.transformers import LANGUAGE
 from hookcli.table.formatting import listed
 from hookcli.table.meta import Meta, in_order, with_notes
 from hookcli.table.names import in_words
@@ -25,6 +26,15 @@ def unquantized(meta: Meta) -> list[str]:
     """A note on a configuration whose quantization the weights lack."""
     method = meta.get("unquantized")
     return [f"weights are random, without the quantization of its configuration ({method})"] if method else []
+
+
+def headless(meta: Meta) -> str:
+    """A sentence on a model of Transformers that was built without the head that most use it with; "" for others."""
+    task = meta.get("headless")
+    if not task:
+        return ""
+    head = "its language-model head" if task in LANGUAGE else "a head"
+    return f"{meta.get('architecture')}, without {head}: --task {task} has {'it' if task in LANGUAGE else 'one'}"
 
 
 def describe_run(model: nn.Module, inputs: object) -> Meta:

@@ -21,6 +21,7 @@ from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
 from hookcli.hooks.outside_runs import MOST_MODULES
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
+from hookcli.sources.catalog.transformers import BASE, headed_task
 from hookcli.sources.huggingface_inputs import Inputs
 from hookcli.sources.libraries import CONFIG, config_folder, import_library, load_tokenizer, without_remote_code
 from hookcli.sources.transformers_on_meta import runs_on_meta
@@ -60,6 +61,8 @@ class HuggingFaceSource:
         elif asked := getattr(config, "quantization_config", None):
             method = asked.get("quant_method") if isinstance(asked, dict) else getattr(asked, "quant_method", None)
             meta["unquantized"] = str(getattr(method, "value", method) or "unnamed")
+        if request.task is None and not config.architectures:
+            meta |= lacking_head(model_class, _tasks(config))
         return Recipe(
             name=spec,
             build=partial(_build, model_class, config, spec),
@@ -155,9 +158,21 @@ def _merged(settings: object, given: object) -> object:
     return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
 
 
+def _tasks(config: Any) -> dict[str, str]:
+    """The names of the classes of a configuration's type, by task; none for a type that the sources do not list."""
+    kind = entries("hf").get(config.model_type)
+    return (kind.tasks or {}) if kind else {}
+
+
+def lacking_head(model_class: type[nn.Module], tasks: Mapping[str, str]) -> Meta:
+    """The entry on the task whose class has the head that a type's base class lacks; none for other classes."""
+    headed = headed_task(tasks) if model_class.__name__ == tasks.get(BASE) else ""
+    return {"headless": headed} if headed else {}
+
+
 def _class(library: ModuleType, config: Any, task: str | None, spec: str) -> type[nn.Module]:
     """The model's class: the one for the task, else the one that the configuration names, else the type's first."""
-    tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
+    tasks = _tasks(config)
     if task is not None and task not in tasks:
         raise UsageError(unknown(f"task of {config.model_type}", task, tuple(tasks)), option="task")
     architectures = list(config.architectures or ())

@@ -33,6 +33,8 @@ class Source(TypedDict, total=False):
     """The folder of a model's configuration, or the type whose defaults it has."""
     unquantized: Plain[str]
     """The method of the quantization that a model's configuration asks for, if its random weights lack it."""
+    headless: Plain[str]
+    """The task whose class has the head that a model of Transformers lacks, where no task was asked for."""
     exported_by: Plain[str]
     """The version of PyTorch that wrote an exported program."""
     package: Plain[str]

@@ -16,6 +16,7 @@ from support import swept
 
 from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
+from hookcli.sources.catalog.transformers import headed_task
 from hookcli.sources.finding import find_recipe
 from hookcli.sources.huggingface_inputs import Inputs, _pictures
 
@@ -221,3 +222,32 @@ def test_labels_of_positions_have_the_shape_of_the_sequence() -> None:
     assert {name: list(x.shape) for name, x in named.items()} == {
         "values": [2, 5, 3], "labels": [2, 5], "starts": [2], "one": []
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tasks", "headed"),
+    [
+        ({"base": "A", "pretraining": "B", "causal-lm": "B", "sequence-classification": "C"}, "causal-lm"),
+        ({"base": "A", "causal-lm": "B", "masked-lm": "C"}, "masked-lm"),
+        (
+            {"base": "A", "image": "A", "masked-image-modeling": "B", "image-classification": "C"},
+            "image-classification",
+        ),
+        ({"base": "A", "image-classification": "B", "zero-shot-image-classification": "A"}, ""),
+        ({"base": "A", "backbone": "B", "text-encoding": "A"}, ""),
+        ({"base": "A", "sequence-classification": "B"}, "sequence-classification"),
+    ],
+)
+def test_the_task_that_adds_a_head(tasks: dict[str, str], headed: str) -> None:
+    assert headed_task(tasks) == headed
+
+
+@pytest.mark.parametrize("command", ["shapes", "memory"])
+def test_a_type_without_its_head_says_so(cli: Callable[..., Any], command: str) -> None:
+    small = ["--arg", "n_layer=1", "--arg", "n_embd=8", "--arg", "n_head=2", "--arg", "vocab_size=50"]
+    note = "GPT2Model, without its language-model head: --task causal-lm has it\n"
+    plain = cli(command, "hf:gpt2", *small, "--input", "2x4:int64")
+    assert plain.out.count(note) == 1
+    assert command != "memory" or plain.out.index(note) < plain.out.index("hf:gpt2")
+    assert "without its" not in cli(command, "hf:gpt2", *small, "--input", "2x4:int64", "--task", "causal-lm").out
+    assert "without its" not in cli(command, "hf:gpt2", *small, "--input", "2x4:int64", "--task", "base").out

@@ -38,7 +38,7 @@ EXAMPLES = (
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
-FIRST = "fits batch_size input optimizer device inference checkpoint timeline format output ops reserve"
+FIRST = "fits batch_size input task optimizer device inference checkpoint timeline format output ops reserve dtype nproc"
 _SHARED = {*RUNNING, "nproc", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
 _MOST_PROCESSES = 1024

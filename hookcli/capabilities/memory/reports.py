@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 
 from hookcli.capabilities.memory.layout import MEMORY, TIMELINE
 from hookcli.capabilities.memory.profile import Kind, MemoryProfile, Moment, Place
-from hookcli.engine.run_info import finished
+from hookcli.engine.run_info import finished, headless
 from hookcli.table import Report, Row
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.columns.layouts import with_operators
@@ -81,6 +81,11 @@ def peak_text(moment: Moment, beyond: int | None = None) -> str:
     return f"{amount} in {place} ({moment.operator})"
 
 
+def without_head(info: Meta) -> dict[str, str]:
+    """The second of the first lines, as a total: on a model of Transformers without the head of its usual task."""
+    return {"settings": sentence} if (sentence := headless(info)) else {}
+
+
 def _meta(profile: MemoryProfile) -> Meta:
     return {**finished(profile.info), "notes": list(profile.notes)}
 
@@ -98,6 +103,7 @@ def _totals(profile: MemoryProfile) -> dict[str, object]:
         "peak_fqn": where(moment.place, moment.phase),
         "peak_operator": moment.operator,
         "verdict": f"Peak{at_setting(profile.info)}: {peak_text(moment)}",
+        **without_head(profile.info),
         "held": " + ".join(f"{size(n)} {name}" for n, name in kinds if n) + f" = {size(moment.highest)}",
         "phases": "peaks: " + " · ".join(f"{name} {size(nbytes)}" for name, nbytes in peaks.items()),
     }

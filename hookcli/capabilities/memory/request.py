@@ -14,7 +14,7 @@ from hookcli.capabilities.memory.layout import FITS
 from hookcli.capabilities.memory.parallel import one_process
 from hookcli.capabilities.memory.plan import MemoryPlan
 from hookcli.capabilities.memory.profile import MemoryProfile
-from hookcli.capabilities.memory.reports import REPORTS, by_column, peak_text, where
+from hookcli.capabilities.memory.reports import REPORTS, by_column, peak_text, where, without_head
 from hookcli.capabilities.memory.simulate import simulate
 from hookcli.commands.room import Room
 from hookcli.engine.batch_search import MOST, BatchSearch
@@ -137,7 +137,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processe
     general = [] if best.info.get("simulated") == "cuda" else [_CPU]
     meta: Meta = {**finished(best.info), "notes": [_SEARCH, *best.notes, *general]}
     sizes = {"largest_batch": largest, "limit_bytes": room.limit, "reserve_bytes": room.reserve}
-    totals = {**sizes, "verdict": _verdict(profiles, largest, room, processes)}
+    totals = {**sizes, "verdict": _verdict(profiles, largest, room, processes), **without_head(best.info)}
     rows = []
     for batch, profile in sorted(profiles.items()):
         moment = profile.steady.peak

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hookcli.sources.catalog.base import ModelEntry, assigned, literal
@@ -12,6 +12,11 @@ from hookcli.system.files import content
 
 BASE = "base"
 """The task of the model without a head."""
+
+LANGUAGE = ("image-text-to-text", "speech-seq-2-seq", "seq-to-seq-causal-lm", "masked-lm", "causal-lm")
+"""The tasks with a language-model head; of several that a type has, it is made for the first."""
+_USUAL = ("image-classification", "object-detection", "ctc")  # before others of the same type
+_OTHERS = (BASE, "backbone", "image", "pretraining", "text-encoding")  # without a head, or with one that is not named
 
 _TASK = re.compile(r"MODEL_(?:FOR_(.+)_)?MAPPING_NAMES")
 
@@ -26,6 +31,17 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
                 tasks.setdefault(model_type, {})[task] = class_name
     for model_type, classes in tasks.items():
         yield ModelEntry(model_type, tasks=classes)
+
+
+def headed_task(tasks: Mapping[str, str]) -> str:
+    """The task whose class adds a head to the base class, of one type's classes by task; "" without one.
+
+    A language-model head comes first. None is missing if the base class serves a task by itself, as CLIP's does.
+    """
+    ordered = [*LANGUAGE, *_USUAL, *(task for task in tasks if task not in _OTHERS)]
+    if any(tasks.get(task) == tasks.get(BASE) for task in tasks if task not in _OTHERS):
+        return ""
+    return next((task for task in ordered if tasks.get(task, tasks.get(BASE)) != tasks.get(BASE)), "")
 
 
 def _pairs(value: ast.expr) -> Iterator[tuple[str, str]]:
