@@ -25,16 +25,24 @@ _LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Room:
-    """So many bytes, `reserve` of which are kept free; `typed` and `kept` have both in words."""
+    """So many bytes, `reserve` of which are kept free; `typed` and `kept` have both in words, `note` the reason."""
 
     limit: int
     reserve: int
     typed: str
     kept: str
+    note: str
 
     @property
     def usable(self) -> int:
         return self.limit - self.reserve
+
+    def answer(self, thing: str, highest: int) -> str:
+        """The answer for a batch or a prompt, named by `thing`, whose peak has so many bytes."""
+        fits = highest <= self.usable
+        beside = f" ({size(self.usable - highest)} left)" if fits else ""
+        verb = "fits" if fits else "does not fit"
+        return f"{thing} {verb} into {self.typed}: {size(highest)} of {size(self.usable)} usable{beside}"
 
 
 def parse_room(fits: str, reserve: str | None, device: str | None) -> Room:
@@ -52,8 +60,8 @@ def parse_room(fits: str, reserve: str | None, device: str | None) -> Room:
     if kept >= limit:
         raise UsageError(f"--reserve {reserve} leaves nothing of --fits {fits}: keep less free", option="reserve")
     amount = size(int(kept)) if kept else "nothing"
-    words = f"{amount} kept free for what is not counted: {_LEFT_OUT[device or 'cpu']} ({how})"
-    return Room(int(limit), int(kept), fits, words)
+    note = f"kept free for what is not counted: {_LEFT_OUT[device or 'cpu']}"
+    return Room(int(limit), int(kept), fits, f"{amount} kept free ({how})", note)
 
 
 def _bytes(text: str, whole: float = 0) -> float | None:

@@ -37,7 +37,9 @@ class CacheOptions:
     generate: int = option(256, "Tokens to generate after it.", metavar="N", min=1, max=2**31 - 1)
     cache_dtype: str | None = choice(None, "dtype of keys and values [the model's].", _DTYPES)
     fits: str | None = option(
-        None, "Find the largest batch that fits, or with --batch-size the longest prompt.", metavar="BYTES"
+        None,
+        "Find the largest batch that fits, or with --batch-size the longest prompt.",
+        metavar="BYTES",
     )
     reserve: str | None = option(None, f"Kept free by --fits [{RESERVE}, at most half].", metavar="BYTES")
 

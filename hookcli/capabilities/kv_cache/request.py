@@ -83,12 +83,14 @@ class CacheRequest:
         if self.room is None:
             made, longest = layers_report(generator, self.asked, run.name), self.asked.prompt
         else:
-            made = fits_report(generator, self.asked, self.room, run.name, searches_prompt=self.searches_prompt)
+            how = {"searches_prompt": self.searches_prompt}
+            made = fits_report(generator, self.asked, self.room, run.name, **how, dtype=str(run.info["dtype"]))
             longest = max((row["prompt"] for row in made.rows if row["room_bytes"] >= 0), default=0)
         meta: Meta = {**run.info, "batch": self.asked.batch, "input": self._input()}
         counted = any(row.get("prefill_bytes") is not None for row in made.rows)
         notes = self._notes(generator, longest + self.asked.generated, not_on_meta)
         notes |= {_COUNTED: counted, _UNCOUNTED: not counted}
+        notes |= {self.room.note: True} if self.room else {}
         meta["notes"] = [note for note, is_needed in notes.items() if is_needed]
         meta.pop("fill", None)
         skipped = [Skipped(fqn, f"not counted: {reason}") for fqn, reason in generator.uncounted().items()]

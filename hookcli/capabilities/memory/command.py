@@ -38,7 +38,9 @@ EXAMPLES = (
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
-FIRST = "fits batch_size input task optimizer device inference checkpoint timeline format output ops reserve dtype nproc"
+FIRST = (
+    "fits batch_size input task optimizer device inference checkpoint timeline format output ops dtype nproc reserve"
+)
 _SHARED = {*RUNNING, "nproc", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
 _MOST_PROCESSES = 1024
@@ -100,7 +102,7 @@ def memory(
         request = replace(request, tensor_parallel=divided)
         reports = [request.fits(room)] if room else request.reports([name for name, _ in shown])
     if batch := reports[0].totals.get("largest_batch", 0) if room else 0:
-        reports = with_next(reports, at_batch(batch, model, own, step, options))
+        reports = with_next(reports, at_batch(batch * request.parts, model, own, step, options))
     output.write(reports, mixed=True)
     return 0
 
@@ -150,8 +152,6 @@ def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> 
         raise UsageError(f"--reserve {own.reserve}: only --fits keeps memory free; give both", option="reserve")
     if own.fits is not None and own.timeline:
         raise UsageError("--timeline and --fits: the search for a batch has no timeline; give one of them")
-    if own.fits is not None and options.batch_size is not None:
-        raise UsageError(f"--fits {own.fits} finds the batch: remove --batch-size {options.batch_size}", option="fits")
     for name, value in {"match": options.match, "type": options.type}.items():
         if own.fits is not None and value is not None:
             raise UsageError(f"--{name} {value}: --fits has a row for each batch; leave one out")

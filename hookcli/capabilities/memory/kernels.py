@@ -180,6 +180,9 @@ _BLOCK = 512
 """The allocator hands out multiples of so many bytes (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
 
 
+OUTSIDE = "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
+
+
 class CudaKernels(DeviceKernels):
     """The kernels of a GPU of compute capability 8.0 or newer.
 
@@ -200,7 +203,7 @@ class CudaKernels(DeviceKernels):
     def remarks(self, model: nn.Module) -> Iterator[str]:
         """Sentences on memory that the figures of a model leave out."""
         yield "computed for a GPU of compute capability 8.0 or newer"
-        yield "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
+        yield OUTSIDE
         if self._real:
             yield "attention and dropout ran as on the CPU, which may keep more"
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):

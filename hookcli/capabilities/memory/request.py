@@ -10,6 +10,7 @@ import torch
 
 from hookcli import registry
 from hookcli.capabilities.memory.check_options import OPTIMIZER
+from hookcli.capabilities.memory.kernels import OUTSIDE
 from hookcli.capabilities.memory.layout import FITS
 from hookcli.capabilities.memory.parallel import one_process
 from hookcli.capabilities.memory.plan import MemoryPlan
@@ -50,6 +51,11 @@ class MemoryRequest:
     narrow: Callable[[Mapping[str, str]], Callable[[str], bool]] | None = None
     tensor_parallel: int = 1
 
+    @property
+    def parts(self) -> int:
+        """The number of processes among which a batch is divided."""
+        return self.setting.parts if self.recipe.batched else 1
+
     def reports(self, names: Sequence[str]) -> list[Report]:
         """The reports of these names: "memory" by module, and the "timeline"; the first one has the verdict."""
         if self.tensor_parallel > 1:
@@ -64,9 +70,18 @@ class MemoryRequest:
         return [replace(report, totals={**report.totals, **new}) for report, new in zip(reports, added, strict=True)]
 
     def fits(self, room: Room) -> Report:
-        """The largest batch, of each process, whose peak is within the room."""
-        parts = self.setting.parts if self.recipe.batched else 1
-        return fits_report(lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), room, parts)
+        """The largest batch, of each process, whose peak is within the room, and an answer for the setting's batch.
+
+        A batch of one in the shape of an input is not asked about: it stands for any.
+        """
+        setting, parts = self.setting, self.parts
+        shape = setting.inputs[0].shape if self.recipe.batched and setting.inputs else ()
+        asked = setting.batch or (shape[0] if shape and shape[0] > 1 else 0)
+        if asked % parts:
+            self._profile(replace(setting, batch=asked), self.plan)  # raises UsageError: it does not divide
+        return fits_report(
+            lambda n: self._profile(replace(setting, batch=n * parts), self.plan), room, parts, asked // parts
+        )
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         run = partial(simulate, self.recipe, plan=plan, step=self.step, feedback=self.feedback)
@@ -114,8 +129,8 @@ _SEARCH = "rows: the batches that were computed to find the largest"
 _CPU = "kernels and workspaces are a CPU's; --device cuda has a GPU's"
 
 
-def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processes: int = 1) -> Report:
-    """The largest batch whose peak is within the room, with all batches that were simulated to find it.
+def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processes: int = 1, asked: int = 0) -> Report:
+    """The largest batch whose peak is within the room, with all that were simulated to find it, and the `asked`.
 
     `profile_of` simulates a batch, of each of so many `processes`. Where a batch of one can't be trained, as with batch
     normalization of one value, the smallest is two.
@@ -134,10 +149,13 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processe
             raise
         largest = search.largest(lowest=2)
     best = profiles[largest or min(profiles)]
+    if asked and asked not in profiles:
+        peak_of(asked)
     general = [] if best.info.get("simulated") == "cuda" else [_CPU]
-    meta: Meta = {**finished(best.info), "notes": [_SEARCH, *best.notes, *general]}
+    notes = [note for note in best.notes if note != OUTSIDE]  # the room's note says so
+    meta: Meta = {**finished(best.info), "notes": [_SEARCH, *notes, *general, room.note]}
     sizes = {"largest_batch": largest, "limit_bytes": room.limit, "reserve_bytes": room.reserve}
-    totals = {**sizes, "verdict": _verdict(profiles, largest, room, processes), **without_head(best.info)}
+    totals = {**sizes, "verdict": _verdict(profiles, largest, room, processes, asked), **without_head(best.info)}
     rows = []
     for batch, profile in sorted(profiles.items()):
         moment = profile.steady.peak
@@ -147,13 +165,22 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], room: Room, processe
     return Report("fits", best.model, FITS, rows, meta, totals, grouping="list")
 
 
-def _verdict(profiles: dict[int, MemoryProfile], largest: int, room: Room, processes: int) -> str:
+def _verdict(profiles: dict[int, MemoryProfile], largest: int, room: Room, processes: int = 1, asked: int = 0) -> str:
+    """The answer for the batch that was asked about, if any; the largest that fits; and what the next needs."""
+    over = largest + 1 if 0 < largest < MOST else min(profiles)
+    above, first = profiles[over].steady.peak, ""
+    if asked:
+        whole = f"{asked * processes:,}" + (f" ({asked:,} for each of {processes} processes)" if processes > 1 else "")
+        first = room.answer(f"A batch of {whole}", profiles[asked].steady.peak.highest) + "; "
     if largest == MOST:
-        return f"Every batch up to {MOST:,} fits into {room.typed}: the peak hardly grows with the batch"
-    over = largest + 1 if largest else min(profiles)
-    above = profiles[over].steady.peak
+        most = f"up to {MOST:,} fits into {room.typed}: the peak hardly grows with the batch"
+        return f"{first}every batch {most}" if first else f"Every batch {most}"
     if not largest:
-        return f"Nothing fits into {room.typed}, with {room.kept}; a batch of {over:,} takes {peak_text(above)}"
+        nothing = "nothing does" if first else f"Nothing fits into {room.typed}"
+        return f"{first}{nothing}, with {room.kept}; a batch of {over:,} takes {peak_text(above)}"
     each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
+    if first:
+        found = f"{largest:,}{each} does" if asked > largest else f"the largest is {largest:,}{each}"
+        return f"{first}{found}, with {room.kept}"
     more = peak_text(above, above.highest - room.usable)
     return f"Largest batch in {room.typed}: {largest:,}{each}, with {room.kept}; a batch of {over:,} needs {more}"

@@ -17,6 +17,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from hookcli.capabilities.kv_cache.fitting import Needed
+from hookcli.table.formatting import size
+
 Cli = Callable[..., Any]
 OWN = """
 import torch
@@ -161,7 +164,13 @@ def test_fits_finds_the_largest_and_measures_the_next(cli: Cli, searched: str) -
     weights = sum(x.numel() * 4 for x in (*model.parameters(), *model.buffers()))
     left = 7 * 2**20 - weights
     largest = left // (128 * LLAMA) if searched == "batch" else left // (2 * LLAMA) - 28
-    assert f": {largest:,} before activations, with 1 MiB kept free" in totals["verdict"]
+    assert f" {largest:,} before activations, with 1 MiB kept free (--reserve 1MiB)" in totals["verdict"]
+    first = "Largest batch of 100 + 29 tokens in 8MiB: "
+    if searched == "prompt":
+        needs = weights + 2 * (1024 + 28) * LLAMA
+        left = f"{size(needs)} of 7 MiB usable ({size(7 * 2**20 - needs)} left)"
+        first = f"A batch of 2 with 1,024 + 29 tokens fits into 8MiB: {left}; the longest prompt is "
+    assert totals["verdict"].startswith(first)
     by_number = {row[searched]: row for row in rows}
     assert by_number[largest]["room_bytes"] >= 0 > by_number[largest + 1]["room_bytes"]
     assert all(row["highest"] == weights + row["cache_bytes"] and row["prefill_bytes"] is None for row in rows)
@@ -201,11 +210,37 @@ def test_what_fits_counts_the_larger_of_both_moments(cli: Cli) -> None:
 
 def test_nothing_fits_and_everything_fits(cli: Cli) -> None:
     verdict = report_on(cli, "llama", "--fits", "64KiB")["totals"]["verdict"]
-    assert verdict.startswith("Nothing fits into 64KiB, with 32 KiB kept free") and "; a batch of 1 needs " in verdict
+    kept = "with 32 KiB kept free (half of it; see --reserve): the weights alone "
+    halved = "are more; --dtype bfloat16 halves them"
+    assert verdict.startswith(f"No batch of 1,024 + 256 tokens fits into 64KiB, {kept}(")
+    assert verdict.endswith(f", float32) {halved}")
+    half = report_on(cli, "llama", "--dtype", "bfloat16", "--fits", "32KiB")["totals"]["verdict"]
+    assert half.endswith(", bfloat16) are more")
     verdict = report_on(cli, "llama", "-b", "9", "--fits", "64KiB")["totals"]["verdict"]
-    assert "; a prompt of 1 needs " in verdict
+    assert verdict.startswith("A batch of 9 with 1,024 + 256 tokens does not fit into 64KiB: ")
+    assert "; no prompt does, with 32 KiB kept free" in verdict and verdict.endswith(halved)
     verdict = report_on(cli, "mamba", "-b", "1", "--fits", "64MiB")["totals"]["verdict"]
-    assert verdict == "Every prompt up to 1,048,576, the largest that is tried, fits into 64MiB"
+    assert verdict.endswith("; so does every prompt up to 1,048,576, the largest that is tried")
+
+
+@pytest.mark.parametrize("length", ["1", "3000"])
+def test_the_parts_that_do_not_fit_add_up_to_the_peak(cli: Cli, length: str) -> None:
+    """At the end there are no activations; in the pass over a long prompt the cache is the prompt's."""
+    more = ["--prompt", length, "--generate", "200", "--fits", "1MiB", "--reserve", "0"]
+    report = report_on(cli, "llama", "-b", "100", *more)
+    row, verdict = report["rows"][0], report["totals"]["verdict"]
+    asked = next(row for row in report["rows"] if row["prompt"] == int(length))
+    assert f"does not fit into 1MiB: {size(asked['highest'])} of 1 MiB usable" in verdict
+    cache = row["highest"] - row["weight_bytes"]
+    assert row["prompt"] == 1 and cache == row["cache_bytes"] == 100 * 200 * LLAMA
+    parts = f"{size(row['weight_bytes'])} of weights and {size(cache)} of cache"
+    assert verdict.endswith(f": a prompt of 1 needs {size(row['highest'])}: {parts}")
+
+
+def test_the_parts_of_the_pass_over_the_prompt() -> None:
+    need = Needed(weights=3 * 2**20, cache=2**20, activations=2**19)
+    assert need.highest == 4.5 * 2**20
+    assert need.in_words() == "4.5 MiB: 3 MiB of weights, 1 MiB of cache and 512 KiB of activations"
 
 
 @pytest.mark.parametrize(("dtype", "share"), [("float8_e4m3fn", 0.25), swept("int8", 0.25), swept("bfloat16", 0.5)])

@@ -17,6 +17,7 @@ from torch import nn
 
 import hookcli
 from hookcli.commands.room import parse_room
+from hookcli.table.formatting import size
 
 Cli = Callable[..., Any]
 NET = """
@@ -36,6 +37,7 @@ class Net(nn.Module):
 """
 PARAMETERS = 4 * (2 * (64 * 64 + 64) + 64 * 4 + 4)
 INPUT = ("net.py:Net", "--input", "32x64")
+ANY_BATCH = ("net.py:Net", "--input", "1x64")
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +49,14 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 _found: dict[tuple[str, ...], Any] = {}
 
 
-def report(cli: Cli, *arguments: str) -> Any:
+def report(cli: Cli, *arguments: str, given: tuple[str, ...] = INPUT) -> Any:
     """The report of these arguments, which is made once."""
-    if arguments not in _found:
-        ran = cli("memory", *INPUT, *arguments, "--format", "json")
+    typed = (*given, *arguments)
+    if typed not in _found:
+        ran = cli("memory", *typed, "--format", "json")
         assert ran.code == 0, ran.err
-        [_found[arguments]] = json.loads(ran.out)["reports"]
-    return _found[arguments]
+        [_found[typed]] = json.loads(ran.out)["reports"]
+    return _found[typed]
 
 
 @pytest.mark.sweep
@@ -104,32 +107,60 @@ def test_the_timeline_is_in_order_and_stacks_up(cli: Cli) -> None:
 
 def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
     on_cpu = ("--inference", "--device", "cpu", "--reserve")
-    found = report(cli, "--fits", "200kB", *on_cpu, "90kB+5%")
+    found = report(cli, "--fits", "200kB", *on_cpu, "90kB+5%", given=ANY_BATCH)
     largest = (100_000 - PARAMETERS) // (4 * 64 * 4)  # see above
     peaks = {row["batch"]: row["highest"] for row in found["rows"]}
     assert found["totals"]["largest_batch"] == largest and peaks[largest] <= 100_000 < peaks[largest + 1]
     assert (found["totals"]["limit_bytes"], found["totals"]["reserve_bytes"]) == (200_000, 100_000)
     assert [row["left_bytes"] for row in found["rows"]] == [100_000 - row["highest"] for row in found["rows"]]
     assert found["totals"]["verdict"].startswith(
-        f"Largest batch in 200kB: {largest:,}, with 97.66 KiB kept free for what is not counted: the interpreter, "
-        "memory of libraries and fragmentation (--reserve 90kB+5%); a batch of"
+        f"Largest batch in 200kB: {largest:,}, with 97.66 KiB kept free (--reserve 90kB+5%); a batch of"
     )
-    both = cli("memory", *INPUT, "--fits", "100kB", *on_cpu, "0", "--nproc", "2").out
+    uncounted = "kept free for what is not counted: the interpreter, memory of libraries and fragmentation"
+    assert found["meta"]["notes"][-1] == uncounted
+    both = cli("memory", *ANY_BATCH, "--fits", "100kB", *on_cpu, "0", "--nproc", "2").out
     assert re.match(
         r"Largest batch in 100kB: (\d+) for each of 2 processes, (\d+) in all, with nothing kept free", both
     )
-    assert "Nothing fits into 1KiB, with 512 B kept free" in cli("memory", *INPUT, "--fits", "1KiB").out
-    gib, g = (report(cli, "--fits", size)["totals"] for size in ("0.0005GiB", "0.0005G"))  # as ulimit and containers do
+    assert "Nothing fits into 1KiB, with 512 B kept free" in cli("memory", *ANY_BATCH, "--fits", "1KiB").out
+    gib, g = (
+        report(cli, "--fits", text, given=ANY_BATCH)["totals"] for text in ("0.0005GiB", "0.0005G")
+    )  # as ulimit and containers do
     assert g["limit_bytes"] == gib["limit_bytes"] == int(0.0005 * 2**30) and g["largest_batch"] == gib["largest_batch"]
     assert g["verdict"].startswith("Largest batch in 0.0005G: ")
 
 
+@pytest.mark.parametrize("batch", [2, 5000])
+def test_the_batch_that_was_typed_is_answered_first(cli: Cli, batch: int) -> None:
+    found = report(cli, "-b", str(batch), "--fits", "1MiB", "--reserve", "0")
+    peak = report(cli, "-b", str(batch), "--device", "cuda")["totals"]["peak_bytes"]
+    largest, verdict = found["totals"]["largest_batch"], found["totals"]["verdict"]
+    assert {row["batch"]: row["highest"] for row in found["rows"]}[batch] == peak
+    if batch == 2:
+        assert peak < 2**20 and verdict.startswith(f"A batch of 2 fits into 1MiB: {size(peak)} of 1 MiB usable (")
+        assert f"left); the largest is {largest:,}, with nothing kept free (--reserve 0)" in verdict
+    else:
+        assert peak > 2**20 and verdict.startswith(f"A batch of 5,000 does not fit into 1MiB: {size(peak)} of 1 MiB us")
+        assert verdict.endswith(f"; {largest:,} does, with nothing kept free (--reserve 0)")
+
+
+def test_a_batch_that_processes_divide_is_answered_whole(cli: Cli) -> None:
+    both = cli("memory", *INPUT, "-b", "6", "--nproc", "2", "--fits", "1MiB").out
+    assert both.startswith("A batch of 6 (3 for each of 2 processes) fits into 1MiB: ")
+    largest = re.search(r"the largest is ([\d,]+) for each of 2 processes, ([\d,]+) in all, with", both)
+    assert largest and both.rstrip().endswith(f"--batch-size {largest[2].replace(',', '')} --nproc 2")
+    nothing = cli("memory", *INPUT, "-b", "6", "--fits", "1KiB").out
+    assert nothing.startswith("A batch of 6 does not fit into 1KiB: ") and "; nothing does, with 512 B kept" in nothing
+
+
 @pytest.mark.sweep
 def test_what_fits_is_a_gpu_s_and_leaves_room_for_its_context(cli: Cli) -> None:
-    found = report(cli, "--fits", "1MiB")
+    found = report(cli, "--fits", "1MiB", given=ANY_BATCH)
     assert found["meta"]["simulated"] == "cuda" and found["totals"]["reserve_bytes"] == 2**19
-    uncounted = "512 KiB kept free for what is not counted: the CUDA context, workspaces of libraries and fragmentation"
-    assert f"{uncounted} (half of it; see --reserve); a batch of" in found["totals"]["verdict"]
+    assert "with 512 KiB kept free (half of it; see --reserve); a batch of" in found["totals"]["verdict"]
+    uncounted = "kept free for what is not counted: the CUDA context, workspaces of libraries and fragmentation"
+    assert found["meta"]["notes"][-1] == uncounted
+    assert sum("CUDA context" in note for note in found["meta"]["notes"]) == 1
     *_, last = cli("memory", *INPUT, "--fits", "1MiB").out.splitlines()
     largest = found["totals"]["largest_batch"]
     assert last == f"Next: hookcli memory net.py:Net --device cuda --input 32x64 --batch-size {largest}"
@@ -200,7 +231,7 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
         ("--fits", "8GiB", "--reserve", "1GiB+-5%"): "--reserve 1GiB+-5%: give a size, a share",
         ("--fits", "8GiB", "--reserve", ""): "--reserve : give a size, a share",
         ("--fits", "8GiB", "--reserve", "100%"): "--reserve 100% leaves nothing of --fits 8GiB: keep less free",
-        ("--fits", "1GiB", "-b", "4"): "--fits 1GiB finds the batch: remove --batch-size 4",
+        ("--fits", "1GiB", "-b", "3", "--nproc", "2"): "a batch of 3 does not divide by 2 processes",
         ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
         ("--checkpoint", "model.layers.*"): "no module matches 'model.layers.*'; did you mean 'layers.*'?",
         ("--checkpoint", "0.?"): "no module matches '0.?'; did you mean '*.0.?'?",
