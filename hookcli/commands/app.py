@@ -72,7 +72,7 @@ class _LazyCommands(Mapping[str, object]):
 
 def _command(name: str) -> object:
     """A command of hookcli, or of a probe from another distribution."""
-    from hookcli.commands.option_fields import seldom_used, takes_options
+    from hookcli.commands.option_fields import instead_of, seldom_used, takes_options
 
     if MODULES.get(name):
         module = import_module(MODULES[name])
@@ -89,12 +89,13 @@ def _command(name: str) -> object:
         origin = f"The probe {name}, from {registry.find('probes', name).distribution}."
         text = "\n\n".join(filter(None, [summary, origin]))
     text = "\n\n".join(filter(None, [text, hint(f"help of {name}")]))
-    seldom, function = seldom_used(function), takes_options(function)
+    details = replace(details, seldom=seldom_used(function), instead=instead_of(function))
+    function = takes_options(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     function = function if name == "run" else stdout_kept()(function)  # the stdout of `run` is the script's
     app.command(name, help=text, cls=HelpfulCommand, context_settings=settings)(function)
     made: Any = typer.main.get_command(app)
-    made.details = replace(details, seldom=seldom)
+    made.details = details
     return made
 
 

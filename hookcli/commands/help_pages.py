@@ -53,6 +53,8 @@ class Details:
     """Makes a command that runs, for messages, of the words that were typed."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Options that the command has in another place, and what to type."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Options of other tools, and the command's for the same."""
 
 
 class Page:

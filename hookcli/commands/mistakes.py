@@ -33,11 +33,13 @@ _INSTEAD = {
     "--pretrained": "--weights DEFAULT",
     **dict.fromkeys(("--checkpoint", "--ckpt", "--state-dict"), "--weights"),
     **dict.fromkeys(("--shape", "--input-shape", "--input-size"), "--input"),
+    **dict.fromkeys(("--seq-len", "--seq-length", "--sequence-length", "--max-length"), "--input Nx{}:int64"),
+    **dict.fromkeys(("--batch", "--bs"), "--batch-size"),
     **dict.fromkeys(("--fp16", "--half"), "--dtype float16"),
     "--bf16": "--dtype bfloat16",
     **dict.fromkeys(("--cuda", "--gpu"), "--device cuda"),
 }
-"""Options of other tools, and hookcli's for the same."""
+"""Options of other tools, and hookcli's for the same; {} is the number that was typed."""
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
 
@@ -74,10 +76,18 @@ def _unknown_option(option: str, context: Any, help_page: str) -> str:
     if details and option in details.elsewhere:
         return str(details.elsewhere[option])
     names = [name for one in _parameters(context) for name in (*one.opts, *one.secondary_opts)]
-    instead = _INSTEAD.get(option, "")
+    instead = (details.instead if details else {}).get(option) or _INSTEAD.get(option, "")
+    instead = instead.replace("{}", number_after(option, context))
     if instead.partition(" ")[0] in names:
         return f"unknown option {option!r}; did you mean {instead}?"
     return unknown("option", option, [name for name in names if name.startswith("--")], see=help_page)
+
+
+def number_after(option: str, context: Any) -> str:
+    """The whole number that was typed for an option; LENGTH if there is none."""
+    words = " ".join(context.meta.get(TYPED, ()) if context else ())
+    typed = re.search(rf"(?<!\S){re.escape(option)}[ =](\d+)(?!\S)", words)
+    return typed[1] if typed else "LENGTH"
 
 
 def meant_command(words: Sequence[str], commands: Collection[str]) -> str:

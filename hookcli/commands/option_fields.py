@@ -29,8 +29,9 @@ def option(default: object, text: str | None, *names: str, **settings: object) -
 
     `settings`: typer.Option's, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
     heading in help, by default the `panel` of the dataclass, or Options; `after`, another field, if not the one before
-    is to precede it; and `seldom`, True if --help leaves it to `--help all` where it has too many. It is named after
-    the field. A number with a `min` goes up to MOST_RUNS, unless it has a `max`.
+    is to precede it; `seldom`, True if --help leaves it to `--help all` where it has too many; and `meant_by`, names
+    that people type for it, as other tools have it: the error on one suggests it. It is named after the field. A number
+    with a `min` goes up to MOST_RUNS, unless it has a `max`.
     """
     if "min" in settings:
         settings.setdefault("max", MOST_RUNS)
@@ -53,7 +54,7 @@ def _declared(kind: Any, one: Field[object]) -> object:
     owner = next(base for base in reversed(kind.__mro__) if one.name in getattr(base, "__dataclass_fields__", ()))
     settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
     names, short, panel = settings.pop("names"), settings.pop("short", ""), settings.pop("panel")
-    for ours in ("words", "after", "seldom"):
+    for ours in ("words", "after", "seldom", "meant_by"):
         settings.pop(ours, None)
     name = flag(one.name)
     if not names and (short or isinstance(one.default, bool)):
@@ -189,12 +190,21 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     return command
 
 
-def seldom_used(function: Callable[..., object]) -> frozenset[str]:
-    """The fields of a function's dataclass parameters that are declared as `seldom` used."""
+def fields_of(function: Callable[..., object]) -> list[Field[Any]]:
+    """The fields of a function's dataclass parameters that its command has as options."""
     hints = get_type_hints(function, include_extras=True).values()
     kinds = [(kind, only) for kind, only in map(_dataclass_of, hints) if kind]
-    shown = [one for kind, only in kinds for one in fields(kind) if only is None or one.name in only]
-    return frozenset(one.name for one in shown if one.metadata.get("seldom"))
+    return [one for kind, only in kinds for one in fields(kind) if only is None or one.name in only]
+
+
+def seldom_used(function: Callable[..., object]) -> frozenset[str]:
+    """The fields of a function's dataclass parameters that are declared as `seldom` used."""
+    return frozenset(one.name for one in fields_of(function) if one.metadata.get("seldom"))
+
+
+def instead_of(function: Callable[..., object]) -> dict[str, str]:
+    """The options to suggest for names of other tools, by these, as a function's dataclass parameters declare them."""
+    return {name: flag(one.name) for one in fields_of(function) for name in one.metadata.get("meant_by", ())}
 
 
 def _dataclass_of(hint: Any) -> tuple[Any, OnlyFields | None]:

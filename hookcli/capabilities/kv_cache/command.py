@@ -24,6 +24,12 @@ EXAMPLES = (
 COLUMNS = CACHE
 FIRST = "prompt generate batch_size dtype cache_dtype fits reserve depth format output"
 _SHARED = {"arg", "task", "input", "batch_size", "dtype", "threads", "depth", *SHOWING}
+# Names that Transformers, vLLM and others have for these options.
+_PROMPT = ("--prompt-len", "--prompt-length", "--seq-len", "--seq-length", "--input-len", "--context-length")
+_GENERATE = ("--max-new-tokens", "--new-tokens", "--tokens", "--max-tokens", "--output-len")
+_CACHE_DTYPE = ("--kv-cache-dtype", "--kv-dtype")
+_FITS = ("--gpu-memory", "--memory", "--vram")
+_MOST = 2**31 - 1  # tokens
 _DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8")
 
 
@@ -33,13 +39,14 @@ class CacheOptions:
 
     panel = "Generation"
 
-    prompt: int = option(1024, "Tokens of each prompt.", metavar="N", min=1, max=2**31 - 1)
-    generate: int = option(256, "Tokens to generate after it.", metavar="N", min=1, max=2**31 - 1)
-    cache_dtype: str | None = choice(None, "dtype of keys and values [the model's].", _DTYPES)
+    prompt: int = option(1024, "Tokens of each prompt.", metavar="N", min=1, max=_MOST, meant_by=_PROMPT)
+    generate: int = option(256, "Tokens to generate after it.", metavar="N", min=1, max=_MOST, meant_by=_GENERATE)
+    cache_dtype: str | None = choice(None, "dtype of keys and values [the model's].", _DTYPES, meant_by=_CACHE_DTYPE)
     fits: str | None = option(
         None,
         "Find the largest batch that fits, or with --batch-size the longest prompt.",
         metavar="BYTES",
+        meant_by=_FITS,
     )
     reserve: str | None = option(None, f"Kept free by --fits [{RESERVE}, at most half].", metavar="BYTES")
 

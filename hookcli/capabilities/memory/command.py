@@ -43,6 +43,7 @@ FIRST = (
 )
 _SHARED = {*RUNNING, "nproc", "ops", "depth", "match", "type", *SHOWING} - {"device"}
 _AMP = ("bfloat16", "float16")
+_NAMES = ("--gpu-memory", "--memory", "--vram")  # of other tools, for --fits
 _MOST_PROCESSES = 1024
 _DIGITS = 9
 
@@ -62,7 +63,9 @@ class MemoryOptions:
     )
     amp: str | None = choice(None, "Run the forward under torch.autocast.", _AMP)
     inference: bool = option(False, "A forward without gradients, in eval mode.")
-    fits: str | None = option(None, "Find the largest batch that fits into this memory.", metavar="BYTES")
+    fits: str | None = option(
+        None, "Find the largest batch that fits into this memory.", metavar="BYTES", meant_by=_NAMES
+    )
     reserve: str | None = option(None, f"Kept free by --fits [{RESERVE}, at most half].", metavar="BYTES")
     checkpoint: list[str] = option(
         list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"

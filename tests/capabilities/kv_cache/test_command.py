@@ -308,6 +308,9 @@ def test_peft_adapters(cli: Cli) -> None:
     ("argv", "says"),
     [
         (("torch.nn:Identity",), "Identity generates no text"),
+        (("hf:gpt2", "--max-new-tokens", "9"), "unknown option '--max-new-tokens'; did you mean --generate?"),
+        (("hf:gpt2", "--seq-len", "9"), "unknown option '--seq-len'; did you mean --prompt?"),
+        (("hf:gpt2", "--vram", "9GiB"), "unknown option '--vram'; did you mean --fits?"),
         (("own.py:Other", "--arg", "in_features=1", "--arg", "out_features=1"), "Other generates no text"),
         (("hf:gpt2", "--input", "4x77:int64"), "--input 4x77:int64: has no effect; give --prompt and --batch-size"),
         (("hf:llama", "--task", "base"), "LlamaModel generates no text"),

@@ -223,6 +223,8 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
     ("arguments", "said"),
     {
         ("--fits", "24"): "--fits 24: give a size, such as 24GiB",
+        ("--vram", "24GiB"): "unknown option '--vram'; did you mean --fits?",
+        ("--seq-len", "512"): "unknown option '--seq-len'; did you mean --input Nx512:int64?",
         ("--fits", "24GO"): "--fits 24GO: give a size, such as 24GiB",
         ("--fits", "1e400"): "--fits 1e400: give a size, such as 24GiB",
         ("--fits", "1e308TB"): "--fits 1e308TB: give a size, such as 24GiB",
