@@ -90,6 +90,8 @@ class _ConfigPlace:
             return cls(name, Path(name))
         if name in entries("hf"):
             return cls(name, None)
+        if spec := spec_of_class(name):
+            raise UsageError(f"hf:{name} names a class; did you mean {spec}?")
         try:
             return cls(name, config_folder(name, f"hf:{name}"))
         except UsageError as error:
@@ -99,7 +101,8 @@ class _ConfigPlace:
                 raise UsageError(f"{error}\n  {advice}") from error.__cause__
             if near or "/" in name:
                 raise (UsageError(f"hf:{name}: no such folder{near}") if near else error) from error.__cause__
-            raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
+            reason = str(error).removeprefix(f"hf:{name}: ")
+            raise UsageError(f"hf:{name}: {unknown('type', name, entries('hf'), see=_SEE)}\n  {reason}") from error
 
     def has(self, *files: str) -> bool:
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
@@ -110,6 +113,21 @@ def type_in(name: str) -> str:
     model = name.rpartition("/")[2].partition("@")[0].lower().replace("-", "_")
     begins = (kind for kind in entries("hf") if re.match(rf"{re.escape(kind.replace('-', '_'))}(?![a-z])", model))
     return max(begins, key=len, default="")
+
+
+def spec_of_class(name: str) -> str:
+    """The spec of a class of Transformers: `hf:gpt2 --task causal-lm` of GPT2LMHeadModel; "" for another name.
+
+    Of several types with the class it is the one by whose name the class is called, and of several tasks the plainest.
+    """
+    owners = {kind: one.tasks for kind, one in entries("hf").items() if one.tasks and name in one.tasks.values()}
+    if not owners:
+        return ""
+    called = [kind for kind in owners if name.lower().startswith(re.sub("[-_]", "", kind))]
+    kind = max(called, key=len, default=next(iter(owners)))
+    tasks = [task for task, class_name in owners[kind].items() if class_name == name]
+    task = min(tasks, key=lambda task: (task != BASE, task == "pretraining"))
+    return f"hf:{kind}" if task == next(iter(owners[kind])) else f"hf:{kind} --task {task}"
 
 
 _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads|labels)$")

@@ -76,7 +76,9 @@ def test_a_name_on_the_hub_gives_its_configuration_alone(hub: ThreadingHTTPServe
     assert find_recipe("hf:someone/public").inputs  # from the cache
     with pytest.raises(UsageError, match=r"can't be reached .*only local folders and names in the hub's cache work"):
         find_recipe("hf:someone/other")
-    with pytest.raises(UsageError, match="unknown type 'berrt'; did you mean bert"):
+    with pytest.raises(
+        UsageError, match=r"^hf:berrt: unknown type 'berrt'; did you mean bert.*\n  no such folder here"
+    ):
         find_recipe("hf:berrt")
     for name, kind in (
         ("bert-base-uncased", "bert"),

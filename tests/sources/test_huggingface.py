@@ -242,6 +242,21 @@ def test_the_task_that_adds_a_head(tasks: dict[str, str], headed: str) -> None:
     assert headed_task(tasks) == headed
 
 
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("GPT2LMHeadModel", "hf:gpt2 --task causal-lm"),
+        ("GPT2Model", "hf:gpt2"),
+        ("BertForMaskedLM", "hf:bert --task masked-lm"),
+        ("T5ForConditionalGeneration", "hf:t5 --task seq-to-seq-causal-lm"),
+    ],
+)
+def test_a_class_is_not_looked_for_on_the_hub(name: str, spec: str) -> None:
+    with pytest.raises(UsageError) as error:
+        find_recipe(f"hf:{name}")
+    assert str(error.value) == f"hf:{name} names a class; did you mean {spec}?"
+
+
 @pytest.mark.parametrize("command", ["shapes", "memory"])
 def test_a_type_without_its_head_says_so(cli: Callable[..., Any], command: str) -> None:
     small = ["--arg", "n_layer=1", "--arg", "n_embd=8", "--arg", "n_head=2", "--arg", "vocab_size=50"]
