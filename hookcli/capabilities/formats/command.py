@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +21,9 @@ from hookcli.capabilities.formats.layout import (
     effect_columns,
 )
 from hookcli.commands.model import Selection, find_recipe
+from hookcli.commands.next_command import all_typed
 from hookcli.commands.option_fields import check_choice, option, words_of
-from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, SHOWING, Model, Options, all_but
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import RunOptions, feedback_of, inspect_model, setting_of
 from hookcli.commands.progress import salvaging
@@ -81,8 +83,17 @@ def formats(
         return inspect_model(model, ChannelsProbe, options, RunOptions(step=step))
     if own.effect:
         return effect(model, of, chosen, step, options)
-    probe = partial(load("probes", "formats"), of=of, formats=chosen)
+    probe = partial(load("probes", "formats"), of=of, formats=chosen, following=on_output(model, own, step, options))
     return inspect_model(model, probe, options, RunOptions(train=GRADIENTS in of, step=step))
+
+
+def on_output(model: str, own: FormatsOptions, step: StepOptions, options: Options) -> str:
+    """The same command with --effect, which says whether the output still agrees; "" where it does not go with it."""
+    if GRADIENTS in words_of(own.of) or step != StepOptions() or options.batches != Options.batches:
+        return ""
+    plain = {name: getattr(Options(), name) for name in SHOWING}  # its table has other columns
+    typed = all_typed(replace(own, effect=True), replace(options, **plain))
+    return shlex.join(["hookcli", "formats", model, *typed])
 
 
 def check_channels(own: FormatsOptions, step: StepOptions) -> None:

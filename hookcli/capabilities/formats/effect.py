@@ -153,7 +153,7 @@ class EffectRun:
         several = f"the output that changes most ({len(outputs.first)} are compared)"
         what = several if len(outputs.first) > 1 else outputs.in_words()
         rounded = " and ".join({WEIGHTS: WEIGHTS, ACTIVATIONS: "inputs"}[word] for word in self.of)
-        rank = "; rank 0: of all layers" if self.layers[1:] else ""
+        rank = "; row (model): of all layers together" if self.layers[1:] else ""
         yield f"relative l2 distance of {what}, with the {rounded} of a layer rounded{rank}"
         left = [form for form in self.effects.whole if form not in self.effects.apart()]
         if left and self.layers[1:]:

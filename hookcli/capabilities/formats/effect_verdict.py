@@ -67,7 +67,7 @@ def verdict(effects: Effects, outputs: Outputs, layers: Sequence[Layer]) -> str:
         return "No format was tried"
     alone = in_words(layers[0].fqn) if layers[0].fqn else "the model"
     text = agreement(effects, f"all {len(layers)} layers" if layers[1:] else alone)
-    return unsteady(effects) + text + top_class(effects) + most_sensitive(effects)
+    return unsteady(effects) + text + most_sensitive(effects) + each_format(effects) + top_class(effects)
 
 
 def unsteady(effects: Effects) -> str:
@@ -92,16 +92,27 @@ def top_class(effects: Effects) -> str:
 
 
 def agreement(effects: Effects, together: str) -> str:
-    """The formats in which the output agrees with these layers rounded, and those in which it does not."""
+    """In how many formats the output agrees with these layers rounded, and the change that counts as agreement."""
+    differ, whole = len(effects.differing()), [*effects.whole]
+    limit = f"relative l2 below {max(LITTLE, 2 * effects.noise):.3g}, {together} rounded"
+    if len(whole) == 1:
+        verb = "does not agree" if differ else "agrees"
+        return f"The output {verb} in {whole[0]} ({how_far(effects.whole[whole[0]])}; {limit})"
+    many = "no" if differ == len(whole) else f"{len(whole) - differ} of" if differ else "all"
+    return f"The output agrees in {many} {'format' if many == 'no' else f'{len(whole)} formats'} ({limit})"
+
+
+def each_format(effects: Effects) -> str:
+    """The formats in which the output agrees, with the largest change, and those in which it does not."""
     differ, whole = effects.differing(), effects.whole
+    if len(whole) == 1:
+        return ""
     apart = named([f"{form} ({how_far(whole[form])})" for form in differ])
     agree = [form for form in whole if form not in differ]
     if not agree:
-        return f"The output agrees in no format (relative l2, {together} rounded): {apart}"
+        return f"; it differs in {apart}"
     most = number(max(whole[form]["change"] for form in agree))
-    text = (
-        f"The output agrees in {named(agree)} (relative l2 {most}{' at most' if agree[1:] else ''}, {together} rounded)"
-    )
+    text = f"; it agrees in {named(agree)} ({most}{' at most' if agree[1:] else ''})"
     return f"{text}, not in {apart}" if differ else text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import selects_parameter
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.layer_rows import laid_out_as
-from hookcli.table import Reason, Row, Skipped
+from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.formatting import counted
+from hookcli.table.meta import Meta
 
 _NOTE = "signal-to-noise ratio in dB: at 20 dB the error is 10% of the values; 6 dB less is twice the error"
 _INFINITE = "inf: rounding changes no value; -inf: values become infinite"
@@ -28,15 +30,23 @@ _INFINITE = "inf: rounding changes no value; -inf: values become infinite"
 class FormatsProbe(LayerProbe):
     """A row per weight, per tensor that a layer with weights receives, and per gradient of one that it returns.
 
-    `formats` are names of `BY_NAME`. A weight is a parameter of two or more dimensions; others are seldom rounded. Rows
-    of a matrix, and the blocks along them, are an output channel of a weight or a token (a place of an image) of
-    another tensor. The errors of several calls and batches add up; each call has its own scales.
+    `formats` are names of `BY_NAME`, `following` the command that says more. A weight is a parameter of two or more
+    dimensions; others are seldom rounded. Rows of a matrix, and the blocks along them, are an output channel of a
+    weight or a token (a place of an image) of another tensor. The errors of several calls and batches add up; each call
+    has its own scales.
     """
 
     name = "formats"
 
-    def __init__(self, *, of: Collection[str] = (WEIGHTS, ACTIVATIONS), formats: Sequence[str] = DEFAULT) -> None:
+    def __init__(
+        self,
+        *,
+        of: Collection[str] = (WEIGHTS, ACTIVATIONS),
+        formats: Sequence[str] = DEFAULT,
+        following: str = "",
+    ) -> None:
         super().__init__()
+        self._following = following
         self._of, self._formats = of, formats
         self.columns = columns_of(formats)
         self.needs_backward = GRADIENTS in of
@@ -90,6 +100,12 @@ class FormatsProbe(LayerProbe):
             noted = ({**row, **note_on(row, self._formats)} for row in rows)
             self._made = [Row({**row, "index": number}) for number, row in enumerate(noted)]
         return self._made
+
+    def report(self, model: str, meta: Meta) -> Report:
+        """Return the report, with the command to type next."""
+        report = super().report(model, meta)
+        following = self._following if report.rows else ""
+        return replace(report, meta={**report.meta, "next": following}) if following else report
 
     def totals(self) -> Mapping[str, object]:
         """Return the verdict."""

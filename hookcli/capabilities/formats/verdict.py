@@ -31,7 +31,7 @@ def verdict(rows: Sequence[Row], formats: Sequence[str]) -> str:
             several = f"; {counted(len(broken), 'tensor')} have some" if broken[1:] else ""
             return f"{what} in {place}: the figures are of the {others} values{several}"
     losing = {name: [row for row in rows if margin(row, name) < 0] for name in formats}
-    return _costs(rows, losing) if any(losing.values()) else _bears(rows, formats)
+    return _costs(rows, losing) if any(losing.values()) else _tolerates(rows, formats)
 
 
 def loses(rows: Sequence[Row], formats: Sequence[str]) -> bool:
@@ -43,7 +43,7 @@ def margin(row: Row, name: str) -> float:
     """The decibels that a tensor keeps above the limit of a format; where an outlier costs the other channels FURTHER
     or more, those that they keep."""
     least = min(LEAST, USUAL[name] - FURTHER)
-    return float(min(row[f"sqnr_{name}"], _others(row, name))) - least
+    return _figure(row, name) - least
 
 
 def note_on(values: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, str]:
@@ -65,16 +65,29 @@ def _others(row: Row | Mapping[str, Any], name: str) -> float:
     return float(row[f"others_{name}"]) if costly else math.inf
 
 
-def _bears(rows: Sequence[Row], formats: Sequence[str]) -> str:
-    coarsest = min(formats, key=lambda name: USUAL[name])
-    least = min(row[f"sqnr_{coarsest}"] for row in rows)
-    kept = "every value" if math.isinf(least) else f"{least:.1f} dB or more"
-    bear = f"All {len(rows)} tensors bear" if rows[1:] else "The tensor bears"
-    every = f"all {len(formats)} formats: {coarsest}" if formats[1:] else f"{coarsest}: it"
-    others = [name for name in formats if name != coarsest] if len(formats) <= _FEW else []
-    least_of = {name: min(row[f"sqnr_{name}"] for row in rows) for name in others}
+def _tolerates(rows: Sequence[Row], formats: Sequence[str]) -> str:
+    """No tensor loses too much; the tensor and the format that are nearest to it; of a few formats, each one's least.
+
+    It says nothing on the output, to which the errors of all layers add up.
+    """
+    lowest = {name: min(rows, key=lambda row: margin(row, name)) for name in formats}
+    worst = min(formats, key=lambda name: margin(lowest[name], name))
+    none = "No tensor loses too much" if rows[1:] else "The tensor does not lose too much"
+    every = f"any of {len(formats)} formats" if formats[1:] else worst
+    least = _figure(lowest[worst], worst)
+    if math.isinf(least):
+        return f"{none} in {every}: no value changes"
+    place = f"{in_words(lowest[worst].fqn)} ({lowest[worst]['kind']})"
+    text = f"{none} in {every}; least is left of {place} in {worst}, {least:.1f} dB"
+    others = [name for name in formats if name != worst] if len(formats) <= _FEW else []
+    least_of = {name: _figure(lowest[name], name) for name in others}
     also = [f", {name} {left:.1f} dB ({USUAL[name]:.1f})" for name, left in least_of.items() if math.isfinite(left)]
-    return f"{bear} {every} keeps {kept} (normally distributed values: {USUAL[coarsest]:.1f}){''.join(also)}"
+    return f"{text} (normally distributed values: {USUAL[worst]:.1f}){''.join(also)}"
+
+
+def _figure(row: Row, name: str) -> float:
+    """The decibels that a format keeps of a tensor, or of the channels that an outlier costs most."""
+    return float(min(row[f"sqnr_{name}"], _others(row, name)))
 
 
 def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
@@ -93,7 +106,7 @@ def _costs(rows: Sequence[Row], losing: Mapping[str, Sequence[Row]]) -> str:
         return f"{first}{f'; also in {listed(also, 4)}' if also else ''}"
     for name in (name for name in losing if name != worst):
         few = f"too little for {len(losing[name])}"
-        first += f"; {name} {_kept(lowest[name], name, few) if losing[name] else 'bears all'}"
+        first += f"; {name} {_kept(lowest[name], name, few) if losing[name] else 'tolerates all'}"
     return first
 
 

@@ -165,9 +165,10 @@ def test_the_verdict_names_the_formats_in_which_the_output_agrees() -> None:
     differ = [form for form in ("bfloat16", "int8", "int4") if whole[f"change_{form}"] >= 0.05]
     assert "bfloat16" not in differ and "int4" in differ
     verdict = str(shown.totals["verdict"])
-    assert verdict.startswith("The output agrees in bfloat16") and "all 2 layers rounded)" in verdict
-    assert "not in " in verdict and f"int4 ({whole['change_int4']:.4f})" in verdict
-    assert verdict.endswith(")") and "; int4 costs most in layer 2 (" in verdict and ", then layer 0 (" in verdict
+    first = f"The output agrees in {3 - len(differ)} of 3 formats (relative l2 below 0.05, all 2 layers rounded)"
+    assert verdict.startswith(f"{first}; int4 costs most in layer 2 (") and ", then layer 0 (" in verdict
+    assert verdict.index("then layer 0") < verdict.index("; it agrees in bfloat16") < verdict.index(", not in ")
+    assert f"int4 ({whole['change_int4']:.4f})" in verdict
     assert all(row.get("change_bfloat16") is None for row in shown.rows[1:])
     before, twin = model(x).argmax(1), copy.deepcopy(model)
     for layer in (twin[0], twin[2]):
@@ -177,9 +178,11 @@ def test_the_verdict_names_the_formats_in_which_the_output_agrees() -> None:
         share = float((twin(x).argmax(1) == before).float().mean())
     assert whole["top_int4"] == pytest.approx(share) and f"top class stays in {share:.1%}" in verdict
     none = str(effect(model, x, formats=["int4", "mxfp4"]).totals["verdict"])
-    assert none.startswith("The output agrees in no format (relative l2, all 2 layers rounded): int4 (")
+    assert none.startswith("The output agrees in no format (relative l2 below 0.05, all 2 layers rounded); ")
+    assert "; it differs in int4 (" in none
     fine = effect(model, x, formats=["float16", "bfloat16"])
-    assert str(fine.totals["verdict"]).startswith("The output agrees in float16 and bfloat16 (relative l2 ")
+    assert str(fine.totals["verdict"]).startswith("The output agrees in all 2 formats (relative l2 below 0.05, ")
+    assert "; it agrees in float16 and bfloat16 (" in str(fine.totals["verdict"])
     assert fine.rows[1]["change_bfloat16"] is not None and fine.rows[1].get("change_float16") is None
 
 
@@ -194,7 +197,7 @@ def test_what_can_not_be_compared_is_said() -> None:
     large = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
     large[0].bias.data += 1e5
     shown = effect(large, x, formats=["float16"])
-    assert shown.rows[0]["change_float16"] == math.inf and "float16 (NaN or Inf)" in str(shown.totals["verdict"])
+    assert shown.rows[0]["change_float16"] == math.inf and "in float16 (NaN or Inf; " in str(shown.totals["verdict"])
     with pytest.raises(UsageError, match="no layer to round"):
         effect(nn.ReLU(), x)
     with pytest.raises(ModelError):
@@ -218,7 +221,7 @@ def test_a_model_that_fails_in_a_format_is_said_and_the_others_are_run() -> None
     with untouched(model):
         shown = effect(model, x, formats=["float16", "bfloat16"])
     verdict = str(shown.totals["verdict"])
-    assert verdict.startswith("The output agrees in bfloat16") and "not in float16 (the model fails)" in verdict
+    assert verdict.startswith("The output agrees in 1 of 2 formats") and "not in float16 (the model fails)" in verdict
     assert "float16 costs most in second (the model fails), then first (" in verdict
     reasons = {item.fqn: item.reason for item in shown.skipped}
     assert reasons.keys() == {"", "second"} and all("not finite" in reason for reason in reasons.values())

@@ -269,14 +269,16 @@ def test_the_verdict_names_what_loses_most_and_only_that() -> None:
     shown = report(outlier(), x, formats=["mxfp8", "mxfp4"])
     verdict = str(shown.totals["verdict"])
     assert verdict.startswith("mxfp4 keeps only ") and "of layer 3 (input) outside channel 7, the largest" in verdict
-    assert verdict.endswith("too little for 1 input (of 4 tensors); mxfp8 bears all")
+    assert verdict.endswith("too little for 1 input (of 4 tensors); mxfp8 tolerates all")
     [noted] = [row for row in shown.rows if row.get("note")]
     assert (noted.fqn, noted["kind"], noted["outlier"]) == ("3", "input", 7)
     model = outlier()
     with torch.no_grad():
         model[2].weight[7] = 1.0
     fine = str(report(model, x, formats=["mxfp8", "mxfp4"]).totals["verdict"])
-    assert fine.startswith("All 4 tensors bear all 2 formats: mxfp4 keeps ") and ", mxfp8 " in fine
+    assert (
+        fine.startswith("No tensor loses too much in any of 2 formats; least is left of layer ") and ", mxfp8 " in fine
+    )
     with torch.no_grad():
         model[1].weight[0, 0], model[3].weight[0, 0] = math.nan, 1e6
     assert str(report(model, x).totals["verdict"]).startswith("NaN or Inf in layer 1 (weight)")
@@ -481,3 +483,13 @@ def test_what_a_parametrization_stores_is_laid_out_as_the_weight_of_its_layer(ki
         assert row.fqn.endswith("parametrizations.weight.original1")
         assert row["sqnr_int8"] == right_row["sqnr_int8"] and row["outlier"] == right_row["outlier"]
         assert [row["kind"] for row in report(model, x, formats=["int8"]).rows] == ["weight", "input"]
+
+
+def test_the_next_command_shows_the_output(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Options go with it, but those of the table, whose columns are others, and not where gradients are asked for."""
+    (tmp_path / "net.py").write_text(SOURCE)
+    ran = cli("formats", f"{tmp_path}/net.py:net", "-i", "4x64", "--to", "mxfp4", "--sort", "sqnr_mxfp4")
+    last = ran.out.splitlines()[-1]
+    assert last == f"Next: hookcli formats {tmp_path}/net.py:net --to mxfp4 --effect --input 4x64"
+    assert cli(*last.split()[2:]).out.startswith("The output ")
+    assert "Next:" not in cli("formats", f"{tmp_path}/net.py:net", "-i", "4x64", "--of", "gradients").out
