@@ -129,6 +129,7 @@ class Column:
     - `shown`, `usual`, `bar`: how tables show it. `aside`: views of a page that show it only if asked to. `drop`: the
       order in which columns leave a narrow table, the lowest first; None stays. `pair`: columns with the same
       `pair` leave together. `left`: holds words, and aligns left.
+    - `lowest_stay`: where a table leaves out rows, those with the lowest values here stay.
     - `alike`: repeated blocks are folded only if they agree in it.
     - `about`: what a statistic of a module measures: "output", "gradient", "parameters" or "time"; or a "distance" of
       two sides. `of_parts`: a container's value is merged from its parts. `full`: the title where nothing around it
@@ -165,6 +166,7 @@ class Column:
     total: str = ""
     explanation: str = ""
     lowest_of: str = ""
+    lowest_stay: bool = False
 
     def to_dict(self) -> dict[str, str | None]:
         """The name, the title and the unit, as JSON has them; `asdict` copies deeply, in every step of a record."""

@@ -41,14 +41,14 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
 def with_gaps(report: Report, lines: int) -> Report:
     """The report without rows of its middle, so that it fits: those with marks stay, then the first and the last.
 
-    A row of its own, with the number of those `left_out`, stands in place of each stretch. A list without names of
-    modules stays whole.
+    Where a column says that its lowest values stay, half of the rest is for these. A row of its own, with the number of
+    those `left_out`, stands in place of each stretch. A list without names of modules stays whole.
     """
     if not has_names(report):
         return report
     rows, stays = report.rows, {n for n, row in enumerate(report.rows) if mark(row)}
     ends = [n for pair in zip(range(len(rows)), reversed(range(len(rows))), strict=True) for n in pair]
-    order = [*sorted(stays)[: lines // 2], *ends]
+    order = [*sorted(stays)[: lines // 2], *lowest(report)[: lines // 2], *ends]
     for number in range(lines, 0, -1):
         kept = sorted([*dict.fromkeys(order)][:number])
         after = [*kept[1:], len(rows)]
@@ -57,6 +57,13 @@ def with_gaps(report: Report, lines: int) -> Report:
             fits = [[_gap(gaps[0])], *([rows[n], _gap(gap)] for n, gap in zip(kept, gaps[1:], strict=True))]
             return replace(report, rows=[row for part in fits for row in part if row.get("left_out") != 0])
     return report
+
+
+def lowest(report: Report) -> list[int]:
+    """The numbers of the rows with the lowest values in a column that keeps these, the lowest first."""
+    name = next((column.name for column in report.known_columns() if column.lowest_stay), "")
+    values = {number: row[name] for number, row in enumerate(report.rows) if row.get(name) is not None}
+    return sorted(values, key=lambda number: values[number])
 
 
 def _gap(number: int) -> Row:

@@ -12,10 +12,11 @@ from torch import nn, randn
 from hookcli import capture
 from hookcli.reporters.table import TableReporter
 from hookcli.table import Report, Row, TensorStats, columns_named
+from hookcli.table.column import Column, Kind
 from hookcli.table.columns.layouts import STATISTICS
 from hookcli.table.grouping import View, apply_view
 from hookcli.table.marks import with_verdict
-from hookcli.table.screen import leading
+from hookcli.table.screen import leading, with_gaps
 
 MODEL = nn.Sequential(nn.Linear(4, 8), *(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(12)), nn.Linear(8, 2))
 
@@ -89,3 +90,16 @@ def test_wide_paths_stand_after_names_where_their_column_would_keep_shapes_out()
     assert names == ['(model)["last_hidden_state"]', '["pooler_output"]', 'encoder["last_hidden_state"]', "norm"]
     assert "Shape" in narrow[0] and "Path" not in narrow[0] and narrow[3].startswith('  ["pooler_output"]')
     assert "Path" in wide[0] and "Type" in wide[0] and wide[2].split()[0] == "(model)"
+
+
+def test_the_lowest_values_stay_where_a_column_says_so() -> None:
+    columns = (*columns_named("fqn"), Column("spare", "Spare", kind=Kind.FIGURE, lowest_stay=True))
+    spare = [9.0, 8.0, 7.0, 1.0, 6.0, 5.0, 0.5, 4.0, 3.0, None]
+    rows = [Row({"fqn": f"m{number}", "spare": value}) for number, value in enumerate(spare)]
+    kept = with_gaps(Report("shapes", "net", columns, rows), 7)
+    gap = "… {} more …".format
+    assert [row.fqn for row in kept.rows] == [gap(3), "m3", gap(2), "m6", gap(1), "m8", gap(1)]
+    more = with_gaps(Report("shapes", "net", columns, rows), 9)
+    assert [row.fqn for row in more.rows] == ["m0", "m1", "m2", "m3", gap(2), "m6", "m7", "m8", "m9"]
+    plain = with_gaps(Report("shapes", "net", columns[:1], rows), 7)
+    assert [row.fqn for row in plain.rows] == ["m0", "m1", "m2", "… 4 more …", "m7", "m8", "m9"]

@@ -54,7 +54,10 @@ def formats_named(text: str) -> Sequence[str]:
 
 
 def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of a report on these formats; of one alone, a table shows all of its figures."""
+    """The columns of a report on these formats; of one alone, a table shows all of its figures.
+
+    `spare`: the decibels above the limit, in the format in which a tensor is nearest to it.
+    """
     alone = len(formats) == 1
     details: dict[str, Any] = {"shown": Shown.FILLED if alone else Shown.ASKED}
     figures = []
@@ -69,12 +72,15 @@ def columns_of(formats: Sequence[str]) -> tuple[Column, ...]:
             figures.append(Column(f"{key}_{name}", heading, drop=drop, **rules, **shown))
     counts: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
     outlier = Column("outlier", "Outlier channel", drop=59, **counts, **details)
+    spare = Column(
+        "spare", "To spare", kind=Kind.FIGURE, merge=Merge.LEAST, shown=Shown.ASKED, compared=False, lowest_stay=True
+    )
     outliers = Column("outliers", "Outliers", shown=Shown.ASKED, **counts)
     counted: dict[str, Any] = {"kind": Kind.COUNT, "merge": Merge.SUM, "shown": Shown.SET}
     nonfinite = Column("nonfinite_values", "NaN or Inf", **counted)
     beyond = Column("beyond_float32", "Beyond float32", **counted)
     places = columns_named("fqn", "kind", "type", "calls", "index", "path", "shape", "dtype")
-    return (*places, *figures, outlier, outliers, nonfinite, beyond)
+    return (*places, *figures, spare, outlier, outliers, nonfinite, beyond)
 
 
 COLUMNS = columns_of(FORMATS)

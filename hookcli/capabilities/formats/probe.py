@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.capabilities.formats.figures import TensorFigures
 from hookcli.capabilities.formats.layers import LayerProbe
 from hookcli.capabilities.formats.layout import ACTIVATIONS, DEFAULT, GRADIENTS, WEIGHTS, columns_of
-from hookcli.capabilities.formats.verdict import note_on, verdict
+from hookcli.capabilities.formats.verdict import margin, note_on, verdict
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import selects_parameter
 from hookcli.hooks.session import HookSession
@@ -97,7 +97,8 @@ class FormatsProbe(LayerProbe):
             ]
             order = {place: number for number, place in enumerate(dict.fromkeys(row["fqn"] for row in rows))}
             rows.sort(key=lambda row: order[row["fqn"]])
-            noted = ({**row, **note_on(row, self._formats)} for row in rows)
+            limits = (min(margin(row, name) for name in self._formats) for row in rows)
+            noted = ({**r, "spare": least, **note_on(r, self._formats)} for r, least in zip(rows, limits, strict=True))
             self._made = [Row({**row, "index": number}) for number, row in enumerate(noted)]
         return self._made
 

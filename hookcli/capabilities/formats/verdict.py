@@ -39,7 +39,7 @@ def loses(rows: Sequence[Row], formats: Sequence[str]) -> bool:
     return any(margin(row, name) < 0 for row in rows for name in formats)
 
 
-def margin(row: Row, name: str) -> float:
+def margin(row: Row | Mapping[str, Any], name: str) -> float:
     """The decibels that a tensor keeps above the limit of a format; where an outlier costs the other channels FURTHER
     or more, those that they keep."""
     least = min(LEAST, USUAL[name] - FURTHER)
@@ -85,7 +85,7 @@ def _tolerates(rows: Sequence[Row], formats: Sequence[str]) -> str:
     return f"{text} (normally distributed values: {USUAL[worst]:.1f}){''.join(also)}"
 
 
-def _figure(row: Row, name: str) -> float:
+def _figure(row: Row | Mapping[str, Any], name: str) -> float:
     """The decibels that a format keeps of a tensor, or of the channels that an outlier costs most."""
     return float(min(row[f"sqnr_{name}"], _others(row, name)))
 
