@@ -183,7 +183,7 @@ def test_the_command(cli: Cli, device: str) -> None:
     assert (both["meta"]["processes"], both["meta"]["parallel"]) == (2, "tp")
     assert "processes" not in alone["meta"] and any(note.startswith("tp: ") for note in both["meta"]["notes"])
     ran = cli("memory", "nets.py:Net", "-i", "32x64", "--parallel", "tp=2", "--fits", "64MiB")
-    assert ran.out.startswith("Largest batch in 64MiB: ") and "--parallel tp=2 " in ran.out + ran.err
+    assert ran.out.startswith("A batch of 32 fits into 64MiB: ") and "--parallel tp=2 " in ran.out + ran.err
     ran = cli("memory", "nets.py:Net", "-i", "32x64", "--parallel", "tp=2", "--checkpoint", "blocks.*")
     assert f"all processes together compute {2 * 2 * 32 * 64 * 256 / 1e6:.4g} MMACs again" in " ".join(ran.out.split())
 
