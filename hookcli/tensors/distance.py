@@ -200,3 +200,10 @@ def _device_piece(a: Tensor, b: Tensor) -> Tensor:
         "finite": n - lost.sum(),
     }
     return torch.stack([figures[key].to(kind) for key in KEYS])
+
+
+def decibels(signal: float, noise: float) -> float:
+    """The ratio of two sums of squares in decibels; infinite without noise, and negative infinite if noise is."""
+    if not noise:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal / noise else -math.inf

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hookcli.capabilities.formats.figures import FAR, column_peaks, far_above, left_out, median_peak, pieces
+from hookcli.capabilities.formats.figures import FAR, far_above, median_peak
 from hookcli.capabilities.formats.layers import LayerProbe
 from hookcli.capabilities.formats.layout import CHANNELS
 from hookcli.hooks.session import HookSession
 from hookcli.table import Row, Skipped
 from hookcli.table.formatting import counted, number, percent
 from hookcli.table.names import in_words
+from hookcli.tensors.pieces import column_peaks, left_out, pieces
 
 _NAMED = 4  # channels in the first line
 SHARE = 0.06

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from hookcli.capabilities.formats.layout import COARSE
 from hookcli.tensors.devices import launch
+from hookcli.tensors.distance import decibels
 from hookcli.tensors.number_formats import BY_NAME
+from hookcli.tensors.pieces import PIECE, column_peaks, left_out, pieces
 
-PIECE = 1 << 18
-"""Elements of a piece, a multiple of every block's length; its float64 copy takes 2 MiB."""
 FAR = 8
 """An outlier is larger than so many times the median channel; and at most one of so many channels is one."""
 _NOISE, _UNDERFLOW, _SATURATED, _OTHERS, _ALONE = range(5)  # sums by format; the last two over the other channels
@@ -124,62 +124,3 @@ def far_above(peaks: Tensor) -> Tensor:
 def median_peak(peaks: Tensor) -> Tensor:
     """The median of the channels that are not 0 throughout; NaN if all are."""
     return torch.where(peaks > 0, peaks, math.nan).nanmedian()
-
-
-def column_peaks(x: Iterable[tuple[Tensor, int, Tensor]], columns: int, device: torch.device) -> Tensor:
-    """The largest magnitude of each column of a matrix that comes in pieces."""
-    peaks = torch.zeros(columns, device=device)
-    for piece, first, _ in x:
-        here = peaks[first : first + piece.shape[1]]
-        torch.maximum(here, piece.abs().amax(0), out=here)
-    return peaks
-
-
-def left_out(x: Tensor, leading: int) -> tuple[Tensor, Tensor]:
-    """How many values are NaN or Inf, and how many finite ones of float64 are beyond float32."""
-    nonfinite, beyond = torch.zeros(2, dtype=torch.int64, device=x.device)
-    for part in _split(x, leading):
-        finite = part.float().isfinite().count_nonzero()
-        held = part.isfinite().count_nonzero() if part.dtype is torch.float64 else finite
-        nonfinite += part.numel() - held
-        beyond += held - finite
-    return nonfinite, beyond
-
-
-def decibels(signal: float, noise: float) -> float:
-    """The ratio of two sums of squares in decibels; infinite without noise, and negative infinite if noise is."""
-    if not noise:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal / noise else -math.inf
-
-
-def pieces(x: Tensor, leading: int) -> Iterator[tuple[Tensor, int, Tensor]]:
-    """The matrix in float32 pieces of at most PIECE elements, with 0 for NaN, Inf and
-    what float32 can't hold.
-
-    Each piece comes with its first column, 0 unless a row is longer than a piece, and the largest magnitudes of its
-    rows as [rows, 1].
-    """
-    for part in _split(x, leading):
-        matrix = part.reshape(math.prod(part.shape[:leading]), -1) if part.numel() else part.reshape(0, 1)
-        if matrix.shape[1] <= PIECE:
-            piece = _finite(matrix)
-            yield piece, 0, piece.abs().amax(1, keepdim=True)
-            continue
-        slices = [matrix[:, n : n + PIECE] for n in range(0, matrix.shape[1], PIECE)]
-        peaks = torch.stack([_finite(one).abs().amax(1, keepdim=True) for one in slices]).amax(0)
-        yield from ((_finite(one), n * PIECE, peaks) for n, one in enumerate(slices))
-
-
-def _finite(x: Tensor) -> Tensor:
-    return torch.nan_to_num(x.float(), nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _split(x: Tensor, leading: int) -> Iterator[Tensor]:
-    """Parts of whole rows, of at most PIECE elements each, or of one row."""
-    longest = max(range(leading), key=x.size, default=0)
-    if x.numel() <= PIECE or not leading or x.size(longest) == 1:
-        yield x
-        return
-    for part in x.split(max(1, x.size(longest) * PIECE // x.numel()), dim=longest):
-        yield from _split(part, leading)

@@ -1,10 +1,9 @@
-"""The training step whose memory is asked for, and the changes to a run's model that it needs."""
+"""The training step whose memory is asked for, and the modules that it recomputes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 
@@ -13,9 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hookcli.capabilities.memory.check_options import OPTIMIZER
-from hookcli.engine.prepare import PreparedRun
 from hookcli.errors import UsageError
-from hookcli.hooks.torch_private.meta_operators import FakeCpu
 from hookcli.table.names import is_within_any, name_filter, no_match
 from hookcli.tensors import tree
 
@@ -97,25 +94,3 @@ def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
             raise UsageError(f"--checkpoint: {no_match(pattern, runs, 'module')}", option="checkpoint")
         matched.update(named)
     return [fqn for fqn in runs if fqn in matched and not is_within_any(fqn, matched)]
-
-
-@contextmanager
-def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterator[PreparedRun]:
-    """The run with tensors that say they are on the CPU, where autocast or recurrent layers ask for that.
-
-    `torch.autocast` leaves meta tensors alone, and recurrent layers compute one step after another on the meta device:
-    the CPU multiplies the inputs of all steps at once, and has oneDNN compute an LSTM. Raises UsageError where this
-    PyTorch lacks such tensors, and autocast needs them.
-    """
-    recurrent = device == "cpu" and any(isinstance(module, nn.RNNBase) for module in run.model.modules())
-    if (dtype is None and not recurrent) or not any(p.is_meta for p in run.model.parameters()):
-        yield run
-    elif (fake := FakeCpu()).available:
-        fake.convert(run.model)
-        inputs = tree.replace(run.inputs, tree.once(lambda path, x: fake.tensor(x)))
-        with fake.mode:
-            yield replace(run, inputs=inputs)
-    elif dtype is None:
-        yield run
-    else:
-        raise UsageError(f"--amp: torch {torch.__version__} has no fake tensors", option="amp")

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.capabilities.memory.kernels import CpuKernels, CudaKernels
-from hookcli.capabilities.memory.plan import MemoryPlan, castable, checkpoint_modules
+from hookcli.capabilities.memory.plan import MemoryPlan, checkpoint_modules
 from hookcli.capabilities.memory.profile import OUTSIDE, Kind, MemoryProfile, Place, Places, Timelines
 from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
+from hookcli.engine.castable import castable
 from hookcli.engine.gradients import again_with_gradients, with_gradients
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun, prepare_run
