@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hookcli.tensors.containers import Walked, get_item, is_registered, items_of, keys_of, rebuilt, set_item
 from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view, spec_of_local
 
-DEEPEST = 100  # levels that are walked: Python's stack bears as many
+DEEPEST = 100  # levels that are walked: Python's stack allows as many
 _SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
 _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none
 

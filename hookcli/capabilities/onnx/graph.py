@@ -71,7 +71,7 @@ def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> lis
     """The operators of a graph that compute something from its inputs, in order, each with its module.
 
     `modules`: the modules of the model to pair the graph with; `relus`: its ReLUs, once for each call: a
-    quantizer merges a ReLU with the operator before it, whose value then bears the ReLU's name.
+    quantizer merges a ReLU with the operator before it, whose value then has the ReLU's name.
     """
     weights = {tensor.name for tensor in graph.initializer}
     values = [name for node in graph.node for name in node.output if re.fullmatch(r"relu(_\d+)?", name)]
@@ -137,7 +137,7 @@ def quoted(text: str) -> list[str]:
 
 def scope_of(node: Any, value: str, modules: Collection[str]) -> str | None:
     """The module that a node names; None if none."""
-    if node.op_type == "DynamicQuantizeLinear":  # it bears the name of what it quantizes
+    if node.op_type == "DynamicQuantizeLinear":  # it has the name of what it quantizes
         return None
     scopes = next((quoted(prop.value) for prop in node.metadata_props if prop.key == SCOPES), [])
     if len(scopes) > 1:

@@ -170,5 +170,5 @@ class _Function:
 
 @cache
 def operator_class(kind: str) -> type[Operator]:
-    """The class of operators of a type, whose name it bears."""
+    """The class of operators of a type, whose name it has."""
     return type(kind, (Operator,), {})
