@@ -6,12 +6,13 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 from hookcli.commands.help_pages import argument_name, usage
 from hookcli.commands.typer_classes import TYPED
-from hookcli.errors import UsageError, shortened, unknown
-from hookcli.registry.capability import hint
+from hookcli.errors import UsageError, nearest, shortened, unknown
+from hookcli.registry.capability import hint, search_words
 from hookcli.sources.identity import source_of
 from hookcli.sources.misnamed import code_of, meant_by
 from hookcli.system.files import exists, is_file, nearest_file
@@ -40,6 +41,20 @@ _INSTEAD = {
     **dict.fromkeys(("--cuda", "--gpu"), "--device cuda"),
 }
 """Options of other tools, and hookcli's for the same; {} is the number that was typed."""
+_OTHER_WORDS = {
+    **dict.fromkeys(("summary", "info", "params", "parameters", "flops", "macs", "size"), "shapes {}"),
+    **dict.fromkeys(("profile", "time", "timing", "benchmark", "bench"), "shapes {} --time"),
+    **dict.fromkeys(("stats", "statistics", "outputs"), "activations {}"),
+    **dict.fromkeys(("gradients", "backward"), "grads {}"),
+    **dict.fromkeys(("lint", "verify", "validate", "doctor", "debug"), "check {}"),
+    "compare": "diff {}",
+    **dict.fromkeys(("train", "record", "trace-run", "watch"), "run {}"),
+    **dict.fromkeys(("view", "open", "print"), "show {}"),
+    **dict.fromkeys(("list", "ls", "zoo"), "models {}"),
+    "version": "--version",
+}
+"""Commands of other tools, and hookcli's for the same, without its name; `{}` for the words that follow."""
+_ALIKE = 0.8  # of a mistyped name of a model, where the word may be anything
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
 
@@ -97,6 +112,8 @@ def meant_command(words: Sequence[str], commands: Collection[str]) -> str:
     first, *rest = words
     if first == "help":
         return next((f"hookcli {word} -h" for word in rest if word in commands), "hookcli --help")
+    if not exists(first) and (other := command_for_word(first, rest)):
+        return other
     if not exists(first) and first.endswith((".py", ".json", ".jsonl", *SUFFIXES)):
         first = nearest_file(first) or first
     if command := is_file(first) and command_for_file(first, rest):
@@ -105,8 +122,23 @@ def meant_command(words: Sequence[str], commands: Collection[str]) -> str:
     if source == "torchvision":
         from hookcli.sources.catalog import entries
 
-        return f"hookcli shapes {shlex.join(words)}" if name in entries() else ""
+        if name not in entries() and not nearest(name, [*commands]):
+            first = next(iter(get_close_matches(name, entries(), 1, _ALIKE)), name)
+        return f"hookcli shapes {shlex.join([first, *rest])}" if first in entries() else ""
     return f"hookcli shapes {shlex.join(words)}"
+
+
+def command_for_word(word: str, rest: Sequence[str]) -> str:
+    """The command for another tool's name of it, with the rest of a line, or ""."""
+    word = word.lower()
+    if word in ("nan", "nans", "inf"):  # of a script, while it trains
+        search = " ".join(["run", *search_words(), "{}"])
+        other = "check {}" if rest and not rest[0].endswith(".py") else search
+    else:
+        other = hint(f"command {word}") or _OTHER_WORDS.get(word, "")
+    if rest and other.startswith("shapes") and is_file(rest[0]) and (command := command_for_file(rest[0], rest[1:])):
+        return command
+    return f"hookcli {other.format(shlex.join(rest))}".replace("  ", " ").rstrip() if other else ""
 
 
 def command_for_file(file: str, rest: Sequence[str]) -> str:

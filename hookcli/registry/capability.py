@@ -149,7 +149,8 @@ class Capability:
     """True if `diff` compares its saved reports, although their rows are a list."""
     hints: Mapping[str, str] = field(default_factory=dict)
     """Words for notes of the core, by the subject of the note: what its command, or its option, tells besides. Those on
-    "help of COMMAND" are the last paragraph of that command's help."""
+    "help of COMMAND" are the last paragraph of that command's help; those on "command WORD" the command line, without
+    `hookcli`, for another tool's name of its command, `{}` for the words that follow."""
     view: str = ""
     """The script of its part of a page, "package:file.js", beside its other scripts and styles: an ES module that calls
     `addPart` of `parts.js`. Pages of a model measure the probe for it, in a run without values."""

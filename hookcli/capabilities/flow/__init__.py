@@ -16,4 +16,5 @@ CAPABILITY = Capability(
     view="hookcli.capabilities.flow.page:picture.js",
     library="dagre",
     shortens=True,
+    hints={f"command {word}": "flow {}" for word in ("draw", "plot", "visualize", "viz", "architecture")},
 )
