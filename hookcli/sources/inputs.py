@@ -14,6 +14,7 @@ from hookcli.hooks.option_values import FILLS
 from hookcli.sources.base import InputSpec, Recipe
 
 _SHAPE = re.compile(r"(\d{1,30}(?:[x,]\d{1,30})*)(?::([\w.]+))?")  # Python refuses to convert thousands of digits
+_AROUND_MARK = re.compile(r" *([x,:]) *")  # "8 x 3" is read, "8 3" is not
 _COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
 _SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "fp8": "float8_e4m3fn"}
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -31,8 +32,11 @@ def parse_dtype(name: str, option: str = "dtype") -> torch.dtype:
 
 def parse_input(text: str) -> InputSpec:
     """Parse `10x3x224x224`, or with a dtype: `2x128:int64`. Raises UsageError for anything else."""
-    match = _SHAPE.fullmatch(text.replace(" ", ""))
+    match = _SHAPE.fullmatch(_AROUND_MARK.sub(r"\1", text.strip()))
     if not match:
+        joined = re.sub(r"(?<=\d) +(?=\d)", "x", text.strip())
+        if _SHAPE.fullmatch(joined):
+            raise UsageError(f"--input {shortened(text)!r}: write {shortened(joined)}", option="input")
         raise UsageError(
             f"--input {shortened(text)!r}: give sizes as in 1x3x224x224, with a dtype where needed: 2x128:int64",
             option="input",

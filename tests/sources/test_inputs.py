@@ -19,6 +19,9 @@ def test_parsing() -> None:
     assert parse_input("10x3x224x224") == InputSpec((10, 3, 224, 224))
     assert parse_input("2x128:int64") == InputSpec((2, 128), torch.int64)
     assert str(parse_input("7,3:bfloat16")) == "7x3:bfloat16"
+    assert str(parse_input(" 7, 3 x 2 : int64")) == "7x3x2:int64"
+    with pytest.raises(UsageError, match="--input '8 3 32 32:int8': write 8x3x32x32:int8"):
+        parse_input("8 3 32 32:int8")
     for wrong in ("", "x", "3x", "-1x3", "1.5x2", "3x4:"):
         with pytest.raises(UsageError, match="--input"):
             parse_input(wrong)
