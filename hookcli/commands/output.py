@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -56,8 +57,15 @@ class Output:
 
     @property
     def takes_errors(self) -> bool:
-        """True if the report is for a terminal that also gets remarks: what it says need not be said again."""
-        return self.for_people and self.view.height is not None and is_terminal(streams.remarks or sys.stderr)
+        """True if the report is for a terminal, or one pipe or file, that also gets remarks: what it says need not be
+        said again.
+        """
+        remarks = streams.remarks or sys.stderr
+        if not self.for_people or is_terminal(remarks):
+            return self.for_people and self.view.height is not None
+        with suppress(Exception):  # a stream may be of any class
+            return os.path.sameopenfile(require_stdout().fileno(), remarks.fileno())
+        return False
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raise UsageError, before the run, for a column that the report will not have."""

@@ -11,11 +11,12 @@ from types import FrameType
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import checkpoint
 from torch.utils.hooks import BackwardHook
 
 from hookcli import errors
+from hookcli.engine import misfit
 from hookcli.errors import ModelError, OverdueError, in_brief, message_of
 from hookcli.hooks.full_backward import refuses_full_backward
 from hookcli.hooks.operators.calls import failed_operator
@@ -38,6 +39,7 @@ _ADVICE = {
     r"forward\(\) missing \d+ required": "give an input for each argument (--input once for each)",
     r"'indices' to have one of the following scalar types": "give whole numbers, as in --input 1x16:int64",
 }
+_WRAPPER = re.compile(r"_*(wrap|decorat)")  # functions of decorators, by the names that libraries give them
 _DETACHES = (
     "it calls detach_() on a view, perhaps one that a full backward hook made; tensor hooks work "
     "here (hookcli grads without --via module)"
@@ -48,30 +50,36 @@ _BACKWARD = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 
 class _Failed(NamedTuple):
     """The module or operator that ran when the model failed; `title` and `given`: its name and inputs as text;
-    `source`: the line of the program that called an operator.
+    `source`: the line of the program that called an operator; `why`: in place of the error's own words.
     """
 
     fqn: str
     title: str
     given: str
     source: str = ""
+    why: str = ""
 
 
 def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelError:
     """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames.
 
+    In place of PyTorch's words for the error stands what the module takes, if that is why its inputs do not fit.
+
     `place` comes first.
     """
-    failed = _innermost(error, model)
+    failed, advice = _innermost(error, model), ""
+    if failed and isinstance(error, (RuntimeError, ValueError, IndexError)) and not out_of_memory(error):
+        calls = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code is CALL)
+        own = next((frame for frame in calls if frame.f_locals.get("self") is model), None)
+        advice = misfit.remedy(model, own.f_locals.get("args", ())) if own else ""
     if not failed:
         in_backward = any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
         failed = _Failed("", "backward" if in_backward and not isinstance(error, OverdueError) else "the run", "")
     elif _recomputed(error):
         failed = failed._replace(given=f"{failed.given} in backward, where its activation checkpoint runs it again")
     verb = "hangs" if isinstance(error, OverdueError) else "failed"
-    return ModelError(
-        f"{place}{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn, source=failed.source
-    )
+    message = f"{place}{failed.title} {verb}{failed.given}: {describe(error, failed.why, advice)}"
+    return ModelError(message, fqn=failed.fqn, source=failed.source)
 
 
 def _recomputed(error: BaseException) -> bool:
@@ -88,10 +96,13 @@ def crashed(model: nn.Module, info: Meta, error: BaseException, *, place: str = 
     return explained
 
 
-def describe(error: BaseException) -> str:
-    """The error, and on a second line its frames in the model's own code, innermost first."""
+def describe(error: BaseException, why: str = "", advice: str = "") -> str:
+    """The error, and on a second line its frames in the model's own code, innermost first.
+
+    `why` stands in place of the error's own words, `advice` behind them.
+    """
     message = message_of(error)
-    what = message if isinstance(error, OverdueError) else in_brief(error)
+    what = message if isinstance(error, OverdueError) else why or in_brief(error)
     if out_of_memory(error):
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", message, re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
@@ -100,18 +111,24 @@ def describe(error: BaseException) -> str:
     for sign, meaning in _MEANINGS.items():
         if re.search(sign, message):
             what = meaning
-    for sign, advice in _ADVICE.items():
+    for sign, known in _ADVICE.items():
         if re.search(sign, message):
-            what = f"{what}; {advice}"
+            what = f"{what}; {known}"
     if refuses_full_backward(error) and "detach views" in message:
         what = _DETACHES
+    what = f"{what.rstrip('.')}; {advice}" if advice else what
+    frames = own_frames(error)
+    return what + (f"\n  at {' < '.join(frames[: -_FRAMES - 1 : -1])}" if frames else "")
+
+
+def own_frames(error: BaseException) -> list[str]:
+    """The frames in the model's own code, outermost first, without those of decorators: `net.py:7 forward`."""
     frames = [
         f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_OURS, _TORCH))
+        if not frame.filename.startswith((_OURS, _TORCH)) and not _WRAPPER.match(frame.name)
     ]
-    frames = [name for name, _ in groupby(frames)]  # a call that is seen has its caller's line twice
-    return what + (f"\n  at {' < '.join(frames[: -_FRAMES - 1 : -1])}" if frames else "")
+    return [name for name, _ in groupby(frames)]  # a call that is seen has its caller's line twice
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -131,14 +148,18 @@ def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
             failed = _Failed("", f"a backward hook of {fqn} ({type(module.module).__name__})", "")
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code is CALL:
             fqn = names[id(module)]
-            failed = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
+            why = misfit.reason(module, _inputs(frame))
+            failed = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame), why=why)
         if operator := failed_operator(frame):
             name, line = operator
             failed = _Failed(name, f"{name} ({line})" if line else name, _given(frame), line)
     return failed
 
 
+def _inputs(frame: FrameType) -> list[Tensor]:
+    return tree.received(frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {}))
+
+
 def _given(frame: FrameType) -> str:
-    args, kwargs = frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})
-    shapes = [tree.shape_text(t) for _, t in tree.arguments(args, kwargs)]
+    shapes = [tree.shape_text(x) for x in _inputs(frame)]
     return f" on input {', '.join(shapes)}" if shapes else ""
