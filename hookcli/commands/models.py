@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -11,8 +12,8 @@ import typer
 from hookcli.commands.option_fields import choice
 from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
-from hookcli.errors import UsageError, unknown
-from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries
+from hookcli.errors import UsageError, shortened, unknown
+from hookcli.sources.catalog import LIBRARIES, entries, installed_version, known_entries
 from hookcli.sources.catalog.base import ModelEntry
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import MODELS
@@ -54,15 +55,26 @@ def models(
     columns = tuple(column for column in MODELS if column.name in ("name", *_HAS[own.source]))
     output = Output(options)
     output.check_columns(columns)
-    entries = known_entries(own.source)
+    names = known_entries(own.source)
     glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    fits = [e for e in entries.values() if fnmatchcase(e.name, glob) or e.kind == pattern or pattern in (e.tasks or {})]
+    fits = _fitting(own.source, pattern, glob)
     if not fits:
-        raise UsageError(unknown("model", pattern, entries, see="no name contains it"))
+        found = {name: len(_fitting(name, pattern, glob)) for name in _HAS}
+        command = f"hookcli models {quote(pattern)} --source"
+        lists = [f"`{command} {name}` lists {number}" for name, number in found.items() if number]
+        if lists:
+            raise UsageError(f"{LIBRARIES[own.source]} has no model {shortened(pattern)!r}; {', '.join(lists)}")
+        raise UsageError(unknown("model", pattern, names, see="no name contains it"))
     rows = [Row({column.name: _value(e, column.name) for column in columns}) for e in fits]
     library = f"{LIBRARIES[own.source]} {installed_version(own.source)}"
     output.write([Report("models", library, columns, rows, totals={"models": len(rows)})])
     return 0
+
+
+def _fitting(source: str, pattern: str, glob: str) -> list[ModelEntry]:
+    """The models of a source whose name, kind or task the pattern gives."""
+    models = entries(source).values()
+    return [e for e in models if fnmatchcase(e.name, glob) or e.kind == pattern or pattern in (e.tasks or {})]
 
 
 def _value(entry: ModelEntry, column: str) -> object:
