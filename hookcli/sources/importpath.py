@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 
 import torch
 from torch import nn
 
-from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine, unknown
+from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine, shortened, unknown
 from hookcli.sources.base import Arguments, Recipe, Request, copy_model
 from hookcli.system.importing import load_object
 from hookcli.table.meta import AS_BUILT, WEIGHTS
 from hookcli.tensors.weak import WeakIds
+
+_CALL = re.compile(r"(.+?:[\w.]+)(\(.*\))", re.DOTALL)
 
 
 class ImportPathSource:
     """A class or function that returns an nn.Module, or `(module, example inputs)`; or an nn.Module itself."""
 
     def recipe(self, request: Request) -> Recipe:
+        if meant := without_call(request.spec):
+            raise UsageError(f"{shortened(request.spec)!r} is a call: write {meant}")
         target = load_object(request.spec)
         if isinstance(target, nn.Module):
             if request.args:
@@ -52,6 +60,21 @@ def _recipe(request: Request, call: Callable[[], object]) -> Recipe:
         return model
 
     return Recipe(request.spec.rpartition("/")[2], build, example=examples.get, meta={WEIGHTS: AS_BUILT})
+
+
+def without_call(spec: str) -> str:
+    """For `net.py:Net(8, 2)` what to type instead: `net.py:Net --arg width=8 --arg depth=2`; "" for a plain name."""
+    match = _CALL.fullmatch(spec)
+    if not match:
+        return ""
+    with suppress(SyntaxError, ValueError, RecursionError):
+        call = ast.parse(f"f{match[2]}", mode="eval").body
+        if isinstance(call, ast.Call):
+            names = inspect.signature(load_object(match[1])).parameters
+            named = dict(zip(names, map(ast.unparse, call.args), strict=False))
+            named |= {one.arg: ast.unparse(one.value) for one in call.keywords if one.arg}
+            return " ".join([quote(match[1]), *(f"--arg {quote(f'{name}={value}')}" for name, value in named.items())])
+    return ""
 
 
 def _check_arguments(target: Callable[..., object], request: Request) -> None:
