@@ -115,7 +115,10 @@ def load(file: Path) -> object:
         if unpickling and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"
             raise UsageError(f"{file}: {refused}: save model.state_dict() instead") from error
-        why = "" if unpickling else f" ({in_brief(error)})"
+        if not file.stat().st_size:
+            raise UsageError(f"{file} is empty (0 bytes)") from error
+        # an unpickler that meets other bytes raises what they happen to mean: KeyError: 101
+        why = "" if unpickling or isinstance(error, (LookupError, EOFError)) else f" ({in_brief(error)})"
         raise UsageError(f"{file}: was not written by torch.save, or is damaged{why}") from error
 
 
