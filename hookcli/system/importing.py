@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,12 +18,15 @@ from typing import Any
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, message_of, shortened, unknown
 from hookcli.system.files import is_file, is_folder, near_files
 
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = f"{os.sep}site-packages{os.sep}"
+
 
 def load_object(spec: str) -> Any:
     """Import the object named by `package.module:name` or `path/to/file.py:name`. Raises UsageError if none exists."""
     place, separator, name = spec.rpartition(":")
     if not separator or not place or not name:
-        raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
+        raise UsageError(f"{shortened(spec)!r}: give package.module:name or path/to/file.py:name")
     if "::" in spec:
         raise UsageError(f"{spec!r}: one colon is enough; did you mean {re.sub('::+', ':', spec)}?")
     names_file = place.endswith(".py") or "/" in place or is_file(place)
@@ -78,7 +83,16 @@ def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = N
 
 def _blaming(place: str) -> AbstractContextManager[None]:
     """Make a ModelError of whatever the module raises."""
-    return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
+    return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}{_line(error)}"))
+
+
+def _line(error: BaseException) -> str:
+    """The innermost line of the user's own code that an import had reached, as ` at net.py:7`; "" if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames if not frame.filename.startswith((_OURS, "<")) and _LIBRARIES not in frame.filename
+    ]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 def _makers(module: object) -> Iterable[str]:
