@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
+from hookcli.errors import ModelError, UsageError, UserCode, in_brief, shortened, unknown
 from hookcli.hooks.outside_runs import MOST_MODULES
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
@@ -31,6 +31,7 @@ from hookcli.table.formatting import listed, size
 from hookcli.table.meta import RANDOM, WEIGHTS, Meta
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+_LAYERS = "num_hidden_layers"
 _ADAPTER = "adapter_config.json"
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 
@@ -149,7 +150,8 @@ def _configured(library: ModuleType, place: _ConfigPlace, args: Mapping[str, obj
     kind = str(settings.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
         hint = "; its code (auto_map) is not run" if "auto_map" in settings else ""
-        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{hint}")
+        problem = unknown(f"type of Transformers {library.__version__}", kind, entries("hf"))
+        raise UsageError(f"{shortened(spec)}: {problem}{hint}")
     config_class = library.CONFIG_MAPPING[kind]
     unfit = UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})"))
     with unfit, without_remote_code():
@@ -215,7 +217,9 @@ def _build(model_class: type[nn.Module], config: Any, spec: str) -> nn.Module:
         room = available_memory()
         if room is not None and needed > room:
             sizes = f"its parameters take {size(needed)}, and {size(room)} are available"
-            raise ModelError(f"{spec} is too large to run for real: {sizes}")
+            layers = getattr(config, _LAYERS, None)
+            advice = f"; try fewer layers: --arg {_LAYERS}=2" if isinstance(layers, int) and layers > 2 else ""
+            raise ModelError(f"{spec} is too large to run for real: {sizes}{advice}")
     model: nn.Module = model_class(config)
     return model if config.dtype is None else model.to(dtype=config.dtype)
 

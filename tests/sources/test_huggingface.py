@@ -118,9 +118,10 @@ def test_default_configurations_run_on_the_meta_device(kind: str, cli: Callable[
 
 
 def test_a_model_larger_than_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = find_recipe("hf:bert", TINY)
+    recipe = find_recipe("hf:bert", TINY | {"num_hidden_layers": 3})
     monkeypatch.setattr("hookcli.sources.huggingface.available_memory", lambda: 1000)
-    with pytest.raises(HookcliError, match=r"hf:bert is too large to run for real: its parameters take .* KiB"):
+    too_large = "hf:bert is too large to run for real: its parameters take .* KiB, .*: --arg num_hidden_layers=2"
+    with pytest.raises(HookcliError, match=too_large):
         recipe.build()
     with torch.device("meta"):
         recipe.build()
