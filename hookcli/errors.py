@@ -220,6 +220,7 @@ def unknown(
     `also`: further spellings that are right, and need not be listed. `related`: given a pattern for the wrong name as a
     word or its beginning, returns names to suggest if none is alike.
     """
+    given = shortened(given, _QUOTED)
     names = list(known) if isinstance(known, (tuple, list)) else sorted(known)
     near = nearest(given, [*names, *also])
     if not near and len(given) >= _WORD:  # a part of a name: `dead`, of dead-units
@@ -251,6 +252,7 @@ def _without_dashes(name: str) -> str:
     return name.lower().lstrip("-")
 
 
+_QUOTED = 80  # characters of a wrong name
 _LISTED = 8  # choices that a message lists beside the nearest
 _WORD = 3  # letters that a part of a name has at least
 _CLOSE = 0.6  # as in get_close_matches

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError, shortened, unknown
 from hookcli.hooks.option_values import COMPILE, COMPILE_MODES
 from hookcli.sources.base import InputSpec
 from hookcli.sources.data.base import Data
@@ -88,5 +88,6 @@ def parse_device(name: str) -> torch.device:
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         count = torch.accelerator.device_count() if accelerator else 0
         available = ", ".join(["cpu", "meta", *(f"{accelerator}:{i}" for i in range(count))])
-        raise UsageError(f"--device {name}: not available; available: {available}", option="device") from error
+        message = f"--device {shortened(name)}: not available; available: {available}"
+        raise UsageError(message, option="device") from error
     return device

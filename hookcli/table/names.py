@@ -14,7 +14,7 @@ from itertools import islice
 
 from rich.cells import cell_len
 
-from hookcli.errors import UsageError, nearest, unknown
+from hookcli.errors import UsageError, nearest, shortened, unknown
 
 # A module's name may also hold a colon; it is taken for an operator's only if it ends as one.
 _OPERATOR = re.compile(r"(.*):[^.:]+_\d+", re.DOTALL)
@@ -147,7 +147,7 @@ def no_match(pattern: str, names: Iterable[str], kind: str = "module or paramete
     candidates = [*filter(None, names)]
     near = [*islice(_fitting(pattern, candidates), 1)] or nearest(pattern, candidates)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"no {kind} matches {pattern!r}{hint}"
+    return f"no {kind} matches {shortened(pattern)!r}{hint}"
 
 
 def _fitting(pattern: str, names: Sequence[str]) -> Iterator[str]:

@@ -68,16 +68,26 @@ MISTAKES = {
     "check factory.py": "in it: factory.py:build_net or factory.py:Net or factory.py:variant",
     "check net.py:Net --strict": "check has no --strict; with --fail-on warning, warnings exit with 1",
     "shapes hf:mymodle": "hf:mymodle: no such folder; did you mean hf:mymodel?",
+    "models gpt2": "torchvision has no model 'gpt2'; `hookcli models gpt2 --source hf` lists 1",
+    "models zzzz": "unknown model 'zzzz'; no name contains it",
+    "weights empty.pt": "empty.pt is empty (0 bytes)",
+    "weights junk.pt": "junk.pt: was not written by torch.save, or is damaged",
+    f"shapes {NET} --match {'z' * 5000}": f"no module or parameter matches '{'z' * 250}… (5,000 characters)'",
+    f"shapes {'z' * 5000}": f"unknown model '{'z' * 80}… (5,000 characters)'",
+    f"shapes {NET} --format {'z' * 5000}": f"unknown --format '{'z' * 80}… (5,000 characters)'",
     "shapes net.py:Nett": "net.py: unknown name 'Nett'",
     "shapes nope.py:Net": "no file 'nope.py'",
     "shapes notes.txt:Net": "'notes.txt' is not a Python file",
     "shapes syntax.py:f": "syntax.py is not valid Python: line 1",
     "shapes binary.py:f": "binary.py is not",
-    "shapes fails.py:f": "importing fails.py failed: ZeroDivisionError",
+    "shapes fails.py:f": "importing fails.py failed: ZeroDivisionError: division by zero at fails.py:1",
     "shapes no.such.module:f": "no module 'no.such.module'",
     "shapes os:path": "os:path is module: name a class or function that makes a model",
     "shapes net.py:Needs --arg depth=3": "net.py:Needs needs an argument: give --arg hidden=...",
     "shapes net.py:Net --arg wdth=3": "unknown argument of net.py:Net 'wdth'; did you mean width?",
+    "shapes 'net.py:Net(8, hidden=[1])'": "'net.py:Net(8, hidden=[1])' is a call: write net.py:Net --arg width=8 --arg "
+    "'hidden=[1]'",
+    "shapes 'net.py:Nett(8)'": "net.py: unknown name 'Nett'",
     "shapes net.py:ready --arg width=3": "is a module, not a function: remove --arg",
     "shapes net.py:number -i 1": "net.py:number returned int, not an nn.Module",
     "shapes net.py:boom -i 1": "building net.py:boom failed: ValueError: no such config",
@@ -196,6 +206,7 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (net / "helped.py").write_text("import helper_bad\n")
     (net / "helper_bad.py").write_text("def f(:")
     (net / "junk.pt").write_text("hello")
+    (net / "empty.pt").write_bytes(b"")
     (net / "junk.safetensors").write_text("hello")
     torch.save(torch.nn.Linear(1, 1), net / "whole.pt")
     torch.save(3, net / "number.pt")
@@ -307,6 +318,12 @@ def test_a_reader_that_has_seen_enough() -> None:
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 0
+
+
+def test_a_pipe_that_gets_both_streams_has_the_error_once(net: Path) -> None:
+    command = [sys.executable, "-m", "hookcli", "shapes", "net.py:Net", "-i", "2x3x4"]
+    ran = forks.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert ran.returncode == 2 and ran.stdout.count(" failed on input ") == 1
 
 
 @pytest.fixture
