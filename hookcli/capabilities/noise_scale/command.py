@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
+from hookcli.sources.misnamed import code_of
+from hookcli.system.files import is_file
 from hookcli.table.grouping import parse_depth
 
 EXAMPLES = (
@@ -43,6 +46,10 @@ def noise_scale(
     tr(Σ) / |G|² of McCandlish et al. 2018 (arXiv:1812.06162), for the model and for its modules. The loss must be a
     mean over samples.
     """
+    if is_file(model) and (code := code_of(model)):
+        spec = code.names[0] if code.names else f"{model}:NAME"
+        command = shlex.join(["hookcli", "noise-scale", spec, "--data", f"{model}:loader"])
+        raise UsageError(f"{model!r} is a Python file: name its model and its data, as in `{command}`")
     output = Output(options)
     output.check_columns(COLUMNS)
     depth = parse_depth(options.depth)
