@@ -53,6 +53,16 @@ class UsageError(HookcliError):
         self.option = option
 
 
+@contextmanager
+def about_option(option: str) -> Iterator[None]:
+    """A block whose UsageErrors are about this option, if they name no other."""
+    try:
+        yield
+    except UsageError as error:
+        error.option = error.option or option
+        raise
+
+
 class RefusedError(UsageError):
     """PyTorch accepts no hooks of the requested kind there."""
 

@@ -14,7 +14,7 @@ from hookcli.checks.base import Check
 from hookcli.checks.measurements import Expected, parse_expected
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
-from hookcli.errors import PluginError, UsageError, unknown
+from hookcli.errors import PluginError, UsageError, about_option, unknown
 from hookcli.hooks.option_values import COMPILE, FURTHER_PROBES, OPS
 from hookcli.registry.capability import capabilities
 
@@ -254,7 +254,8 @@ def make_plan(*, keep: bool = False, values: bool = True, typed: bool = False, *
     require_judgeable(settings, values)
     _require_runs(checks, limits, settings, typed)
     runs = max(repeat, 2) if any("again" in check.needs for check in checks) else 1
-    baselines = read_baselines(against) if against else None
+    with about_option("against"):
+        baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
     ops, casts = settings.get("ops"), settings.get("emulate_casts", False)
     return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops, compiles, casts)
@@ -271,7 +272,7 @@ def _require_runs(
     if not settings.get("compile") and _BREAKS in limits and _BREAKS in chosen.values():
         raise UsageError(f"{dashes}max-graph-breaks limits a compiled run: give {dashes}compile")
     if ops not in (None, OPS[0]):
-        raise UsageError(f"{dashes}ops {ops}: checks judge PyTorch's functions; give {OPS[0]}")
+        raise UsageError(f"{dashes}ops {ops}: checks judge PyTorch's functions; give {OPS[0]}", option="ops")
 
 
 def _listed(words: str | Sequence[str] | None) -> Sequence[str]:

@@ -53,9 +53,7 @@ class Job:
 
     def located(self, error: HookcliError) -> HookcliError:
         """Return the error; if its option was set in the configuration file, name the section instead."""
-        if not isinstance(error, UsageError) or error.option not in self.written:
-            return error
-        return UsageError(f"{self.written[error.option]}: {str(error).replace(f'--{error.option}', error.option, 1)}")
+        return _located(error, self.written)
 
 
 def make_jobs(
@@ -100,8 +98,21 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
     options = replace(options, **changed)
     planned = {name: getattr(options, name) if name in SHARED else settings[name] for name in SETTINGS}
-    plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
+    try:
+        plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
+    except UsageError as error:
+        raise _located(error, places) from error
     return Job(spec, options, settings, plan, places)
+
+
+def _located(error: HookcliError, places: Mapping[str, str]) -> HookcliError:
+    """The error, beginning with the section that sets its option, if the configuration file does."""
+    if not isinstance(error, UsageError) or error.option not in places:
+        return error
+    message = str(error)
+    for name in places:
+        message = message.replace(f"--{name} ", f"{name} ").replace(f"--{name}:", f"{name}:")
+    return UsageError(f"{places[error.option]}: {message}")
 
 
 def _limits(place: str, settings: Mapping[str, Any]) -> dict[str, float]:

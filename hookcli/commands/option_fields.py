@@ -16,8 +16,6 @@ from hookcli.registry.capability import Capability, first_there, require_distinc
 
 T = TypeVar("T")
 
-PATHS = ("FILE", "DIR", "FOLDER")
-"""The metavars of options that take a path: an empty one, of a shell's unset variable, would go unnoticed."""
 MOST_RUNS = 10**6
 """The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
 GREATEST_TOLERANCE = 1e9
@@ -179,10 +177,9 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
                 name, value = flag(one.name), getattr(options, one.name)
                 if words := one.metadata.get("words"):
                     check_choice(name, value, words)
-                if value == "" and one.metadata.get("metavar") in PATHS:
-                    raise UsageError(
-                        f"{flag(one.name)}: a value is missing; give {flag(one.name)} {one.metadata['metavar']}"
-                    )
+                metavar = one.metadata.get("metavar") or ""
+                if value in ("", [""]) and metavar and not metavar.startswith("["):  # those may stand alone
+                    raise UsageError(f"{name}: a value is missing; give {name} {metavar}", option=one.name)
         return function(**values, **filled)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -130,8 +130,11 @@ def data_of(options: Options) -> Data | None:
         _refuse(batches != 1, f"--batches {options.batches}", "needs --data, --image or --text", "batches")
         return None
     _refuse(len(named) > 1, " and ".join(flags), "give one of them", named[0])
-    _refuse(bool(options.input), f"--input and {flags[0]}", "one generates input, the other is real: leave one out")
-    _refuse(options.fill != "randn", f"--fill and {flags[0]}", "real input has its values already; leave out --fill")
+    real, both = flags[0].removeprefix("--"), "one generates input, the other is real: leave one out"
+    _refuse(bool(options.input), f"--input and {flags[0]}", both, real)
+    _refuse(
+        options.fill != "randn", f"--fill and {flags[0]}", "real input has its values already; leave out --fill", real
+    )
     if options.input_file:
         from hookcli.sources.data.tensor_files import file_input
 

@@ -122,6 +122,10 @@ WRONG_FILES = {
     "[tool.hookcli]\nmode = 'eval'": "[tool.hookcli]: unknown key 'mode': write train = true, or train = false",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ndevice = 'no'": "[tool.hookcli]: device no: not available; available: ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\nops = 'x'": "[tool.hookcli]: ops x: checks judge PyTorch's functions",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\nagainst = 'no.json'": "[tool.hookcli]: no.json: can't be read as a baseline",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\ndata = 'net.py:no'": "[tool.hookcli]: net.py: unknown name 'no'",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2x3'\ndata = 'net.py:no'": "[tool.hookcli]: input and data: one ",
     "[tool.hookcli]\nmodels = ['net.py:Net']\nagainst = ''": "against = '': give text in quotes, not empty",
     "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no'; choose from: ",
     "[tool.hookcli]\ndtype = 'float32'\nmodels = [{model = 'net.py:Net', input = '2x3:flot32'}]": "models "

@@ -8,7 +8,7 @@ from contextlib import suppress
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine
+from hookcli.errors import ModelError, UsageError, UserCode, about_option, class_name, in_brief, refuse_coroutine
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, Batches, Data, wrong
 from hookcli.system.importing import load_object
@@ -24,7 +24,8 @@ def iterable_input(spec: str, batches: int | None) -> Data:
     An iterable of batches, a Dataset (its items are collated into batches), one batch, or a class or function that
     returns one of these. Raises UsageError for an unknown name.
     """
-    target = load_object(spec)
+    with about_option("data"):
+        target = load_object(spec)
     option = f"--data {spec}"
     if isinstance(target, Iterator) and type(target).__module__.partition(".")[0] in _ONCE:
         why = "can be read only once, but a command may need it again; name a function that returns one"
