@@ -41,7 +41,7 @@ class DiffOptions:
         list, "Settings that modules of two models may differ in: eps,p; '*' allows all.", metavar="NAMES"
     )
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
-    isolate: bool = option(False, "Tell each module's own error, on A's input, from what it inherited.")
+    isolate: bool = option(False, "Separate each module's own error from inherited error.")
     float64: bool = option(
         True, "Skip the run in float64 that judges both sides where only precision differs.", seldom=True
     )

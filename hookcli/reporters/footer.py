@@ -129,6 +129,12 @@ def _verdict(totals: Mapping[str, Any]) -> str:
     return " ".join([", ".join([passed, *notes]), *([f"({', '.join(of)})"] if of else [])])
 
 
+def vector_in_words(vector: str) -> str:
+    """What backward began with: the name of a vector of --backward-vector."""
+    projections = {"randn": "a random projection of the output", "ones": "the sum of the output"}
+    return f"gradients of {projections[vector]}" if vector in projections else f"vector-Jacobian product with {vector}"
+
+
 def run_line(report: Report) -> str:
     """Describe the run in one line: model, input, device, mode, time."""
     meta = report.meta
@@ -141,7 +147,7 @@ def run_line(report: Report) -> str:
     if (value := meta.get("loss_value")) is not None:
         parts.append(f"loss {value:.4g} ({meta.get('loss')}{why})")
     elif "backward_vector" in meta:
-        parts.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
+        parts.append(f"{vector_in_words(meta['backward_vector'])}{why}")
     edits = (f"edited {edit}" for edit in meta.get("edits", ()))
     parts += [*_said(meta, "gradients"), *edits, *_said(meta, "sweep"), *_processes(meta)]  # another word
     overhead = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""

@@ -9,7 +9,7 @@ from operator import itemgetter
 from hookcli.reporters import footer
 from hookcli.system.escaping import wrapped
 from hookcli.table import Report, Row, TensorStats
-from hookcli.table.formatting import counted, number
+from hookcli.table.formatting import counted, number, ordinal
 from hookcli.table.grouping import View, deepest
 from hookcli.table.marks import MEANT
 from hookcli.table.names import abbreviated, in_words
@@ -168,7 +168,12 @@ def listed(rows: Sequence[Row]) -> str:
 def named(row: Row) -> str:
     """A row's name in a sentence, with its path in the output, its call after the first, and its rank if it has one."""
     path, call, rank = (row.get(name) for name in ("path", "call", "rank"))
-    parts = [in_words(row.fqn), path, f"call {call}" if call else "", "" if rank is None else f"on rank {rank}"]
+    parts = [
+        f"{ordinal(call + 1)} call of" if call else "",
+        in_words(row.fqn),
+        path,
+        "" if rank is None else f"on rank {rank}",
+    ]
     return " ".join(filter(None, parts))
 
 

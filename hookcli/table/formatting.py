@@ -221,6 +221,12 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 22nd."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
+    return f"{number:,}{ending}"
+
+
 def counted(number: int, what: str, several: str = "") -> str:
     """1 model, 2,000 models; `several`: the plural, if it is not a plain s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"

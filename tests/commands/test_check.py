@@ -229,7 +229,7 @@ def test_the_next_command_differentiates_what_the_check_did(cli: Cli) -> None:
     made = ("root.py:Root", "--arg", "in_features=4", "--arg", "out_features=2", "--input", "2x4")
     *_, last = cli("check", *made).out.splitlines()
     assert last == f"Next: hookcli grads {shlex.join(made)} --backward-vector randn --of outputs"
-    assert "vector-Jacobian product with randn" in cli(*shlex.split(last)[2:]).out
+    assert "gradients of a random projection of the output" in cli(*shlex.split(last)[2:]).out
     chosen = ("root.py:plain", "--input", "2x4", "--loss", "root.py:nan")
     *_, last = cli("check", *chosen).out.splitlines()
     assert last == f"Next: hookcli grads {shlex.join(chosen)} --of outputs"

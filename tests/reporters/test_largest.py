@@ -181,7 +181,9 @@ def test_ranks_and_calls_are_named() -> None:
     assert of("parameter", rank=True).startswith(
         "gradient norms of 1 parameter: 4.000 (fc on rank 0) to 8.000 (fc on rank 1), ratio 2.000"
     )
-    assert of("output", call=True).startswith("gradient norms of 2 outputs: 4.000 (fc) to 8.000 (fc call 1), ratio")
+    assert of("output", call=True).startswith(
+        "gradient norms of 2 outputs: 4.000 (fc) to 8.000 (2nd call of fc), ratio"
+    )
 
 
 def test_long_names_are_shortened_where_it_would_take_three_lines() -> None:

@@ -69,11 +69,18 @@ class Verdict:
             much = f"much, except {counted(large, 'bottleneck')}" if large else "much"
             return f"No {one} changes {self.what} {much}: {self._change(figures)} at most {done} ({name})"
         after = self._next(first, rivals[len(tied) :])
-        change = f"{self._change(figures)} {done}"
-        if after is None:
-            return f"{name} {self._does(figures, None, alone=len(ranked) > 1)}: {change}"
-        does = self._does(figures, after[1], alone=True)
-        return f"{name} {does}: {change} (next: {after[0].name}, {self._figure(after[1])})"
+        return self.first_of(name, figures, after, alone=len(ranked) > 1)
+
+    def first_of(self, name: str, figures: Figures, after: Ranked | None, *, alone: bool) -> str:
+        """The sentence on the change that matters most, which is of the one called `name`, and the next; `alone`: it
+        may decide the figure by itself.
+        """
+        following = f" (next: {after[0].name}, {self._figure(after[1])})" if after else ""
+        if self.sweep.quantize:
+            what = f"Rounding {name} to {self.sweep.quantize} changes {self.what} most"
+            return f"{what}: {self._change(figures)}{following}"
+        does = self._does(figures, after[1] if after else None, alone=alone or after is not None)
+        return f"{name} {does}: {self._change(figures)} when {self.sweep.done}{following}"
 
     @staticmethod
     def _rivals(effective: Sequence[Ranked]) -> Sequence[Ranked]:
@@ -105,8 +112,6 @@ class Verdict:
 
     def _does(self, figures: Figures, after: Figures | None, *, alone: bool) -> str:
         """The predicate of the first; it decides a figure alone if it is at least half of it, and twice the next."""
-        if self.sweep.quantize:
-            return f"is the most sensitive ({self.what})"
         if self.key == "output_change":
             return f"changes {self.outputs.in_words(figures.get('output'))} most"
         most = self.effect(figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hookcli.reporters.footer import training_memory
+from hookcli.reporters.footer import training_memory, vector_in_words
 from hookcli.table import Report
 from hookcli.table.formatting import duration, loss, quantity, size
 from hookcli.table.meta import WEIGHTS
@@ -65,7 +65,7 @@ def differentiated(reports: Sequence[Report]) -> tuple[str, str]:
     meta = next((report.meta for report in reports if report.meta.get("loss_value") is not None), None)
     if meta is None:
         vectors = texts(reports, "backward_vector")
-        return "Backward", " / ".join(f"vector-Jacobian product with {text}" for text in vectors)
+        return "Backward", " / ".join(map(vector_in_words, vectors))
     value = loss(meta["loss_value"])
     return "Loss", f"{value} ({meta['loss']})" if meta.get("loss") else value
 
