@@ -87,11 +87,12 @@ class Captions:
             some = f"{'the first ' * is_sequence(report)}{number} of {rows:,} rows"
         if any(row.get("folded") for row in shown.rows):
             some = f"{number} of {rows:,} rows, repeated blocks are one"
+        counts = ((len(self.hidden), "column"), (notes, "note"))
+        left_out = " and ".join(formatting.counted(count, what) for count, what in counts if count)
         return [
             *([some] if number < rows else []),
             *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
-            *([formatting.counted(notes, "note")] if notes else []),
-            *([f"{formatting.counted(len(self.hidden), 'column')} hidden"] if self.hidden else []),
+            *([f"{left_out} hidden"] if left_out else []),
             *(text[:1].lower() + text[1:] for text in self.on_bars),
         ]
 
@@ -123,8 +124,11 @@ def _variants(told: Sequence[str], python: bool) -> Iterator[str]:
     depth, choose = ('table(depth="all")', "table(columns=...)") if python else ("--depth all", "--columns")
     for kept in range(len(told), 0, -1):
         text = ", ".join(told[:kept])
-        columns = f", {choose}" if " hidden" in text else ""
-        yield from (f"{text} ({ending})" for ending in (f"{depth} shows all{columns}", f"{depth}{columns}", depth))
+        columns = f", {choose}" if " column" in text else ""
+        full = f"{depth} shows all{columns}{' chooses' * bool(columns)}"
+        yield from (
+            f"{text} ({ending})" for ending in (full, f"{depth} shows all{columns}", f"{depth}{columns}", depth)
+        )
 
 
 def is_sequence(report: Report) -> bool:
