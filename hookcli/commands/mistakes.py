@@ -42,7 +42,8 @@ _INSTEAD = {
 }
 """Options of other tools, and hookcli's for the same; {} is the number that was typed."""
 _OTHER_WORDS = {
-    **dict.fromkeys(("summary", "info", "params", "parameters", "flops", "macs", "size"), "shapes {}"),
+    **dict.fromkeys(("summary", "info", "params", "flops"), "shapes {}"),
+    **dict.fromkeys(("parameters", "macs"), "shapes {}"),
     **dict.fromkeys(("profile", "time", "timing", "benchmark", "bench"), "shapes {} --time"),
     **dict.fromkeys(("stats", "statistics", "outputs"), "activations {}"),
     **dict.fromkeys(("gradients", "backward"), "grads {}"),
