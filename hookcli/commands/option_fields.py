@@ -27,9 +27,10 @@ def option(default: object, text: str | None, *names: str, **settings: object) -
 
     `settings`: typer.Option's, and `short`, a name like -q; `words`, the values that it takes; `panel`, its
     heading in help, by default the `panel` of the dataclass, or Options; `after`, another field, if not the one before
-    is to precede it; `seldom`, True if --help leaves it to `--help all` where it has too many; and `meant_by`, names
-    that people type for it, as other tools have it: the error on one suggests it. It is named after the field. A number
-    with a `min` goes up to MOST_RUNS, unless it has a `max`.
+    is to precede it; `seldom`, True if --help leaves it to `--help all` where it has too many; `meant_by`, names that
+    people type for it, as other tools have it: the error on one suggests it; and `blank`, True if "" is a value of it,
+    as the name of the model itself. It is named after the field. A number with a `min` goes up to MOST_RUNS, unless it
+    has a `max`.
     """
     if "min" in settings:
         settings.setdefault("max", MOST_RUNS)
@@ -52,7 +53,7 @@ def _declared(kind: Any, one: Field[object]) -> object:
     owner = next(base for base in reversed(kind.__mro__) if one.name in getattr(base, "__dataclass_fields__", ()))
     settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
     names, short, panel = settings.pop("names"), settings.pop("short", ""), settings.pop("panel")
-    for ours in ("words", "after", "seldom", "meant_by"):
+    for ours in ("words", "after", "seldom", "meant_by", "blank"):
         settings.pop(ours, None)
     name = flag(one.name)
     if not names and (short or isinstance(one.default, bool)):
@@ -178,7 +179,8 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
                 if words := one.metadata.get("words"):
                     check_choice(name, value, words)
                 metavar = one.metadata.get("metavar") or ""
-                if value in ("", [""]) and metavar and not metavar.startswith("["):  # those may stand alone
+                optional = one.metadata.get("blank") or metavar.startswith("[")  # those may stand alone
+                if value in ("", [""]) and metavar and not optional:
                     raise UsageError(f"{name}: a value is missing; give {name} {metavar}", option=one.name)
         return function(**values, **filled)
 

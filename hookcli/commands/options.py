@@ -155,7 +155,7 @@ class _Display:
     panel = "Display"
 
     depth: str | None = option(None, _DEPTH, metavar="N|all")
-    match: str | None = option(None, "Only one name, a glob, or a part of names.", metavar="PATTERN")
+    match: str | None = option(None, "Only one name, a glob, or a part of names.", metavar="PATTERN", blank=True)
     type: str | None = option(None, "Only modules of this class, for example Conv2d.", metavar="CLASS")
     columns: str | None = option(
         None, "Only these columns, in this order.", metavar="A,B", autocompletion=complete_columns

@@ -56,14 +56,17 @@ class ShowOptions:
     step: str | None = option(
         None, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
     )
-    model: str | None = option(None, "Only this model.", metavar="NAME")
+    model: str | None = option(None, "Only this model.", metavar="NAME", blank=True)
     phase: str | None = option(None, "Only this phase.", metavar="train|no_grad")
     probe: str | None = option(None, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
     over_time: str | None = option(
-        None, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
+        None, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME", blank=True
     )
     match: str | None = option(
-        None, "Chart a column (--over-time COLUMN) of the modules or parameters that match.", metavar="PATTERN"
+        None,
+        "Chart a column (--over-time COLUMN) of the modules or parameters that match.",
+        metavar="PATTERN",
+        blank=True,
     )
     against: str | None = option(
         None, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
