@@ -231,7 +231,7 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
         ("--reserve", "1GiB"): "--reserve 1GiB: only --fits keeps memory free; give both",
         ("--fits", "8GiB", "--reserve", "300"): "--reserve 300: give a size, a share of --fits, or both, such as 2GiB",
         ("--fits", "8GiB", "--reserve", "1GiB+-5%"): "--reserve 1GiB+-5%: give a size, a share",
-        ("--fits", "8GiB", "--reserve", ""): "--reserve : give a size, a share",
+        ("--fits", "8GiB", "--reserve", ""): "--reserve: a value is missing; give --reserve BYTES",
         ("--fits", "8GiB", "--reserve", "100%"): "--reserve 100% leaves nothing of --fits 8GiB: keep less free",
         ("--fits", "1GiB", "-b", "3", "--nproc", "2"): "a batch of 3 does not divide by 2 processes",
         ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
