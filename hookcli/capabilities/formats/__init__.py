@@ -25,4 +25,5 @@ CAPABILITY = Capability(
     lines="hookcli.capabilities.formats.lines:LINES",
     headline="hookcli.capabilities.formats.headline:headline",
     headline_place=2,
+    hints={"command quantize": "formats {}"},
 )
