@@ -14,12 +14,10 @@ _Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 def reason(module: nn.Module, inputs: Sequence[Tensor]) -> str:
     """What a convolution or embedding takes, and what it got, if that explains why it failed on `inputs`; else ""."""
-    if not inputs or type(module).forward not in _FORWARDS:
+    if not inputs or not isinstance(module, (*_KINDS, nn.Embedding)) or type(module).forward not in _FORWARDS:
         return ""
     if isinstance(module, nn.Embedding):
         return _outside(inputs[0], module.num_embeddings)
-    if not isinstance(module, _KINDS):
-        return ""
     channels = _channels(module, tree.shape_of(inputs[0]))
     if channels in (None, module.in_channels):
         return ""

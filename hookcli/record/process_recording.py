@@ -223,7 +223,8 @@ class ProcessSink(RecordSink):
             own.end = end  # for which a full disk has no room
             whole.end = whole.end or end  # other ranks may still run
             path = relative(record) if self.kept else None
-            text = summary(whole, own, path, view, checked=self._run.plan["check"], faults_only=self._run.quiet)
+            checked = self._run.plan.get("check", False)
+            text = summary(whole, own, path, view, checked=checked, faults_only=self._run.quiet)
             aside(encodable(text, sys.__stderr__), sys.__stderr__)
             for remark in registry.remarks():
                 say_aside(remark)

@@ -128,7 +128,7 @@ def test_every_probe_that_runs_backward_starts_from_it() -> None:
     checked = hookcli.check(Losing(), X)
     assert checked.meta["loss"] == OWN and checked.meta["loss_value"] == pytest.approx(2.0)
     unlabelled = hookcli.check(Losing(dict, lambda y: None), X)
-    assert "product with randn; the output's loss is None" in run_line(unlabelled)
+    assert "projection of the output; the output's loss is None" in run_line(unlabelled)
 
 
 def test_diff_compares_the_gradients_of_the_models_own_losses() -> None:

@@ -83,7 +83,7 @@ def test_a_layer_of_which_a_part_is_dead_is_named_though_all_checks_pass(ask: As
     options = re.search(r"`(--threshold \S+)` reports such$", said)
     assert options is not None
     second = ask(f"hookcli check cnn.py:CNN --input 16x3x32x32 {options[1]}")
-    assert second.out.splitlines()[1] == "HK010  warning  act3: 6 of 20 channels zero for every input"
+    assert second.out.splitlines()[0] == "HK010  warning  act3: 6 of 20 channels zero for every input"
 
 
 @pytest.mark.sweep
