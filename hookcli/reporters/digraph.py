@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
 
 from hookcli.errors import UsageError, shortened
 
-Kind = Literal["graph", "node", "edge"]  # another word
+_ITSELF = "graph"  # another word
 
 
 class Digraph:
@@ -20,15 +19,15 @@ class Digraph:
 
     def __init__(self, name: str, attributes: Mapping[str, str]) -> None:
         self._lines = [f"digraph {quoted(name)} {{\n"]
-        self.attr("graph", **attributes)  # another word
+        self.attr(_ITSELF, **attributes)
 
     @property
     def source(self) -> str:
         """The text of the graph."""
         return "".join((*self._lines, "}\n"))
 
-    def attr(self, kind: Kind, **attributes: str) -> None:
-        """Set attributes of the graph or frame, or of all nodes or edges from here on."""
+    def attr(self, kind: str, **attributes: str) -> None:
+        """Set attributes of a `kind`: "graph" (or a frame itself), or from here on all of "node" or "edge"."""
         self._lines.append(f"\t{kind}{_listed(attributes)}\n")
 
     def node(self, name: str, label: str, **attributes: str) -> None:
@@ -43,7 +42,7 @@ class Digraph:
     def frame(self, name: str, **attributes: str) -> Iterator[None]:
         """Draw a frame around the nodes that are added within."""
         self._lines.append(f"subgraph {quoted(f'cluster_{name}')} {{\n")
-        self.attr("graph", **attributes)  # another word
+        self.attr(_ITSELF, **attributes)
         yield
         self._lines.append("}\n")
 
