@@ -124,6 +124,7 @@ def run_main(argv: list[str]) -> None:
     sys.path[:] = [*map(os.path.abspath, given), *PATH]
     importlib.invalidate_caches()
     if "HOOKCLI_RUN" in os.environ:
+        sys.modules.pop("sitecustomize", None)  # the distribution's: Debian's Python has one
         with suppress(ImportError):
             importlib.import_module("sitecustomize")
     sys.path.insert(0, "" if kind == "-c" else _here() if kind == "-m" else str(Path(kind).parent.resolve()))

@@ -75,9 +75,14 @@ def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = N
             imported = importing()
         except SyntaxError as error:
             file = Path(error.filename or place).name
-            raise UsageError(f"{file} is not valid Python: line {error.lineno}: {shortened(error.msg)}") from error
+            where = f"line {error.lineno}: " if error.lineno else ""
+            raise UsageError(f"{file} is not valid Python: {where}{shortened(error.msg)}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{place} is not a Python file: {error}") from error
+        except ValueError as error:
+            if "null bytes" in str(error):  # a SyntaxError from Python 3.11.4 on
+                raise UsageError(f"{place} is not valid Python: {error}") from error
+            raise
     return module or imported
 
 
