@@ -50,11 +50,12 @@ def parse_room(fits: str, reserve: str | None, device: str | None) -> Room:
     limit = _bytes(fits)
     if not limit:
         raise UsageError(f"--fits {fits}: give a size, such as 24GiB", option="fits")
-    parts = [_bytes(text, limit) for text in (reserve or RESERVE).split("+")]
+    asked = f"{RESERVE}{reserve}" if reserve and reserve.startswith("+") else reserve or RESERVE
+    parts = [_bytes(text, limit) for text in asked.split("+")]
     if reserve == "" or None in parts:
-        wrong = f"--reserve {reserve}: give a size, a share of --fits, or both, such as 2GiB, 10% or {RESERVE}"
-        raise UsageError(wrong, option="reserve")
-    kept, how = sum(filter(None, parts)), f"--reserve {reserve or RESERVE}"
+        wrong = f"--reserve {reserve}: give a size or a share of --fits, such as 2GiB, 10% or {RESERVE}"
+        raise UsageError(f"{wrong}; +300MiB adds to the default", option="reserve")
+    kept, how = sum(filter(None, parts)), f"--reserve {asked}"
     if reserve is None and kept > limit / 2:
         kept, how = limit / 2, "half of it; see --reserve"
     if kept >= limit:

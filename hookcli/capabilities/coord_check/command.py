@@ -67,10 +67,10 @@ def coord_check(model: Model, *, own: CoordOptions, options: Annotated[Options, 
     With several learning rates (--lr 1e-4,1e-3,1e-2) it tells which is best at each width, and from which width it
     moves.
     """
-    name, arguments = widths_of(options.arg)
-    output = Output(options)
     rates = parse_rates(own, options)
     is_search = len(rates) > 1
+    name, arguments = widths_of(options.arg, fewest=2 if is_search else FEWEST)
+    output = Output(options)
     steps = own.steps or (RATE_STEPS if is_search else STEPS)
     output.check_columns(rate_columns(rates) if is_search else POINTS if own.points else COLUMNS)
     with salvaging(output) as progress:
@@ -144,10 +144,10 @@ def parse_rates(own: CoordOptions, options: Options) -> list[float]:
     return rates
 
 
-def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
+def widths_of(texts: Sequence[str], fewest: int) -> tuple[str, Mapping[float, list[str]]]:
     """The name of the width, and for each of its values, from the smallest, the texts of --arg with that value alone.
 
-    Raises UsageError unless exactly one argument has several values, at least three of them, all positive numbers.
+    Raises UsageError unless exactly one argument has several values, `fewest` of them or more, all positive numbers.
     """
     given = width_among(texts)
     name, _, values = given.partition("=")
@@ -158,8 +158,9 @@ def widths_of(texts: Sequence[str]) -> tuple[str, Mapping[float, list[str]]]:
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
             raise UsageError(f"--arg {given}: a width is a number above 0, not {value.strip()!r}", option="arg")
         numbers[number] = [one if text == given else text for text in texts]
-    if len(numbers) < FEWEST:
-        raise UsageError(f"--arg {given}: a slope needs three widths or more, as in {name}=64,128,256", option="arg")
+    if len(numbers) < fewest:
+        need = "a slope needs three widths or more, as in" if fewest == FEWEST else "give two widths or more, as in"
+        raise UsageError(f"--arg {given}: {need} {name}=64,128,256", option="arg")
     return name, dict(sorted(numbers.items()))
 
 

@@ -61,7 +61,7 @@ def is_tie(losses: Sequence[float], best: Sequence[float], tie: float) -> bool:
     mean = fmean(differences)
     if mean <= tie or len(differences) == 1:
         return mean <= tie
-    return min(differences) <= tie and mean <= ERRORS * stdev(differences) / math.sqrt(len(differences))
+    return min(differences) <= 0 and mean <= ERRORS * stdev(differences) / math.sqrt(len(differences))
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,12 @@ class Rates:
         seeds = len({run.seed for run in self.runs})
         steps = max(len(run.losses) for run in self.runs) - 1
         yield f"below each learning rate: the loss after {counted(steps, 'step')}, mean of {counted(seeds, 'seed')}"
-        spread = "; one seed has no spread" if seeds == 1 else ", or two standard errors over the seeds"
+        several = ", or two standard errors, and one seed is no higher"
+        spread = "; one seed has no spread" if seeds == 1 else several
         yield f"as good: above the best loss by at most {percent(TIE)} of what training took off{spread}"
+        narrow = [run.losses for run in self.runs if (run.width, run.rate) == (self.runs[0].width, self.runs[0].rate)]
+        if len({*map(str, narrow)}) < len(narrow):
+            yield "seeds: some give the same losses, as if the model seeded PyTorch itself: they have no spread"
         first = self.runs[0].losses
         pairs = zip(first, self.again.losses if self.again else first, strict=False)
         if not all(math.isclose(one, other, rel_tol=AGREES) for one, other in pairs):

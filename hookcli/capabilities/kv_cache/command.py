@@ -48,7 +48,9 @@ class CacheOptions:
         metavar="BYTES",
         meant_by=_FITS,
     )
-    reserve: str | None = option(None, f"Kept free by --fits [{RESERVE}, at most half].", metavar="BYTES")
+    reserve: str | None = option(
+        None, f"Kept free by --fits; +300MiB adds to it [{RESERVE}, at most half].", metavar="BYTES"
+    )
 
 
 def kv_cache(model: Model, *, own: CacheOptions, options: Annotated[Options, OnlyFields(_SHARED)]) -> int:

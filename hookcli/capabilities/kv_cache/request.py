@@ -25,7 +25,10 @@ from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import restored_random_states
 
 _UNCOUNTED = "not counted: activations, of which the prompt's pass has the most"
-_COUNTED = "activations: of the pass over the prompts, as on a GPU; the cache is counted at the larger of its moments"
+_COUNTED = (
+    "activations: of the pass over the prompts, as on a GPU; the cache: after the prompt or at the end, the larger; "
+    "not counted: a copy of one layer's keys while a token is added"
+)
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 _TASKS = ("speech-seq-2-seq", "seq-to-seq-causal-lm", "image-text-to-text", "causal-lm")
 

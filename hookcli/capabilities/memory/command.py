@@ -66,7 +66,9 @@ class MemoryOptions:
     fits: str | None = option(
         None, "Find the largest batch that fits into this memory.", metavar="BYTES", meant_by=_NAMES
     )
-    reserve: str | None = option(None, f"Kept free by --fits [{RESERVE}, at most half].", metavar="BYTES")
+    reserve: str | None = option(
+        None, f"Kept free by --fits; +300MiB adds to it [{RESERVE}, at most half].", metavar="BYTES"
+    )
     checkpoint: list[str] = option(
         list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -62,7 +63,8 @@ def test_losses_are_those_of_a_plain_loop_and_the_best_rate_moves_only_without_m
 ) -> None:
     report = check(cli, net, "--optimizer", optimizer, "--lr", TYPED, "--seeds", "2")
     assert report["totals"]["verdict"].startswith(f"The best learning rate {said}")
-    assert report["totals"]["verdict"].endswith((" from 256 on", "transfers")) and report["totals"]["runs"] == 24
+    assert re.search(r" from (64|256) on$| transfers$", report["totals"]["verdict"])  # by the losses of two seeds
+    assert report["totals"]["runs"] == 24
     of_mup = importpath.load_object("nets.py:mu_adam")
     for row in report["rows"]:
         means = {}
@@ -114,6 +116,7 @@ def test_mistakes(cli: Cli, argv: tuple[str, ...], said: str) -> None:
 def test_a_tie_is_within_a_share_or_within_the_spread_of_the_seeds() -> None:
     assert is_tie([1.01, 1.02], [1.0, 1.0], 0.02) and not is_tie([1.1, 1.12], [1.0, 1.0], 0.02)
     assert is_tie([0.9, 1.4], [1.0, 1.0], 0.02)  # one seed is better, another one worse
+    assert not is_tie([1.015, 1.5], [1.0, 1.0], 0.02)  # all are worse, one by less than the share
     assert not is_tie([1.1, 99.0], [1.0, 1.0], 0.02)  # all are worse, though by as much as they differ
     assert is_tie([1.01], [1.0], 0.02) and not is_tie([1.1], [1.0], 0.02)
 

@@ -165,6 +165,7 @@ def test_what_fits_is_a_gpu_s_and_leaves_room_for_its_context(cli: Cli) -> None:
     largest = found["totals"]["largest_batch"]
     assert last == f"Next: hookcli memory net.py:Net --device cuda --input 32x64 --batch-size {largest}"
     assert parse_room("24GiB", None, "cuda").usable == 24 * 2**30 - int(2**30 + 0.05 * 24 * 2**30)
+    assert parse_room("24GiB", "+300MiB", "cuda").usable == 24 * 2**30 - int(2**30 + 0.05 * 24 * 2**30 + 300 * 2**20)
 
 
 def test_checkpointing_says_what_it_saves_and_costs(cli: Cli) -> None:
@@ -229,8 +230,8 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
         ("--fits", "1e400"): "--fits 1e400: give a size, such as 24GiB",
         ("--fits", "1e308TB"): "--fits 1e308TB: give a size, such as 24GiB",
         ("--reserve", "1GiB"): "--reserve 1GiB: only --fits keeps memory free; give both",
-        ("--fits", "8GiB", "--reserve", "300"): "--reserve 300: give a size, a share of --fits, or both, such as 2GiB",
-        ("--fits", "8GiB", "--reserve", "1GiB+-5%"): "--reserve 1GiB+-5%: give a size, a share",
+        ("--fits", "8GiB", "--reserve", "300"): "--reserve 300: give a size or a share of --fits, such as 2GiB",
+        ("--fits", "8GiB", "--reserve", "1GiB+-5%"): "--reserve 1GiB+-5%: give a size or a share",
         ("--fits", "8GiB", "--reserve", ""): "--reserve: a value is missing; give --reserve BYTES",
         ("--fits", "8GiB", "--reserve", "100%"): "--reserve 100% leaves nothing of --fits 8GiB: keep less free",
         ("--fits", "1GiB", "-b", "3", "--nproc", "2"): "a batch of 3 does not divide by 2 processes",
