@@ -81,7 +81,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _completion() -> AbstractContextManager[None]:
-    """What bash's completion needs around it. Raises UsageError if it is asked for without the words to complete."""
+    """A block for completion, in bash with words joined at colons. Raises UsageError without words to complete."""
     if os.environ.get("_HOOKCLI_COMPLETE") != "complete_bash":
         return nullcontext()
     if "COMP_WORDS" in os.environ and os.environ.get("COMP_CWORD", "").isdecimal():

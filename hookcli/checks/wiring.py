@@ -148,7 +148,7 @@ class PlainWeight(Check):
 class Unregistered(Check):
     """The model computes with parameters that PyTorch does not know of: `model.parameters()` does not list them.
 
-    They are in modules in a plain list or dict, in tensors that require grad but are not nn.Parameter, or in modules
+    They are in modules in a plain list or dict, in tensors that require grad but are not an nn.Parameter, or in modules
     that forward creates anew in every call. Nothing fails, but no optimizer trains them, `state_dict()` does not save
     them, and `to()` and `eval()` do not reach them. Parameters that bypass nn.Module's registration on purpose (through
     `self.__dict__`, as for a teacher model), those that the program gives to an optimizer by itself, and frozen ones

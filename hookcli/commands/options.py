@@ -15,7 +15,7 @@ DEFAULT_MODEL = "resnet50"
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """The models whose specs begin as typed: torchvision's names, `timm:`, `hf:`, and what may be one in a file.py:."""
+    """The models whose specs begin as typed: torchvision's names, `timm:`, `hf:`, and what a file.py may define."""
     from hookcli.sources.catalog import LIBRARIES, entries
 
     prefix, separator, name = incomplete.partition(":")

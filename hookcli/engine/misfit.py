@@ -13,7 +13,7 @@ _Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def reason(module: nn.Module, inputs: Sequence[Tensor]) -> str:
-    """What a convolution or embedding takes, and what it got, if that explains why it failed on `inputs`; else ""."""
+    """The channels or indices that a module takes and got, if that explains why it failed on `inputs`; else ""."""
     if not inputs or not isinstance(module, (*_KINDS, nn.Embedding)) or type(module).forward not in _FORWARDS:
         return ""
     if isinstance(module, nn.Embedding):

@@ -21,6 +21,13 @@ from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode, reference_counts, storage_key
 from hookcli.tensors.tree import Args, Kwargs, is_dense
 
+_CUDA_BLOCK = 512  # c10/cuda/CUDACachingAllocator.h, kMinBlockSize
+
+
+def cuda_block(x: Tensor) -> int:
+    """The bytes of the block that CUDA's caching allocator hands out for the storage of a tensor."""
+    return -(-x.untyped_storage().nbytes() // _CUDA_BLOCK) * _CUDA_BLOCK
+
 
 class Kernels(Protocol):
     """The kernels of a device, which operators on the meta device lack."""

@@ -45,7 +45,7 @@ class Canvas:
         self.fill((_rounded(self.at(x, y)) for x, y in points if not math.isnan(y)), mark)
 
     def curve(self, points: Iterable[tuple[float, float]], *, filled: bool = False) -> None:
-        """Draw lines between points, with a gap at NaN; all below them, too, if it is `filled`."""
+        """Draw lines between points, with a gap at NaN; if `filled`, also everything below them."""
         places = [None if math.isnan(y) else _rounded(self._place(x, y, 2, 4)) for x, y in points]
         dots = {place for place in places if place}
         for start, end in pairwise(places):

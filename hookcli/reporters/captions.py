@@ -28,7 +28,7 @@ _BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
 
 @dataclass(frozen=True)
 class Captions:
-    """What stands below a table of the `shown` rows, with the `kept` columns.
+    """The lines below a table of the `shown` rows and the `kept` columns.
 
     `on_bars` are lines on bars. `remarks` on rows had no room below these, and are counted with the notes. `tight`:
     room is short, so that the lines of a record's step are shortened, too.

@@ -49,6 +49,6 @@ def test_charts_follow_the_record(chromium: Any, address: str, path: Path) -> No
     page.locator(".record-notes", has_text=said).wait_for()  # and at the recorded step after it, in the charts
     assert said in str(page.locator(".step-charts .chart-plot").first.get_attribute("aria-valuetext"))
     assert page.locator(".step-charts canvas").count() > 1
-    assert page.get_by_role("button", name="Reset zoom").count() == 0  # the first steps are not zoom of the reader's
+    assert page.get_by_role("button", name="Reset zoom").count() == 0  # the first steps are not the reader's zoom
     page.close()
     writer.close()

@@ -141,7 +141,7 @@ class HeadSums:
     `sums`: queries, entropy, its share of the most, weight on the first key, squares of what the head returns, their
     number, weight on the own key, and distance. `most`: the largest logit and weight. `offsets`: the number of queries
     whose largest weight is so many places before or after them, for each such number up to _FARTHEST. `keys`: the
-    weight on each key, counted from the first that is not a padding. `padding`: the number of queries that are left
+    weight on each key, counted from the first that is not padding. `padding`: the number of queries that are left
     out, of `everything`.
     """
 

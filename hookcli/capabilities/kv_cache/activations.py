@@ -7,11 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli.hooks.storage_lifetimes import OperatorCall, StorageLifetimes
+from hookcli.hooks.storage_lifetimes import OperatorCall, StorageLifetimes, cuda_block
 from hookcli.hooks.torch_private.meta_operators import operators_as_on_cuda
-
-_BLOCK = 512
-"""The allocator hands out multiples of so many bytes (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
 
 
 class Allocator:
@@ -27,7 +24,7 @@ class Allocator:
 
     def allocated(self, x: Tensor) -> int:
         """The bytes of the block for the storage of a tensor; tensors on the CPU take none."""
-        return -(-x.untyped_storage().nbytes() // _BLOCK) * _BLOCK if x.is_meta else 0
+        return cuda_block(x) if x.is_meta else 0
 
 
 def peak_of(forward: Callable[[], object], weights: Iterable[Tensor]) -> int:

@@ -38,7 +38,7 @@ class PaddingMasks:
                     self.hidden.append((event.fqn, name, mask == 0))
 
     def inverted(self) -> Iterator[tuple[str, str]]:
-        """The modules, and the names of their masks, that hide just what is not a padding. Waits for an accelerator."""
+        """The modules, and the names of their masks, that hide just what is not padding. Waits for an accelerator."""
         for fqn, name, hidden in self.hidden:
             alike = (one for one in self.padding if one.shape == hidden.shape and one.device == hidden.device)
             if any(is_opposite(hidden, padding) for padding in alike):

@@ -19,7 +19,7 @@ NONE, DETACHED, ZERO, LINKED = "none", "detached", "zero", "linked"
 
 @dataclass
 class States:
-    """What each recurrent layer that takes one time step at a call got for its state in a step, but for first calls."""
+    """The states that recurrent layers got in a step, if they take one time step per call; first calls are left out."""
 
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))

@@ -34,7 +34,7 @@ def viewed(loss: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def mixes(shape: tuple[int, ...], classes: int, *, channels: bool) -> bool:
-    """True if scores have the shape (N, classes, ...), and in their order so many values in a row are not choice.
+    """True if scores have the shape (N, classes, ...), and in their order so many values in a row are not one choice.
 
     They may be one if the last dimensions have as many places, as in heat maps, or a multiple of it, unless
     dimension 1 is known to be the `channels`.

@@ -328,7 +328,7 @@ def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:
     """Frozen modules between trained ones of the same class and shape in one container, with these two neighbours.
 
     Fewer of them than of the trained ones: in a model with adapters, or one whose blocks alternate on purpose, the
-    frozen ones are not exception.
+    frozen ones are not an exception.
     """
     found = {}
     for alike in siblings(model):

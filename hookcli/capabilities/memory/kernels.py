@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookcli.hooks.storage_lifetimes import cuda_block
 from hookcli.hooks.torch_private.meta_operators import attention_as_on_cpu, has_values, operators_as_on_cuda
 from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.hooks.torch_private.overrides import without_dispatch_modes
@@ -176,10 +177,6 @@ _ON_CPU = {
 }
 
 
-_BLOCK = 512
-"""The allocator hands out multiples of so many bytes (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
-
-
 OUTSIDE = "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
 
 
@@ -197,8 +194,7 @@ class CudaKernels(DeviceKernels):
 
     def allocated(self, x: Tensor) -> int:
         """The bytes of the allocator's block for the storage of a tensor; 0 for one that stays on the CPU."""
-        nbytes = x.untyped_storage().nbytes()
-        return _padded(nbytes, _BLOCK) if self._all or x.device.type != "cpu" else 0
+        return cuda_block(x) if self._all or x.device.type != "cpu" else 0
 
     def remarks(self, model: nn.Module) -> Iterator[str]:
         """Sentences on memory that the figures of a model leave out."""

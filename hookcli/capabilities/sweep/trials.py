@@ -75,7 +75,8 @@ class Trial:
     @property
     def name(self) -> str:
         """The place in words: head 3 of h.5.attn; an expert that is a module has its number in its name."""
-        named = ("expert", self.fqn.rpartition(".")[2])  # another word
+        last = self.fqn.rpartition(".")[2]
+        named = ("expert", last)  # another word
         numbers = (f"{what} {n} of " for what, n in self.part.items() if (what, str(n)) != named)
         return "".join(numbers) + in_words(self.fqn)
 

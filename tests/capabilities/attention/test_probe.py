@@ -19,7 +19,7 @@ from hookcli.table import Report
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 FROM_FIRST = ("first_share", "top_key", "top_key_share")
-"""Figures by the places of keys, which are counted from the first that is not a padding."""
+"""Figures by the places of keys, which are counted from the first that is not padding."""
 
 
 def measured(model: nn.Module, *inputs: Any, **options: Any) -> Report:

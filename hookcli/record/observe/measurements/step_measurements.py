@@ -142,7 +142,7 @@ class StepMeasurements:
         return {part: of_step for part, of_step in begun.items() if of_step is not None}
 
     def _answers(self, event: str, *told: object, **named: object) -> list[Any]:
-        """What the parts of capabilities answer to an event of the step, without None."""
+        """The answers of the capabilities' parts to an event of the step, without None."""
         asked = (
             self._parts.ask(self._model.name, part, of_step, event, *told, **named)
             for part, of_step in self._step_parts.items()
