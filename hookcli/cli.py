@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any
 
 import typer
 
@@ -62,7 +61,17 @@ def _run(arguments: list[str]) -> int:
         return 0
     try:
         require_no_two()
-        with _completion():
+        completion: AbstractContextManager[None] = nullcontext()
+        if os.environ.get("_HOOKCLI_COMPLETE") == "complete_bash":
+            if "COMP_WORDS" not in os.environ or not os.environ.get("COMP_CWORD", "").isdecimal():
+                raise UsageError(
+                    "_HOOKCLI_COMPLETE is set without COMP_WORDS and COMP_CWORD: unset it "
+                    "(the shell's completion sets all three)"
+                )
+            from hookcli.commands.completion import words_joined
+
+            completion = words_joined()
+        with completion:
             return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
     except BaseException as error:
         if interrupts.came(error) or isinstance(error, SystemExit):
@@ -80,41 +89,37 @@ def _run(arguments: list[str]) -> int:
         return _report_error(error, arguments)
 
 
-def _completion() -> AbstractContextManager[None]:
-    """A block for completion, in bash with words joined at colons. Raises UsageError without words to complete."""
-    if os.environ.get("_HOOKCLI_COMPLETE") != "complete_bash":
-        return nullcontext()
-    if "COMP_WORDS" in os.environ and os.environ.get("COMP_CWORD", "").isdecimal():
-        from hookcli.commands.completion import words_joined
-
-        return words_joined()
-    raise UsageError(
-        "_HOOKCLI_COMPLETE is set without COMP_WORDS and COMP_CWORD: unset it (the shell's completion sets all three)"
-    )
-
-
 def _failed(error: BaseException, arguments: Sequence[str]) -> int:
+    if isinstance(error, typer.TyperException) and type(error).__name__ == "NoArgsIsHelpError":
+        from hookcli.commands.help_pages import first_page
+
+        try:
+            write_report(f"{first_page()}\n")
+        except HookcliError as unwritten:
+            return _report_error(unwritten, arguments)
+        return 0
     if isinstance(error, typer.TyperException):
-        return _usage_error(error, arguments)
+        from hookcli.commands.mistakes import mistake
+
+        _leave_it_to_the_first()
+        message = mistake(error, [*COMMANDS, *registry.names("probes")])
+        say(f"error: {message}")
+        _document(UsageError(message), arguments)
+        return int(error.exit_code)
     if isinstance(error, HookcliError):
         return _report_error(error, arguments)
-    if _from_importing_torch(error):
-        problem = UsageError(f"torch can't be imported: {in_brief(error).partition(': ')[2]}")
-        problem.__cause__ = error  # which --debug shows
-        return _report_error(problem, arguments)
+    if isinstance(error, (ImportError, OSError)) and sys.modules.get("torch") is None:
+        # torch itself fails to be imported where it isn't installed, or where one of its libraries does not load.
+        running = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
+        if "torch" in running or getattr(error, "name", None) == "torch":
+            problem = UsageError(f"torch can't be imported: {in_brief(error).partition(': ')[2]}")
+            problem.__cause__ = error  # which --debug shows
+            return _report_error(problem, arguments)
     # Ours: shown whole, and not taken for exit code 1, which means that a check or comparison failed.
     aside(visible_lines("".join(traceback.format_exception(error))))
     say("this is a bug in hookcli, please report it")
     _document(BugError(in_brief(error)), arguments)
     return 2
-
-
-def _from_importing_torch(error: BaseException) -> bool:
-    """True if torch itself failed to be imported, as where it isn't installed or one of its libraries does not load."""
-    if not isinstance(error, (ImportError, OSError)) or sys.modules.get("torch") is not None:
-        return False
-    running = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
-    return "torch" in running or getattr(error, "name", None) == "torch"
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
@@ -156,24 +161,6 @@ def _leave_it_to_the_first() -> None:
     if not world().writes:
         time.sleep(_MOMENT)
         raise SystemExit(FAILED)
-
-
-def _usage_error(error: Any, arguments: Sequence[str]) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":
-        from hookcli.commands.help_pages import first_page
-
-        try:
-            write_report(f"{first_page()}\n")
-        except HookcliError as problem:
-            return _report_error(problem, arguments)
-        return 0
-    from hookcli.commands.mistakes import mistake
-
-    _leave_it_to_the_first()
-    message = mistake(error, [*COMMANDS, *registry.names("probes")])
-    say(f"error: {message}")
-    _document(UsageError(message), arguments)
-    return int(error.exit_code)
 
 
 def begin() -> Callable[[], object]:

@@ -170,29 +170,27 @@ class ActivationNotFinite(_NotFinite):
         received = {(r.fqn, r["call"]): r for r in inventory if r["kind"] == "received"}
         bad = _from_its_operator(_lost_modules(activations), activations, inventory)
         for finding in self.of_rows(bad, "values of its output", "module"):
-            if has_cause(bad[0]):
-                yield finding
-                continue
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
-            yield _blaming_the_code(finding, place, received) if place else finding
+            if has_cause(bad[0]) or not place:
+                yield finding
+                continue
+            # The module only received the values: the finding moves to the module whose own code made them.
+            while around := received.get((place["caller"], place.get("caller_call", 0))):  # it received them as well
+                place = around
+            if place["caller"] is None:
+                yield replace(finding, message=f"{finding.message}; the model's input already has such values")
+                continue
+            between = f"between {place['after']} and {place.fqn}" if place["after"] else f"before {place.fqn}"
+            described = finding.message.replace("its output", f"the output of {finding.fqn}")
+            message = f"begins {between}, which received it: {described}"
+            yield replace(finding, fqn=place["caller"], message=message)
 
 
 _UNSEEN = "whether that is meant could not be seen"
 _LOOK_AGAIN = "record another step of this model (--every), or give --ops: either shows which operator made them"
 _HIDDEN = "replace what would give NaN before the function that makes it: torch.where after it does not stop gradients"
 _SEE_A_KEY = "let every query see a key, for example by unmasking one key of items that are all padding"
-
-
-def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str, int], Row]) -> Finding:
-    """The finding, moved to the module whose own code made the values that the finding's module only received."""
-    while around := received.get((place["caller"], place.get("caller_call", 0))):  # it received them as well
-        place = around
-    if place["caller"] is None:
-        return replace(finding, message=f"{finding.message}; the model's input already has such values")
-    between = f"between {place['after']} and {place.fqn}" if place["after"] else f"before {place.fqn}"
-    described = finding.message.replace("its output", f"the output of {finding.fqn}")
-    return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {described}")
 
 
 def _from_its_operator(bad: Sequence[Row], activations: Sequence[Row], inventory: Sequence[Row]) -> Sequence[Row]:

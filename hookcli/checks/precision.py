@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -55,8 +55,12 @@ class Float16Overflow(Check):
         assert self.limit is not None
         if measured.dtype == "bfloat16":
             return
+        outputs = self._large(measured.activations.rows)
+        inside = {one.fqn: sum(is_within(row.fqn, one.fqn) for row in outputs) for one in outputs}
+        # In the order in which modules return: each after its parts.
+        in_order = sorted(enumerate(outputs), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))
         groups = {
-            "its output": _parts_first(self._large(measured.activations.rows)),
+            "its output": [row for _, row in in_order],
             "its value": self._large(of_kind(measured.inventory, "parameter")),
             "its gradient": self._large(measured.grads.rows if measured.grads else ()),
         }
@@ -72,13 +76,6 @@ class Float16Overflow(Check):
     def _large(self, rows: Iterable[Row]) -> list[Row]:
         floats = [row for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))]
         return [row for row in floats if _peak(row) >= (self.limit or 0)]
-
-
-def _parts_first(rows: Sequence[Row]) -> list[Row]:
-    """Rows in the order in which modules return: each after the rows of its parts."""
-    names = [row.fqn for row in rows]
-    inside = {name: sum(is_within(n, name) for n in names) for name in names}
-    return [row for _, row in sorted(enumerate(rows), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))]
 
 
 def _peak(row: Row) -> float:
@@ -120,20 +117,17 @@ class Float16Underflow(Check):
             message = f"the root mean square of its output is {number(size)}{_more(small)}"
             finding = self.finding(small[0].fqn, f"{message}; the smallest float16 number is {_SMALLEST:.0e}", size)
             yield replace(finding, threshold=_SMALLEST)
-        lost = [row for row in _beyond_rounding(measured.grads.rows) if 0 < _rms(row) < self.limit]
+        largest: dict[str, float] = {}
+        for row in measured.grads.rows:
+            owner = owner_of(row.fqn)
+            largest[owner] = max(largest.get(owner, 0.0), _rms(row))
+        lost = [row for row in measured.grads.rows if 0 < _rms(row) < self.limit]
+        # Gradients that are tiny next to others of their module are zero but for rounding.
+        lost = [row for row in lost if _rms(row) > _ROUNDING * largest[owner_of(row.fqn)]]
         if lost:
             row = min(lost, key=_rms)
             message = f"the root mean square of its gradient is {number(_rms(row))}{_more(lost)}"
             yield self.finding(row.fqn, message, _rms(row))
-
-
-def _beyond_rounding(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows of gradients, without those that are zero but for rounding: tiny next to others of their module."""
-    largest: dict[str, float] = {}
-    for row in rows:
-        owner = owner_of(row.fqn)
-        largest[owner] = max(largest.get(owner, 0.0), _rms(row))
-    yield from (row for row in rows if _rms(row) > _ROUNDING * largest[owner_of(row.fqn)])
 
 
 def _rms(row: Row) -> float:

@@ -90,9 +90,17 @@ def _other_figures(then: Iterable[Report], now: Iterable[Report]) -> list[str]:
 
 def text_of(baselines: Iterable[Baseline]) -> str:
     """Write baselines as the text of a file."""
-    ordered = sorted(baselines, key=lambda baseline: baseline.model)
-    models = ",\n".join(f" {json.dumps(b.model, ensure_ascii=False)}: {_model_text(b)}" for b in ordered)
-    return visible_json(f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{models}\n}}}}\n')
+    models = []
+    for baseline in sorted(baselines, key=lambda baseline: baseline.model):
+        name = json.dumps(baseline.model, ensure_ascii=False)
+        run = ",\n".join(f"   {_json(key)}: {_json(value)}" for key, value in sorted(baseline.run.items()))
+        reports = ",\n".join(
+            f"  {_json(report.probe)}: [\n" + ",\n".join(f"   {_json(_lean(row))}" for row in report.rows) + "\n  ]"
+            for report in sorted(baseline.reports, key=lambda report: report.probe)
+        )
+        models.append(f' {name}: {{\n  "run": {{\n{run}\n  }},\n{reports}\n }}')
+    text = ",\n".join(models)
+    return visible_json(f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{text}\n}}}}\n')
 
 
 def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
@@ -163,15 +171,6 @@ _COLUMNS = columns_named("fqn")
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
-
-
-def _model_text(baseline: Baseline) -> str:
-    run = ",\n".join(f"   {_json(key)}: {_json(value)}" for key, value in sorted(baseline.run.items()))
-    reports = ",\n".join(
-        f"  {_json(report.probe)}: [\n" + ",\n".join(f"   {_json(_lean(row))}" for row in report.rows) + "\n  ]"
-        for report in sorted(baseline.reports, key=lambda report: report.probe)
-    )
-    return f'{{\n  "run": {{\n{run}\n  }},\n{reports}\n }}'
 
 
 def _lean(row: Row) -> dict[str, Any]:

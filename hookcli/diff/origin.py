@@ -128,15 +128,16 @@ def lone_before(first: Row, rows: Sequence[Row]) -> list[Row]:
 
 def named_alone(rows: Sequence[Row]) -> str:
     """Operators that one side alone has, with their lines: "only in A: :mul_1, :add_1 (net.py:7)"."""
-    sides = {"only in A": "removed", "only in B": "added"}
-    places = {side: [row for row in rows if row["change"] == change] for side, change in sides.items()}
-    return "; ".join(f"{side}: {_with_lines(there)}" for side, there in places.items() if there)
-
-
-def _with_lines(rows: Sequence[Row]) -> str:
-    lines = groupby(rows[:_NAMED], key=lambda row: row.get("source"))
-    operators = [", ".join(row.fqn for row in there) + (f" ({line})" if line else "") for line, there in lines]
-    return ", ".join(operators) + (f" and {len(rows) - _NAMED} more" if rows[_NAMED:] else "")
+    texts = []
+    for side, change in (("A", "removed"), ("B", "added")):
+        alone = [row for row in rows if row["change"] == change]
+        operators = []
+        for line, there in groupby(alone[:_NAMED], key=lambda row: row.get("source")):
+            operators.append(", ".join(row.fqn for row in there) + (f" ({line})" if line else ""))
+        if alone:
+            more = f" and {len(alone) - _NAMED} more" if alone[_NAMED:] else ""
+            texts.append(f"only in {side}: {', '.join(operators)}{more}")
+    return "; ".join(texts)
 
 
 def both_sources(a: str | None, b: str | None) -> dict[str, str]:

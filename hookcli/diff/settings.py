@@ -85,17 +85,15 @@ def causes(settings: Iterable[ChangedSettings], alignment: Alignment, allowed: S
         for remark, names in remarks.items():
             changed = tuple(f"{name} ({module.changes[name]})" for name in names)
             groups.setdefault((module.type, remark, changed), []).append(module.fqn)
-    return [_of_settings(fqns, *group) for group, fqns in groups.items()] + list(_retyped(alignment))
-
-
-def _of_settings(fqns: Sequence[str], kind: str, remark: str, changed: Sequence[str]) -> Cause:
-    more = [f"{len(changed) - _NAMED} more"] if changed[_NAMED:] else []
-    *most, last = [*changed[:_NAMED], *more]
-    what = f"{', '.join(most)} and {last}" if most else last
-    verb = "has" if len(fqns) == 1 else "have"
-    severity = NOTE if remark else ERROR
-    names = ", ".join(text.partition(" (")[0] for text in changed)
-    return Cause(fqns, f"{_who(fqns, kind)} {verb} another {what}{remark}", severity, remark in ("", _ALLOWED), names)
+    found = []
+    for (kind, remark, changed), fqns in groups.items():
+        more = [f"{len(changed) - _NAMED} more"] if changed[_NAMED:] else []
+        *most, last = [*changed[:_NAMED], *more]
+        what = f"{', '.join(most)} and {last}" if most else last
+        sentence = f"{_who(fqns, kind)} {'has' if len(fqns) == 1 else 'have'} another {what}{remark}"
+        settings_changed = ", ".join(text.partition(" (")[0] for text in changed)
+        found.append(Cause(fqns, sentence, NOTE if remark else ERROR, remark in ("", _ALLOWED), settings_changed))
+    return found + list(_retyped(alignment))
 
 
 def _retyped(alignment: Alignment) -> Iterator[Cause]:

@@ -40,12 +40,12 @@ def eps(*dtypes: str) -> float:
 
     For GGUF's quantized types it follows from the bits of an element: 2**-7 for Q8_0, 2**-3 for Q4_K.
     """
-    return max((_EPS.get(dtype, _of_quantized(dtype)) for dtype in dtypes), default=0.0)
-
-
-def _of_quantized(dtype: str) -> float:
-    match = re.search(r"(?:Q|FP)(\d)", dtype)
-    return 2.0 ** (1 - int(match[1])) if match else 0.0
+    largest = 0.0
+    for dtype in dtypes:
+        quantized = re.search(r"(?:Q|FP)(\d)", dtype)
+        of_bits = 2.0 ** (1 - int(quantized[1])) if quantized else 0.0
+        largest = max(largest, _EPS.get(dtype, of_bits))
+    return largest
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,12 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
 
 
 def _first_difference(rows: Sequence[Row], origin: Origin, explained: bool) -> str:
-    place = origin.text(_with_cause(origin, rows, explained))
-    text = f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}"
+    place, cause = title(origin.first, typed=False), _cause(origin, rows, explained)
+    if cause and place.endswith(f"({origin.first.get('source')})"):  # an operator's line
+        place = f"{place.removesuffix(')')}; {cause})"
+    elif cause:
+        place = f"{place} ({cause})"
+    text = f"First difference: {origin.text(place)}{'; ' if origin.lone else ', '}{_error(origin.first)}"
     returned = [row for row in rows if not row.fqn and row.get("kind") == OUTPUT and _is_compared(row)]
     if returned and not any(row.get("beyond") for row in returned):
         text += "; the model's output is within tolerance"
@@ -140,15 +144,6 @@ def _lost(rows: Sequence[Row], origin: Origin | None) -> str:
     while inner := next((row for row in lost if row.fqn != first.fqn and is_within(row.fqn, first.fqn)), None):
         first = inner
     return f"; both have NaN or Inf, first in {title(first, typed=False)}"
-
-
-def _with_cause(origin: Origin, rows: Sequence[Row], explained: bool) -> str:
-    """A place in words, and its cause in parentheses: with an operator's line, if the place ends with that."""
-    place, cause = title(origin.first, typed=False), _cause(origin, rows, explained)
-    if not cause:
-        return place
-    line = f"({origin.first.get('source')})"
-    return f"{place.removesuffix(')')}; {cause})" if place.endswith(line) else f"{place} ({cause})"
 
 
 def _cause(origin: Origin, rows: Iterable[Row], explained: bool) -> str:

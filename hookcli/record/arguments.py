@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from hookcli.errors import UsageError, class_name, shortened, unknown
-from hookcli.registry.capability import RecorderOption, capabilities, recorder_options, require_distinct
+from hookcli.registry.capability import capabilities, recorder_options, require_distinct
 
 _KINDS: dict[object, tuple[type | tuple[type, ...], str]] = {
     str: (str, "a text"),
@@ -22,12 +22,14 @@ _KINDS: dict[object, tuple[type | tuple[type, ...], str]] = {
     bool: ((bool, Integral), "True or False"),
     Path: (os.PathLike, "a path"),
     nn.Module: (nn.Module, "an nn.Module"),
+    Sequence[str]: (Sequence, "a list of texts"),
+    NoneType: (NoneType, "None"),
 }
 
 
 def check_arguments(
     function: Callable[..., object],
-    given: Mapping[str, object],
+    given: Mapping[str, Any],
     other: Callable[..., object] | None = None,
     advice: str = "",
 ) -> None:
@@ -42,8 +44,11 @@ def check_arguments(
                 raise UsageError(f"{name}: {advice}")
             raise UsageError(unknown("argument", name, [*hints]))
         kinds = _kinds(hints[name])
-        if kinds and not any(_is_one(value, kind) for kind in kinds):
-            wanted = " or ".join(_words(kind) for kind in kinds if kind is not NoneType)
+        fitting = [kind for kind in kinds if isinstance(value, _KINDS[kind][0])]
+        if fitting == [Sequence[str]] and not all(isinstance(item, str) for item in value):
+            fitting = []
+        if kinds and not fitting:
+            wanted = " or ".join(_KINDS[kind][1] for kind in kinds if kind is not NoneType)
             raise UsageError(f"{name}={shortened(repr(value), 60)}: give {wanted}, not {class_name(value)}")
 
 
@@ -55,32 +60,19 @@ def arguments(function: Callable[..., object]) -> dict[str, object]:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             added = ((option.name, one) for one in capabilities() for option in one.options)
             require_distinct("`hookcli.watch`", found, added)
-            found |= {name: _kind_of_option(option) for name, option in recorder_options().items()}
+            for name, option in recorder_options().items():
+                if option.default == ():
+                    found[name] = str | Sequence[str]
+                elif isinstance(option.default, bool):
+                    found[name] = bool
+                else:
+                    found[name] = str | Path | None if option.folder else str | None
         else:
             found[parameter.name] = hints[parameter.name]
     return found
 
 
-def _kind_of_option(option: RecorderOption) -> object:
-    if option.default == ():
-        return str | Sequence[str]
-    if isinstance(option.default, bool):
-        return bool
-    return str | Path | None if option.folder else str | None
-
-
 def _kinds(hint: object) -> Sequence[object]:
     """The kinds of values that an annotation allows; none if it is not one of those that can be checked."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    known = all(kind is NoneType or kind in _KINDS or kind == Sequence[str] for kind in kinds)
-    return kinds if known else ()
-
-
-def _is_one(value: object, kind: Any) -> bool:
-    if kind == Sequence[str]:
-        return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
-    return isinstance(value, NoneType if kind is NoneType else _KINDS[kind][0])
-
-
-def _words(kind: object) -> str:
-    return "a list of texts" if kind == Sequence[str] else _KINDS[kind][1]
+    return kinds if all(kind in _KINDS for kind in kinds) else ()

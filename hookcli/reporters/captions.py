@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
@@ -72,9 +72,18 @@ class Captions:
         if not first and notes and cell_len(notes[0]) <= width:
             first, *notes = notes
         told = self._counted(len(notes) + len(self.remarks))
-        variants = _variants(told, self.view.python)
-        fitting = (text for text in variants if _height([text], width) <= _MOST - bool(first))
-        return [*filter(None, (first, next(fitting, ", ".join(told))))]
+        # The counts in a line that ends with the ways to see all; where it is too long, with fewer ways, then counts.
+        depth, choose = (
+            ('table(depth="all")', "table(columns=...)") if self.view.python else ("--depth all", "--columns")
+        )
+        for kept in range(len(told), 0, -1):
+            text = ", ".join(told[:kept])
+            columns = f", {choose}" if " column" in text else ""
+            shows = f"{depth} shows all{columns}"
+            for ending in (f"{shows}{' chooses' * bool(columns)}", shows, f"{depth}{columns}", depth):
+                if _height([f"{text} ({ending})"], width) <= _MOST - bool(first):
+                    return [*filter(None, (first, f"{text} ({ending})"))]
+        return [*filter(None, (first, ", ".join(told)))]
 
     def _counted(self, notes: int) -> list[str]:
         """Numbers of what the lines would say, the one that may be left out last."""
@@ -117,18 +126,6 @@ def _cut(text: str, width: int | None, uncut: str = "") -> str:
     ends = [match.start() for match in _BREAKS.finditer(text) if cell_len(text[: match.start()]) + 2 <= width]
     kept = text[: max([least, *ends])]
     return text if not kept else kept if len(kept) == least else f"{kept} …"
-
-
-def _variants(told: Sequence[str], python: bool) -> Iterator[str]:
-    """The counts in a line that ends with the ways to see all: the longest line first, at last without some counts."""
-    depth, choose = ('table(depth="all")', "table(columns=...)") if python else ("--depth all", "--columns")
-    for kept in range(len(told), 0, -1):
-        text = ", ".join(told[:kept])
-        columns = f", {choose}" if " column" in text else ""
-        full = f"{depth} shows all{columns}{' chooses' * bool(columns)}"
-        yield from (
-            f"{text} ({ending})" for ending in (full, f"{depth} shows all{columns}", f"{depth}{columns}", depth)
-        )
 
 
 def is_sequence(report: Report) -> bool:

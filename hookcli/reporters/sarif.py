@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any
@@ -40,11 +40,26 @@ class SarifReporter(Reporter):
             "version": version("hookcli"),
             "rules": [_rule(name) for name in ids],  # another word
         }
+        invocations, results = list[dict[str, Any]](), list[dict[str, Any]]()
+        seen: Counter[tuple[str, str, str]] = Counter()
+        for report in reports:
+            if report.meta.get("complete") is not False:
+                invocations.append({"executionSuccessful": True})
+            else:
+                why = f"{report.model}: {report.meta.get('error', 'stopped')}"
+                invocations.append({"executionSuccessful": False, "exitCodeDescription": why})
+            for finding in report.findings:
+                identity = (report.model, finding.check, finding.fqn)
+                text = "\n".join((*identity, str(seen[identity])))
+                seen[identity] += 1
+                # Unique, and the same when messages and figures change.
+                fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+                results.append(_result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}})
         run = {
             "tool": {"driver": driver},
             "automationDetails": {"id": "hookcli/check/"},
-            "invocations": [_invocation(report) for report in reports],
-            "results": list(_results(reports, ids)),
+            "invocations": invocations,
+            "results": results,
         }
         document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
         return visible_json(json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
@@ -63,25 +78,6 @@ def _rule(name: str) -> dict[str, Any]:
         "help": {"text": f"It usually means: {check.means}. Try: {check.advice}."},
         "defaultConfiguration": {"level": _level(check.severity)},
     }
-
-
-def _invocation(report: Report) -> dict[str, Any]:
-    if report.meta.get("complete") is not False:
-        return {"executionSuccessful": True}
-    why = f"{report.model}: {report.meta.get('error', 'stopped')}"
-    return {"executionSuccessful": False, "exitCodeDescription": why}
-
-
-def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Make the results, each with a unique fingerprint that stays when messages and figures change."""
-    seen: Counter[tuple[str, str, str]] = Counter()
-    for report in reports:
-        for finding in report.findings:
-            identity = (report.model, finding.check, finding.fqn)
-            text = "\n".join((*identity, str(seen[identity])))
-            seen[identity] += 1
-            fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-            yield _result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}}
 
 
 def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, Any]:

@@ -255,7 +255,13 @@ class HeadSums:
         self.sums[:4] += torch.stack([x.to(weights.dtype).sum((0, 2)) for x in figures])
         if self.square:
             self.sums[6:] += torch.stack([x.sum((0, 2)) for x in _distances(weights, begin, end)])
-        self._add_keys(weights.sum(2).double(), None if scores.first is None else scores.first[items])
+        on_keys = weights.sum(2).double()  # items, heads, keys
+        if scores.first is None:
+            self.keys[:, : on_keys.shape[2]] += on_keys.sum(0)
+        else:  # keys are counted from each item's first one
+            key = torch.arange(on_keys.shape[2], device=weights.device)
+            place = (key - scores.first[items, None, None]).clamp(min=0).expand_as(on_keys)  # padding has no weight
+            self.keys.scatter_add_(1, place.transpose(0, 1).flatten(1), on_keys.transpose(0, 1).flatten(1))
         query = torch.arange(begin, begin + weights.shape[2], device=weights.device)
         offset = (weights.argmax(-1) - query).clamp(-_FARTHEST - 1, _FARTHEST + 1) + _FARTHEST + 1
         counted = valid.expand_as(offset).to(self.offsets.dtype)
@@ -267,15 +273,6 @@ class HeadSums:
         self.products += (flat @ flat.transpose(1, 2)).sum(0)
         even = torch.where(valid, seen.clamp(min=2).rsqrt(), 0).expand_as(total).transpose(0, 1).flatten(1)
         self.uniform += even @ even.T
-
-    def _add_keys(self, weights: Tensor, first: Tensor | None) -> None:
-        """Add the weight on each key (items, heads, keys), counted from each item's `first` one."""
-        if first is None:
-            self.keys[:, : weights.shape[2]] += weights.sum(0)
-        else:
-            key = torch.arange(weights.shape[2], device=weights.device)
-            place = (key - first[:, None, None]).clamp(min=0).expand_as(weights)  # padding has no weight
-            self.keys.scatter_add_(1, place.transpose(0, 1).flatten(1), weights.transpose(0, 1).flatten(1))
 
 
 def as_row(figures: dict[str, float], counts: dict[str, int], sums: HeadSums) -> dict[str, Any]:

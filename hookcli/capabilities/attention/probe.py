@@ -109,8 +109,16 @@ class AttentionProbe(Probe):
             found.figures = HeadSums.of(scores)
         elif found:
             sums = found.softmax.figures if found.softmax else HeadSums.of(self._scores(found))
-            if sums is not None:  # else its softmax was skipped
-                self._merge(event, sums.add_output(found.by_heads(found.output)))
+            if sums is None:  # its softmax was skipped
+                return
+            sums = sums.add_output(found.by_heads(found.output))
+            key, self._made = (event.fqn, event.call), None
+            if not sums.heads:
+                self._skip(event.fqn, "a call of attention in it has no heads")
+            elif key not in self._layers:
+                self._layers[key] = replace(event, args=(), kwargs={}, output=None), sums
+            elif not self._layers[key][1].merge(sums):
+                self._skip(event.fqn, "a further call of attention in it has another number of heads")
 
     def _scores(self, call: AttentionCall) -> Scores:
         """The scores of a fused function."""
@@ -131,15 +139,6 @@ class AttentionProbe(Probe):
         mask = None if mask is None else call.by_heads(mask)
         by_heads, causal = call.by_heads, bool(given.get("is_causal"))
         return Scores(by_heads(query), by_heads(key), scale, mask, causal, one_sequence=one)
-
-    def _merge(self, event: HookEvent, sums: HeadSums) -> None:
-        key, self._made = (event.fqn, event.call), None
-        if not sums.heads:
-            self._skip(event.fqn, "a call of attention in it has no heads")
-        elif key not in self._layers:
-            self._layers[key] = replace(event, args=(), kwargs={}, output=None), sums
-        elif not self._layers[key][1].merge(sums):
-            self._skip(event.fqn, "a further call of attention in it has another number of heads")
 
     def report(self, model: str, meta: Meta) -> Report:
         self._drawn, self._made = "(0 or 1)" in str(meta.get("input")), None

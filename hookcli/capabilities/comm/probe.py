@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -66,22 +65,20 @@ class CommProbe:
         after = resolve([self._after[e] for e in whole])
         errors = dict(zip(self._errors, distance.resolve(list(self._errors.values())), strict=True))
         rows = [self._row(e, b, a, errors.get(e)) for e, b, a in zip(whole, before, after, strict=True)]
-        self._compare_steps(dict(zip(whole, before, strict=True)))
-        sums = totals(rows) if rows else {}
-        return Report(self.name, model, self.columns, rows, meta, sums, list(self._skipped), grouping="steps")
-
-    def _compare_steps(self, before: Mapping[Exchange, TensorStats]) -> None:
-        """Say so if a step had other gradients than the first one, with whose exact means all results are compared."""
+        # The exact means, with which all results are compared, are of the first step's gradients.
+        of_exchange = dict(zip(whole, before, strict=True))
         steps: dict[tuple[str, int], list[TensorStats]] = {}
         for exchange in self._after:  # in their order
-            steps.setdefault((exchange.hook, exchange.step), []).append(before[exchange])
-        whole = {key: TensorStats.merge(parts) for key, parts in steps.items()}
-        first = next(iter(whole.values()), TensorStats())
-        for (hook, step), stats in whole.items():
+            steps.setdefault((exchange.hook, exchange.step), []).append(of_exchange[exchange])
+        of_steps = {key: TensorStats.merge(parts) for key, parts in steps.items()}
+        first = next(iter(of_steps.values()), TensorStats())
+        for (hook, step), stats in of_steps.items():
             pairs = [(getattr(stats, key), getattr(first, key)) for key in RULES]
             if stats.numel == first.numel and not all(math.isclose(*pair, rel_tol=_SAME) for pair in pairs):
                 which = f"step {step} under {hook}"
                 self.skip("", f"{which}: gradients differ from the first step's, which gave the exact mean")
+        sums = totals(rows) if rows else {}
+        return Report(self.name, model, self.columns, rows, meta, sums, list(self._skipped), grouping="steps")
 
     def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:
         if exchange.uncounted:

@@ -123,7 +123,11 @@ class ExpertsProbe(Probe):
             values |= {"dropped": round(count - computed[n])} if seen else {}
             values |= {"router_weight": sums["weight"][n] / count if count else None}
             values |= {"router_probability": sums["probability"][n] / tokens}
-            values |= {"shortfall": _shortfall(sums["gap"][n], sums["squared"][n], sums["near"][n])}
+            near = sums["near"][n]
+            mean = sums["gap"][n] / near if near else math.inf
+            spread = sums["squared"][n] / near - mean * mean if near else 0.0
+            # How far its scores are below what it takes, in standard deviations; infinite if all are masked.
+            values |= {"shortfall": mean / (math.sqrt(max(spread, 0.0)) or math.ulp(0.0))}
             rows.append(Row({**own, **values}))
         return rows
 
@@ -140,10 +144,3 @@ class ExpertsProbe(Probe):
         why = "experts: its argmax or max differ for some of the tokens, and which of them chooses is not known"
         unseen = (Skipped(fqn, reason) for fqn, reason in self.session.not_hooked().items())
         return [*self._skipped, *(Skipped(router.fqn, f"{router.number} {why}") for router in mixed), *unseen]
-
-
-def _shortfall(gap: float, squared: float, number: float) -> float:
-    """The distance of an expert's scores below what it takes, in standard deviations; infinite if all are masked."""
-    mean = gap / number if number else math.inf
-    spread = squared / number - mean * mean if number else 0.0
-    return mean / (math.sqrt(max(spread, 0.0)) or math.ulp(0.0))

@@ -83,11 +83,14 @@ def _two_copied(args: tuple[Any, ...], out: object) -> int:
 
 def _matrices_copied(args: tuple[Any, ...], out: object) -> int:
     """Copies of matrices that BLAS can't take as they are, in rows or in columns: a loss's sum has an expanded one."""
-    return size(out) + sum(size(x) for x in args[-2:] if not _has_lines(*x.shape, *x.stride()))
-
-
-def _has_lines(rows: int, columns: int, down: int, across: int) -> bool:
-    return (across == 1 and down >= max(columns, 1)) or (down == 1 and across >= max(rows, 1))
+    bytes_copied = 0
+    for x in args[-2:]:
+        (rows, columns), (down, across) = x.shape, x.stride()
+        in_rows = across == 1 and down >= max(columns, 1)
+        in_columns = down == 1 and across >= max(rows, 1)
+        if not in_rows and not in_columns:
+            bytes_copied += size(x)
+    return size(out) + bytes_copied
 
 
 _IN_PLACE = {f"aten._fused_{name}_" for name in ("adam", "adamw", "adagrad", "sgd")}

@@ -11,7 +11,7 @@ next, and the gradients of the block before, which are being reduced; when it en
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -31,10 +31,15 @@ def one_process(profile: MemoryProfile, parallel: str, processes: int) -> Memory
         return profile  # without gradients there is nothing to communicate
     sharding = _Sharding(profile, processes)
     bucketed = {Kind.GRADIENTS: profile.trained}
-    steady, first = (
-        _remade(step, (_changed(m, bucketed) for m in step.timeline) if parallel == "ddp" else sharding.moments(step))
-        for step in (profile.steady, profile.first)
-    )
+    steps = []
+    for step in (profile.steady, profile.first):
+        moments = (_changed(m, bucketed) for m in step.timeline) if parallel == "ddp" else sharding.moments(step)
+        timeline = list(moments)
+        top = max(timeline, key=lambda moment: moment.highest)
+        before = step.before + timeline[0].bytes - step.timeline[0].bytes
+        # Memory at its peak is known by kind, but not by place.
+        steps.append(StepMemory(before, timeline, {(Place(), kind): size for kind, size in top.held.items()}))
+    steady, first = steps
     return replace(profile, steady=steady, first=first, notes=[*profile.notes, _ASSUMED[parallel]])
 
 
@@ -90,11 +95,3 @@ def _changed(moment: Moment, change: dict[Kind, int]) -> Moment:
     held = {kind: size for kind in Kind if (size := moment.held.get(kind, 0) + change.get(kind, 0))}
     more = sum(change.values())
     return replace(moment, bytes=moment.bytes + more, highest=moment.highest + more, held=held)
-
-
-def _remade(step: StepMemory, moments: Iterator[Moment]) -> StepMemory:
-    """Make a step of these moments. Memory at its peak is known by kind, but not by place."""
-    timeline: Sequence[Moment] = list(moments)
-    top = max(timeline, key=lambda moment: moment.highest)
-    before = step.before + timeline[0].bytes - step.timeline[0].bytes
-    return StepMemory(before, timeline, {(Place(), kind): size for kind, size in top.held.items()})

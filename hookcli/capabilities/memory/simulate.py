@@ -73,7 +73,11 @@ def simulate(
             run.info["not_on_meta"] = not_on_meta
         _describe(plan, run.info)
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
-        _make_lazy_parameters(run)
+        if any(map(is_lazy, (*run.model.parameters(), *run.model.buffers()))):
+            # Every program runs a model with lazy modules once before it makes an optimizer.
+            args, kwargs = arguments(run.inputs)
+            with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
+                run.model(*args, **kwargs)
         with castable(run, plan.amp, plan.device) as run:
             return _Simulation(run, plan).profile()
 
@@ -189,15 +193,6 @@ def _types(model: nn.Module, operators: Mapping[str, tuple[str, str]]) -> Iterab
     for fqn, module in model.named_modules():
         yield fqn, tree.type_text(module)
         yield from ((operator, operators[operator][0]) for operator in of[fqn])
-
-
-def _make_lazy_parameters(run: PreparedRun) -> None:
-    """Run the forward once if the model has lazy modules, as every program does before it makes an optimizer."""
-    if not any(map(is_lazy, (*run.model.parameters(), *run.model.buffers()))):
-        return
-    args, kwargs = arguments(run.inputs)
-    with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
-        run.model(*args, **kwargs)
 
 
 def _nbytes(parameters: Iterable[nn.Parameter]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,9 +33,17 @@ class PackageSource:
             raise UsageError(_refusal(archive))
         recipe = Recipe(archive.path.name, partial(_load, archive, resource), meta={"package": str(archive.path)})
         try:
-            return _with_input(recipe, archive.noted_input(resource) or {})
+            noted: Any = archive.noted_input(resource) or {}
+            specs = tuple(map(parse_input, noted["inputs"]))
+            if not (names := noted.get("names")):
+                listed = noted.get("listed")
+                return replace(recipe, inputs=specs, arrange=one_list if listed else tuple, batched=not listed)
+            pairs = list(zip(names, specs, strict=True))
         except (UsageError, TypeError, KeyError):  # another tool's note is ignored
             return recipe
+        return replace(
+            recipe, example=lambda _: {name: torch.ones(s.shape, dtype=s.dtype or torch.float32) for name, s in pairs}
+        )
 
 
 def noted_input(inputs: tuple[object, ...] | dict[str, object]) -> dict[str, object] | None:
@@ -50,17 +58,6 @@ def noted_input(inputs: tuple[object, ...] | dict[str, object]) -> dict[str, obj
         return None
     shapes = [str(InputSpec(tuple(v.shape), None if v.dtype == torch.float32 else v.dtype)) for v in values]
     return {"inputs": shapes, "names": names, "listed": listed} if "scalar" not in str(shapes) else None
-
-
-def _with_input(recipe: Recipe, noted: Mapping[str, Any]) -> Recipe:
-    specs = tuple(map(parse_input, noted["inputs"]))
-    if names := noted.get("names"):
-        pairs = list(zip(names, specs, strict=True))
-        return replace(
-            recipe, example=lambda _: {name: torch.ones(s.shape, dtype=s.dtype or torch.float32) for name, s in pairs}
-        )
-    listed = noted.get("listed")
-    return replace(recipe, inputs=specs, arrange=one_list if listed else tuple, batched=not listed)
 
 
 def _load(archive: Archive, resource: str) -> nn.Module:

@@ -47,10 +47,14 @@ class ParquetReporter(Exporter):
         others = (name for part in parts for name in part.column_names if name not in _WHICH)
         names = [*which, *flat_table.names(columns, others)]
         table = _joined(arrow, parts, names, columns)
-        schema = arrow.schema(
-            [_field(field, columns.get(field.name)) for field in table.schema],
-            {"hookcli": json.dumps(document(heads.values()))},
-        )
+        fields = []
+        for field in table.schema:
+            if column := columns.get(field.name):
+                unit = {"unit": column.unit} if column.unit else {}
+                fields.append(field.with_metadata({"title": encodable(column.title)} | unit))
+            else:
+                fields.append(field)
+        schema = arrow.schema(fields, {"hookcli": json.dumps(document(heads.values()))})
         import_module("pyarrow.parquet").write_table(table.cast(schema), path, compression="zstd")
 
 
@@ -89,9 +93,3 @@ def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str
         own = [known[f.name].cast(f.type) if f.name in known else arrow.nulls(len(part), f.type) for f in schema]
         whole.append(arrow.table(own, schema=schema))
     return arrow.concat_tables(whole) if whole else schema.empty_table()
-
-
-def _field(field: Any, column: Column | None) -> Any:
-    if column is None:
-        return field
-    return field.with_metadata({"title": encodable(column.title)} | ({"unit": column.unit} if column.unit else {}))

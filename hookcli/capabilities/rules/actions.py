@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -89,27 +88,22 @@ def _dump(model: nn.Module, fired: RuleFired, record: Path) -> Path:
 
     from hookcli.tensors import tree
 
-    folder = _new_folder(record, fired)
+    # Named after the rule and the step; numbered where another has the name, since rules may become alike in a file's
+    # name, and several models may fire one rule in one step.
+    short = re.sub(r"[^\w.-]+", "_", fired.rule).encode()[:80].decode(errors="ignore")
+    name = f"{short.strip('_.-') or 'rule'}-step{fired.step}"
+    all_folders = record.with_name(f"{record.name.removesuffix('.jsonl').removesuffix('.run')}.rules")
+    all_folders.mkdir(parents=True, exist_ok=True)
+    folder, number, is_new = all_folders / name, 1, False
+    while not is_new:
+        try:
+            folder.mkdir()
+            is_new = True
+        except FileExistsError:
+            number += 1
+            folder = all_folders / f"{name}-{number}"
     held = dict([*model.named_parameters(), *model.named_buffers()])
     torch.save({name: tree.local(x) for name, x in held.items()}, folder / "weights.pt")
     gradients = {name: grad for name, x in held.items() if (grad := tree.gradient(x)) is not None}
     torch.save({name: tree.local(grad) for name, grad in gradients.items()}, folder / "gradients.pt")
     return folder
-
-
-def _new_folder(record: Path, fired: RuleFired) -> Path:
-    """Make a folder for the values, named after the rule and the step; numbered where another has the name.
-
-    Rules may become alike in a file's name, and several models may fire one rule in one step.
-    """
-    short = re.sub(r"[^\w.-]+", "_", fired.rule).encode()[:80].decode(errors="ignore")
-    name = short.strip("_.-") or "rule"
-    all_folders = record.with_name(f"{record.name.removesuffix('.jsonl').removesuffix('.run')}.rules")
-    all_folders.mkdir(parents=True, exist_ok=True)
-    folder = all_folders / f"{name}-step{fired.step}"
-    for number in count(2):
-        with suppress(FileExistsError):
-            folder.mkdir()
-            return folder
-        folder = all_folders / f"{name}-step{fired.step}-{number}"
-    raise AssertionError

@@ -56,7 +56,10 @@ class Recorder(RecorderPart):
         self._yielded = yielded
         if yielded != before:  # else there was none left
             self._batches += 1
-            self._starved += _is_idle()
+            # The device is idle if it has done all that the program gave it.
+            self._starved += not torch.cuda.is_initialized() or (
+                not torch.cuda.is_current_stream_capturing() and torch.cuda.current_stream().query()
+            )
         if yielded == 1 != before:
             self._epochs += 1
             self._first += waited
@@ -101,10 +104,3 @@ class Recorder(RecorderPart):
                 parts=parts,
             )
         )
-
-
-def _is_idle() -> bool:
-    """True if the device has done all that the program gave it."""
-    if not torch.cuda.is_initialized():
-        return True
-    return not torch.cuda.is_current_stream_capturing() and torch.cuda.current_stream().query()

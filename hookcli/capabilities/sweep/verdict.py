@@ -79,7 +79,13 @@ class Verdict:
         if self.sweep.quantize:
             what = f"Rounding {name} to {self.sweep.quantize} changes {self.what} most"
             return f"{what}: {self._change(figures)}{following}"
-        does = self._does(figures, after[1] if after else None, alone=alone or after is not None)
+        if self.key == "output_change":
+            does = f"changes {self.outputs.in_words(figures.get('output'))} most"
+        else:  # it decides a figure alone if it is at least half of it, and twice the next
+            most = self.effect(figures)
+            decides = most >= _DECIDES * self.effect(after[1]) if after else alone
+            decides = decides and most >= self._size() / 2
+            does = f"decides {self.what}" if decides else f"changes {self.what} most"
         return f"{name} {does}: {self._change(figures)} when {self.sweep.done}{following}"
 
     @staticmethod
@@ -109,14 +115,6 @@ class Verdict:
     def _size(self) -> float:
         """The figure as it is, of which a change is a small or a large part."""
         return 1.0 if self.key == "output_change" else abs(self.base[self.key])
-
-    def _does(self, figures: Figures, after: Figures | None, *, alone: bool) -> str:
-        """The predicate of the first; it decides a figure alone if it is at least half of it, and twice the next."""
-        if self.key == "output_change":
-            return f"changes {self.outputs.in_words(figures.get('output'))} most"
-        most = self.effect(figures)
-        decides = alone and (after is None or most >= _DECIDES * self.effect(after)) and most >= self._size() / 2
-        return f"decides {self.what}" if decides else f"changes {self.what} most"
 
     def _change(self, figures: Figures) -> str:
         """The figure before and after: 3.100 → -0.4000, or relative l2 0.7000."""

@@ -40,7 +40,9 @@ class TensorboardReporter(Exporter):
             for point in series.points(reports):
                 if point.run not in runs:
                     taken = [str(run.folder) for run in runs.values()]
-                    folder = series.unused(str(path / "/".join(map(_safe, point.run))), taken, sign="")
+                    texts = (visible(name).replace("/", "_").replace("\\", "_").strip(". ") for name in point.run)
+                    names = (series.encodable(text[:_LONGEST]) or "model" for text in texts)  # which folders can have
+                    folder = series.unused(str(path / "/".join(names)), taken, sign="")
                     runs[point.run] = stack.enter_context(closing(_Run(Path(folder), point.about)))
                 runs[point.run].add(point)
 
@@ -90,9 +92,3 @@ class _Run:
         lines = [f"    {visible(f'{key}: {item}')}" for key, item in about.items() if item not in (None, "", [])]
         value.tensor.string_val.append(series.encodable("\n".join(lines)).encode())
         return event
-
-
-def _safe(name: str) -> str:
-    """Return the name as a folder can have it."""
-    text = visible(name).replace("/", "_").replace("\\", "_").strip(". ")[:_LONGEST]
-    return series.encodable(text) or "model"

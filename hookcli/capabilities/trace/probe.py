@@ -63,8 +63,15 @@ class TraceProbe(Probe):
             other = self._without((), "")
             other.one_tensor = error
             return other
-        dropped = [] if self.insist else _obstructed(error)
-        if not set(dropped) & set(self.kinds):
+        cause = error.__cause__
+        dropped: Sequence[HookKind] = ()
+        if isinstance(error, RefusedError) or refuses_full_backward(cause):
+            dropped = FULL_BACKWARD
+        elif isinstance(cause, StateDictError):
+            dropped = STATE_DICTS
+        elif "saved tensor hooks" in message_of(cause or error):
+            dropped = SAVED_TENSOR
+        if self.insist or not set(dropped) & set(self.kinds):
             return None
         return self._without(dropped, str(error).partition("\n")[0].partition(";")[0])
 
@@ -94,18 +101,6 @@ class TraceProbe(Probe):
         if item is not None and kind in self.kinds:
             self._built.append((self._now(), kind, owner, name, item))
 
-    def _name_built(self, model: nn.Module) -> None:
-        """Name modules once the model is built; a discarded module has no name."""
-        fqns = {id(module): fqn for fqn, module in model.named_modules()}
-        asked = {id(module) for _, module in self.session.selected()}
-        for at, kind, owner, name, item in self._built:
-            if self.session.select and not {id(owner), id(item)} & asked:
-                continue
-            fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")
-            tensors = [item] if isinstance(item, Tensor) and not is_lazy(item) else []
-            what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
-            self._rows.append(_row(at, kind, fqn, type(owner).__name__, tensors) | {"name": what})
-
     # The run.
 
     def attach(self, session: HookSession) -> None:
@@ -114,7 +109,15 @@ class TraceProbe(Probe):
             self._building = self._building or self._now()
             self._started = time.perf_counter_ns() - self._building
         leave_out(session, self.one_tensor)
-        self._name_built(session.model)
+        fqns = {id(module): fqn for fqn, module in session.model.named_modules()}
+        asked = {id(module) for _, module in session.selected()}
+        for at, kind, owner, name, item in self._built:
+            if session.select and not {id(owner), id(item)} & asked:
+                continue
+            fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")  # a discarded module has no name
+            tensors = [item] if isinstance(item, Tensor) and not is_lazy(item) else []
+            what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
+            self._rows.append(_row(at, kind, fqn, type(owner).__name__, tensors) | {"name": what})
         self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
         for kind in self.kinds:
             if kind not in REGISTRATION:
@@ -193,16 +196,6 @@ class TraceProbe(Probe):
 # Full backward hooks where a model changes a tensor in place, those on several gradients under torch.autograd.grad.
 _MAY_RAISE = (*FULL_BACKWARD, HookKind.MULTI_GRAD)
 _ASIDE = "not seen inside torch.func, which takes no such hooks"
-
-
-def _obstructed(error: Exception) -> Sequence[HookKind]:
-    """The kinds without which the run would have gone on."""
-    cause = error.__cause__
-    if isinstance(error, RefusedError) or refuses_full_backward(cause):
-        return FULL_BACKWARD
-    if isinstance(cause, StateDictError):
-        return STATE_DICTS
-    return SAVED_TENSOR if "saved tensor hooks" in message_of(cause or error) else ()
 
 
 def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:

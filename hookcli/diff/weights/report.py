@@ -67,7 +67,11 @@ class WeightsDiff:
         beyond = [row for row in self.rows if row.get("beyond")]
         differ = [row for row in self.rows if row.get("times") or row.get("beyond")]
         whole: Meta = {} if self.complete else {"complete": False}
-        notes = [*dict.fromkeys([*self.a.notes, *self.b.notes]), *_of_low_rank(self.rows)]
+        notes = [*dict.fromkeys([*self.a.notes, *self.b.notes])]
+        if ranks := [row["change_rank"] for row in self.rows if row.get("change_rank")]:
+            least, most = min(ranks), max(ranks)
+            rank = f"{least}" if least == most else f"{least} to {most}"
+            notes.append(f"{counted(len(ranks), 'change')} of low rank ({rank}), as merged LoRA adapters make")
         return Report(
             "diff",
             f"{self.a.name} → {self.b.name}",
@@ -115,16 +119,6 @@ class WeightsDiff:
         sides = ((len(pairing.removed), "only in A"), (len(pairing.added), "only in B"))
         alone = [f"{counted(n, 'tensor')} {what}" for n, what in sides if n]
         return f"{line}; {', '.join(alone)}" if alone else line
-
-
-def _of_low_rank(rows: Sequence[Row]) -> list[str]:
-    """A sentence on the changes of low rank; none if there are none."""
-    ranks = sorted({row["change_rank"] for row in rows if row.get("change_rank")})
-    if not ranks:
-        return []
-    number = sum(bool(row.get("change_rank")) for row in rows)
-    ranks_text = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
-    return [f"{counted(number, 'change')} of low rank ({ranks_text}), as merged LoRA adapters make"]
 
 
 def _place(tensor: StoredTensor) -> dict[str, Any]:

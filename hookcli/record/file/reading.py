@@ -287,7 +287,10 @@ def read_record(path: str | Path, source: Path | None = None, within: Path | Non
     record = Record(path := Path(path), source=source, within=within)
     try:
         if not is_file(source or path):
-            raise UsageError(f"{shortened(str(path))}: {_no_file(path)}")
+            why = "no such file (hookcli run writes records named SCRIPT.run.jsonl)"
+            if exists(path):
+                why = "is a folder; give a record in it" if is_folder(path) else "is not a file"
+            raise UsageError(f"{shortened(str(path))}: {why}")
         with opened(source or path, within) as file:
             for offset, text in whole_lines(file, last=True):
                 record.add(offset, text)
@@ -296,12 +299,6 @@ def read_record(path: str | Path, source: Path | None = None, within: Path | Non
     if not (record.header or record.entries or record.non_finite or record.end):
         raise UsageError(f"{path}: {_not_a_record(path, record)}")
     return record
-
-
-def _no_file(path: Path) -> str:
-    if is_folder(path):
-        return "is a folder; give a record in it"
-    return "is not a file" if exists(path) else "no such file (hookcli run writes records named SCRIPT.run.jsonl)"
 
 
 def _not_a_record(path: Path, found: Record) -> str:

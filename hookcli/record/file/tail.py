@@ -27,7 +27,14 @@ class Tail:
 
     def poll(self) -> bool:
         """Read the lines written since the last call. Returns whether there were any. Raises UsageError."""
-        if self._file is None or self._is_replaced():
+        replaced = self._file is None
+        if self._file is not None:
+            own = os.fstat(self._file.fileno())
+            with suppress(OSError):  # a deleted file is not replaced
+                now = self.path.stat()
+                cut = now.st_size < self._file.tell()
+                replaced = (now.st_dev, now.st_ino) != (own.st_dev, own.st_ino) or cut
+        if replaced:
             self._open()
         before = self.record.lines
         if self._file is not None:
@@ -57,15 +64,6 @@ class Tail:
         except OSError as error:
             raise UsageError(f"{self.path}: can't be read as a record ({error.strerror})") from error
         self.record = Record(self.path, within=within)
-
-    def _is_replaced(self) -> bool:
-        """True if the path names another file by now, or the file was truncated. A deleted file is not replaced."""
-        assert self._file is not None
-        own = os.fstat(self._file.fileno())
-        with suppress(OSError):
-            now = self.path.stat()
-            return (now.st_dev, now.st_ino) != (own.st_dev, own.st_ino) or now.st_size < self._file.tell()
-        return False
 
 
 class RankedTail(Tail):

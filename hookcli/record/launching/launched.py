@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -131,7 +131,13 @@ def attended(witness: str, end: Callable[[], object]) -> tuple[int, int]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return 0, 0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        if number := _sent(waited):
+        if hasattr(signal, "sigwaitinfo"):
+            received = signal.sigwaitinfo(waited)
+            number, of_kernel = received.si_signo, received.si_code > 0
+        else:  # macOS
+            number = signal.sigwait(waited)
+            of_kernel = number in (signal.SIGINT, signal.SIGQUIT)
+        if not of_kernel and number != signal.SIGCHLD:  # a terminal's Ctrl-C reaches both processes
             os.kill(child, number)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     code = os.waitstatus_to_exitcode(ended[1])
@@ -145,17 +151,6 @@ def attended(witness: str, end: Callable[[], object]) -> tuple[int, int]:
 
 
 _WAITED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD")
-
-
-def _sent(waited: Collection[int]) -> int:
-    """Wait for a signal, and return it if it is for the program alone; else 0. A terminal's Ctrl-C reaches both."""
-    if hasattr(signal, "sigwaitinfo"):
-        received = signal.sigwaitinfo(waited)
-        number, of_kernel = received.si_signo, received.si_code > 0
-    else:  # macOS
-        number = signal.sigwait(waited)
-        of_kernel = number in (signal.SIGINT, signal.SIGQUIT)
-    return 0 if of_kernel or number == signal.SIGCHLD else number
 
 
 def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

@@ -25,7 +25,7 @@ from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.grouping import View
-from hookcli.table.marks import Fault, alarm, faults, with_verdict, worst
+from hookcli.table.marks import alarm, faults, with_verdict, worst
 from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
@@ -166,6 +166,7 @@ def _lines_of(report: Report) -> dict[str, object]:
     totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
     judged = with_verdict(report)
     found = [*filter(None, faults(judged))]
+    first = asdict(worst(found, report.tree)[0]) if found else {}
     return {
         "verdict": visible(str(judged.totals.get("verdict", ""))),
         "alarms": bool(alarm(judged)),
@@ -173,12 +174,8 @@ def _lines_of(report: Report) -> dict[str, object]:
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
-        "worst": _fault(worst(found, report.tree)[0]) if found else None,
+        "worst": {name: visible(text) for name, text in first.items()} or None,
     }
-
-
-def _fault(fault: Fault) -> dict[str, str]:
-    return {name: visible(text) for name, text in asdict(fault).items()}
 
 
 def _begun(report: Report) -> Report:

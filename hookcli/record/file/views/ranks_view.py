@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -106,12 +106,14 @@ def _chosen(record: RankedRecord, query: Query) -> list[StepEntry]:
 
 def _row(record: RankedRecord, rank: int, steps: Mapping[int, RecordedStep], reports: Sequence[Report]) -> Row:
     part, step = record.parts[rank], steps.get(rank)
+    of_rank = [row for report in reports for row in report.rows if row.get("rank") == rank and row.get("deviates")]
+    more = f", and {len(of_rank) - 1:,} more" if of_rank[1:] else ""
     values: dict[str, object] = {
         "rank": rank,
         "steps": part.end.program_steps if part.end else None,
         "recorded_steps": sum(entry.phase == "train" for entry in part.entries),
         "recorded_forwards": sum(entry.phase != "train" for entry in part.entries),
-        "deviates": _deviations(rank, reports),
+        "deviates": f"{of_rank[0].fqn or 'the model'}: {of_rank[0]['deviates']}{more}" if of_rank else None,
         "non_finite": non_finite_line(part.non_finite[0]).removeprefix(_FIRST) if part.non_finite else None,
         "ended": _ended(part.end),
     }
@@ -134,12 +136,3 @@ def _slower(rank: int, steps: Mapping[int, RecordedStep]) -> str | None:
     usual = median(seconds.values())
     times = seconds[rank] / usual if usual else 0.0
     return f"{formatting.number(times)} times the median" if times >= _SLOW else None
-
-
-def _deviations(rank: int, reports: Iterable[Report]) -> str | None:
-    """The number of rows in which a rank deviates from the others, and the first of them."""
-    rows = [row for report in reports for row in report.rows if row.get("rank") == rank and row.get("deviates")]
-    if not rows:
-        return None
-    more = f", and {len(rows) - 1:,} more" if rows[1:] else ""
-    return f"{rows[0].fqn or 'the model'}: {rows[0]['deviates']}{more}"
