@@ -6,7 +6,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hookcli.reporters.base import Reporter, drawing
 from hookcli.system.escaping import visible_json
@@ -38,33 +38,30 @@ class ChromeReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write one JSON document with a process per report."""
-        events = [event for number, report in enumerate(reports, 1) for event in _events(report, number)]
+        events = []
+        for process, report in enumerate(reports, 1):
+            events.append(_name("process_name", process, 0, f"hookcli {report.probe} {report.model}"))
+            events += [_name("thread_name", process, thread, track) for thread, track in enumerate(_TRACKS)]
+            # Requested kinds that did not fire are in `skipped`.
+            kinds = {row["kind"] for row in report.rows} | {item.path for item in report.skipped}
+            open_spans: dict[int, list[str]] = {0: [], 1: []}
+            for row in report.rows:
+                title, kind = _title(row), row["kind"]
+                thread = 1 if kind.startswith("node") else 0
+                spans = open_spans[thread]
+                if _SPANS.get(kind) in kinds:
+                    spans.append(title)
+                    events.append(_event(row, title, "B", process, thread))
+                elif kind in _ENDS and title in spans:
+                    while (last := spans.pop()) != title:  # what an exception left, and someone caught
+                        events.append(_end(last, row["us"], process, thread))
+                    events.append(_event(row, title, "E", process, thread))
+                else:
+                    events.append(_event(row, title, "i", process, 2) | {"s": "t"})
+            for thread, spans in open_spans.items():  # the run failed in them
+                events += [_end(title, report.rows[-1]["us"], process, thread) for title in reversed(spans)]
         document = {"traceEvents": events, "displayTimeUnit": "ms"}
         return visible_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def _events(report: Report, process: int) -> Iterator[dict[str, object]]:
-    yield _name("process_name", process, 0, f"hookcli {report.probe} {report.model}")
-    for thread, track in enumerate(_TRACKS):
-        yield _name("thread_name", process, thread, track)
-    # Requested kinds that did not fire are in `skipped`.
-    kinds = {row["kind"] for row in report.rows} | {item.path for item in report.skipped}
-    open_spans: dict[int, list[str]] = {0: [], 1: []}
-    for row in report.rows:
-        title, kind = _title(row), row["kind"]
-        thread = 1 if kind.startswith("node") else 0
-        spans = open_spans[thread]
-        if _SPANS.get(kind) in kinds:
-            spans.append(title)
-            yield _event(row, title, "B", process, thread)
-        elif kind in _ENDS and title in spans:
-            while (last := spans.pop()) != title:  # what an exception left, and someone caught
-                yield _end(last, row["us"], process, thread)
-            yield _event(row, title, "E", process, thread)
-        else:
-            yield _event(row, title, "i", process, 2) | {"s": "t"}
-    for thread, spans in open_spans.items():  # the run failed in them
-        yield from (_end(title, report.rows[-1]["us"], process, thread) for title in reversed(spans))
 
 
 def _event(row: Row, title: str, phase: str, process: int, thread: int) -> dict[str, object]:

@@ -92,7 +92,17 @@ def fitted(stats: TensorStats, most: int) -> list[Bin]:
     """
     assert stats.hist is not None
     step = 1
-    while len(found := _bins(stats.hist, stats.zeros, step)) > most:
+    while True:  # all bins between the outermost that hold elements, each over `step` powers of two
+        begin, *counted = stats.hist.coarser(step)
+        sides: list[Sequence[Bin]] = []
+        for counts in counted:
+            used = [i for i, count in enumerate(counts) if count]
+            places = range(used[0], used[-1] + 1) if used else range(0)
+            sides.append([Bin(bound(step * (begin + i)), bound(step * (begin + i + 1)), counts[i]) for i in places])
+        below = [Bin(-high, -low, count) for low, high, count in reversed(sides[0])]
+        found = [*below, *([Bin(0.0, 0.0, stats.zeros)] if stats.zeros else []), *sides[1]]
+        if len(found) <= most:
+            break
         step *= 2
     linear = _linear_bins(stats, stats.hist, most)
     if linear and len(linear) >= min(len(found), _ENOUGH):
@@ -127,15 +137,3 @@ def _linear_bins(stats: TensorStats, hist: Histogram, most: int) -> list[Bin]:
     bins = list(starmap(Bin, zip(edges, edges[1:], counts, strict=False)))
     bins[-begin:-begin] = [Bin(0.0, 0.0, stats.zeros)] if stats.zeros else []
     return bins
-
-
-def _bins(hist: Histogram, zeros: int, step: int) -> list[Bin]:
-    """All bins between the outermost that hold elements, each over `step` powers of two; zeros are one of their own."""
-    begin, *counted = hist.coarser(step)
-    sides: list[Sequence[Bin]] = []
-    for counts in counted:
-        used = [i for i, count in enumerate(counts) if count]
-        places = range(used[0], used[-1] + 1) if used else range(0)
-        sides.append([Bin(bound(step * (begin + i)), bound(step * (begin + i + 1)), counts[i]) for i in places])
-    below = [Bin(-high, -low, count) for low, high, count in reversed(sides[0])]
-    return [*below, *([Bin(0.0, 0.0, zeros)] if zeros else []), *sides[1]]

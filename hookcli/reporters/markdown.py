@@ -24,33 +24,32 @@ class MarkdownReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a heading, a line about the run, and a table per report."""
-        return "\n".join(_render(report, view) for report in reports)
-
-
-def _render(report: Report, view: View) -> str:
-    report = for_people(printable(report))
-    first = largest.first_lines(report, view)
-    if view.depth is None and not view.sort:
-        report = fitted(report, SCREEN)
-    columns = table_columns.visible(report, view)
-    cells = [
-        [
-            _escaped(column.title or " "),
-            ":---" if table_columns.reads_left(report, column) else "---:",
-            *(_escaped(formatting.cell(row, column)) for row in report.rows),
-        ]
-        for column in columns
-    ]
-    table = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
-    notes = [footer.totals_line(footer.without_headlines(report)), *footer.remarks(report)]
-    notes += table_columns.notes(report, columns)
-    if report.skipped:
-        notes.append(f"Not measured: {footer.skipped_line(report)}")
-    below = [f"{_escaped(line)}  " for line in "\n".join(notes).split("\n") if line]
-    above = [f"### {_escaped(f'{report.probe}: {report.model}')}"]
-    above += [f"**{_escaped(line)}**" for line in first]
-    above.append(_escaped(footer.run_line(report)))
-    return "\n".join([*(f"{line}\n" for line in above if line), *([*table, ""] if report.rows else []), *below, ""])
+        texts = []
+        for report in map(for_people, map(printable, reports)):
+            first = largest.first_lines(report, view)
+            shown = fitted(report, SCREEN) if view.depth is None and not view.sort else report
+            columns = table_columns.visible(shown, view)
+            cells = [
+                [
+                    _escaped(column.title or " "),
+                    ":---" if table_columns.reads_left(shown, column) else "---:",
+                    *(_escaped(formatting.cell(row, column)) for row in shown.rows),
+                ]
+                for column in columns
+            ]
+            above = [f"### {_escaped(f'{shown.probe}: {shown.model}')}"]
+            above += [f"**{_escaped(line)}**" for line in first]
+            lines = [f"{line}\n" for line in filter(None, [*above, _escaped(footer.run_line(shown))])]
+            if shown.rows:
+                lines += ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
+                lines.append("")
+            notes = [footer.totals_line(footer.without_headlines(shown)), *footer.remarks(shown)]
+            notes += table_columns.notes(shown, columns)
+            if shown.skipped:
+                notes.append(f"Not measured: {footer.skipped_line(shown)}")
+            lines += [f"{_escaped(line)}  " for line in "\n".join(notes).split("\n") if line]
+            texts.append("\n".join([*lines, ""]))
+        return "\n".join(texts)
 
 
 def _escaped(text: str) -> str:

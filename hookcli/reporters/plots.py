@@ -20,7 +20,7 @@ from hookcli.reporters import footer, largest, moments
 from hookcli.reporters.distributions import Bin, absence, chosen_of, fitted, percent, quantiles, title
 from hookcli.reporters.layer_norms import layer_norms
 from hookcli.reporters.step_axis import time_marks, x_label
-from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
+from hookcli.reporters.step_figures import above, against, below, chosen, curves
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.grouping import View
@@ -91,39 +91,34 @@ class _Part:
 
     def draw(self, place: Any) -> None:
         place.suptitle(self.above, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        axes = place.subplots(len(self.drawn), 1, sharex=True, squeeze=False)[:, 0] if self.drawn else []
-        for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
-            _draw_curves(ax, one, f"curve-{number}")
         if self.drawn:
+            axes = place.subplots(len(self.drawn), 1, sharex=True, squeeze=False)[:, 0]
+            for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
+                ax.set_title(one.heading)
+                for run, (points, color) in enumerate(zip(one.points, cycle(_COLORS), strict=False)):
+                    name, marker = formatting.letter(run), "o" if len(points) <= _DOTTED else None
+                    look = {"color": color, "linewidth": 1.2, "marker": marker, "markersize": 2.5}
+                    gid = f"curve-{number}{name}"
+                    ax.plot([step for step, _ in points], [y for _, y in points], label=name, gid=gid, **look)
+                if one.logarithmic:
+                    ax.set_yscale("log")
+                if one.limits:
+                    ax.set_ylim(*one.limits)
+                ax.yaxis.set_minor_locator(NullLocator())
+                ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+                if one.lost:
+                    at_edge = {"transform": ax.get_xaxis_transform(), "gid": f"curve-{number}-lost"}
+                    ax.plot(one.lost, [0.03] * len(one.lost), "x", color=_BAD, markersize=4, **at_edge)
             over_time, axis = self.drawn[-1].over_time, axes[-1].xaxis
             axis.set_label_text("time" if over_time else "step")
             marks = FixedLocator(time_marks(*axes[-1].get_xlim())) if over_time else MaxNLocator(integer=True)
             axis.set_major_locator(marks)
             axis.set_major_formatter(FuncFormatter(lambda x, _: x_label(x, over_time=over_time)))
-        if self.drawn and (names := against(self.report)):
-            lines, _ = axes[0].get_legend_handles_labels()
-            axes[0].legend(lines, [f"{side.upper()}: {name}" for side, name in names.items()], loc="upper right")
+            if names := against(self.report):
+                lines, _ = axes[0].get_legend_handles_labels()
+                axes[0].legend(lines, [f"{side.upper()}: {name}" for side, name in names.items()], loc="upper right")
         if self.below:
             place.supxlabel("\n".join(self.below), x=0.01, ha="left", fontsize=7.5, color=_DIM)
-
-
-def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
-    """Draw a figure's curves, which the file names by the identifier and the letter of their run."""
-    ax.set_title(one.heading)
-    for place, (points, color) in enumerate(zip(one.points, cycle(_COLORS), strict=False)):
-        name = formatting.letter(place)
-        steps, values = [step for step, _ in points], [value for _, value in points]
-        marked = {"marker": "o" if len(points) <= _DOTTED else None, "markersize": 2.5}
-        ax.plot(steps, values, color=color, linewidth=1.2, label=name, gid=f"{identifier}{name}", **marked)
-    if one.logarithmic:
-        ax.set_yscale("log")
-    if one.limits:
-        ax.set_ylim(*one.limits)
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    if one.lost:
-        at_edge = {"transform": ax.get_xaxis_transform(), "gid": f"{identifier}-lost"}
-        ax.plot(one.lost, [0.03] * len(one.lost), "x", color=_BAD, markersize=4, **at_edge)
 
 
 def histograms(reports: Sequence[Report], form: str) -> bytes:
@@ -208,32 +203,29 @@ def timelines(reports: Sequence[Report], form: str) -> bytes:
         printables = [printable(report) for report in reports]
         figure = Figure(figsize=(_WIDTH, _TIMELINE * len(printables)), layout="constrained")
         for report, ax in zip(printables, figure.subplots(len(printables), 1, squeeze=False)[:, 0], strict=True):
-            _draw_timeline(ax, report)
+            ax.set_title(moments.above(report), wrap=True)
+            ax.set_xlabel("\n".join(moments.held(report)), loc="left", fontsize=6.5)
+            if not report.rows:
+                continue
+            of_kinds = {column.title: [row.get(column.name) or 0 for row in report.rows] for column in MEMORY_KINDS}
+            stacked = {title: sizes for title, sizes in of_kinds.items() if any(sizes)}
+            moments_drawn = range(len(report.rows))
+            areas = ax.stackplot(moments_drawn, [*stacked.values()], labels=[*stacked], colors=_MEMORY_COLORS)
+            for number, area in enumerate(areas):
+                area.set_gid(f"kind-{number}")
+            sizes = [row["highest"] for row in report.rows]
+            peak = max(sizes)
+            ax.plot([sizes.index(peak)], [peak], "v", color="black", markersize=4, gid="peak")
+            starts = moments.phases(report)
+            for _, start in starts[1:]:
+                ax.axvline(start, color="#667078", linewidth=0.6)
+            ax.set_xticks([start for _, start in starts], [name for name, _ in starts], ha="left")
+            ax.set_xlim(0, max(len(report.rows) - 1, 1))
+            ax.set_ylim(0, peak * 1.05)
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda size, _: formatting.size(round(size))))
+            handles, labels = ax.get_legend_handles_labels()
+            ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
         return _saved(figure, form)
-
-
-def _draw_timeline(ax: Any, report: Report) -> None:
-    ax.set_title(moments.above(report), wrap=True)
-    ax.set_xlabel("\n".join(moments.held(report)), loc="left", fontsize=6.5)
-    if not report.rows:
-        return
-    sizes_of = {column.title: [row.get(column.name) or 0 for row in report.rows] for column in MEMORY_KINDS}
-    stacked = {title: sizes for title, sizes in sizes_of.items() if any(sizes)}
-    areas = ax.stackplot(range(len(report.rows)), list(stacked.values()), labels=list(stacked), colors=_MEMORY_COLORS)
-    for number, area in enumerate(areas):
-        area.set_gid(f"kind-{number}")
-    sizes = [row["highest"] for row in report.rows]
-    peak = max(sizes)
-    ax.plot([sizes.index(peak)], [peak], "v", color="black", markersize=4, gid="peak")
-    starts = moments.phases(report)
-    for _, start in starts[1:]:
-        ax.axvline(start, color="#667078", linewidth=0.6)
-    ax.set_xticks([start for _, start in starts], [name for name, _ in starts], ha="left")
-    ax.set_xlim(0, max(len(report.rows) - 1, 1))
-    ax.set_ylim(0, peak * 1.05)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda size, _: formatting.size(round(size))))
-    handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
 
 
 def gradients(reports: Sequence[Report], view: View, form: str) -> bytes:

@@ -100,16 +100,13 @@ def buckets(flat: Mapping[str, Any], most: float = math.inf) -> tuple[list[float
     `flat` holds `hist`, counts by sign and power of two, and `zeros`, whose bucket is between the smallest magnitudes.
     Empty buckets at either end are left out. If there were more than `most`, each spans several powers of two.
     """
-    powers = 1
-    while len((limits_and_counts := _buckets(flat, powers))[1]) > most:
+    hist, powers = Histogram.from_dict(flat["hist"]), 1
+    while True:
+        begin, negative, positive = hist.coarser(powers)
+        sizes = [bound(powers * (begin + i)) for i in range(len(positive) + 1)]
+        limits, counts = [*(-size for size in reversed(sizes)), *sizes], [*reversed(negative), flat["zeros"], *positive]
+        used = [i for i, count in enumerate(counts) if count]
+        first, last = (used[0], used[-1]) if used else (len(negative), len(negative))
+        if last - first < most:
+            return limits[first : last + 2], counts[first : last + 1]
         powers *= 2
-    return limits_and_counts
-
-
-def _buckets(flat: Mapping[str, Any], powers: int) -> tuple[list[float], list[int]]:
-    begin, negative, positive = Histogram.from_dict(flat["hist"]).coarser(powers)
-    sizes = [bound(powers * (begin + i)) for i in range(len(positive) + 1)]
-    limits, counts = [*(-size for size in reversed(sizes)), *sizes], [*reversed(negative), flat["zeros"], *positive]
-    used = [i for i, count in enumerate(counts) if count]
-    first, last = (used[0], used[-1]) if used else (len(negative), len(negative))
-    return limits[first : last + 2], counts[first : last + 1]

@@ -13,6 +13,7 @@ from hookcli.reporters import footer
 from hookcli.table import Column, Kind, Report, Shown, agree, formatting
 from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.formatting import counted
+from hookcli.table.meta import Meta
 
 _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
 _FLAT = 1e-6  # relative change of a figure that counts as none
@@ -91,16 +92,24 @@ def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
         losses = [*report.meta.get("loss_of_steps", ()), *((),) * len(names)][: len(names)]
         whole = [[(int(step), loss) for step, loss in of_run if column.name == "loss"] for of_run in losses]
         if against(report):
-            runs = [own or _own_points(report, name) for own, name in zip(whole, names, strict=True)]
-            figure = _compared(title, {side.upper(): run for side, run in zip(against(report), runs, strict=True)})
+            runs = {}
+            for side, own, name in zip(against(report), whole, names, strict=True):
+                values = [(row["step"], row.get(name)) for row in report.rows]  # None in a step of another run
+                runs[side.upper()] = own or [(step, value) for step, value in values if isinstance(value, (int, float))]
+            figure = _compared(title, runs)
         else:
             figure = _alone(title, whole[0] or [(row["step"], row.get(column.name)) for row in report.rows])
-        figure = figure if column.kind == Kind.SETTING or over == 1 else _smoothed(figure, over)
-        yield _timed(figure, report.meta["clock"]) if report.meta.get("x") == "time" else figure
+        yield _as_asked(figure, 1 if column.kind == Kind.SETTING else over, report.meta)
 
 
-def _timed(figure: Curves, clocks: Sequence[Sequence[Sequence[float]]]) -> Curves:
-    """The figure over the time since each run began."""
+def _as_asked(figure: Curves, over: int, meta: Meta) -> Curves:
+    """The figure with each point the mean over so many steps up to its own, and over time where `meta` asks."""
+    if over > 1:  # what is not finite stays a gap
+        remark = "; ".join(filter(None, [f"mean over {over:,} steps", figure.remark]))
+        figure = replace(figure, points=[[*_means(points, over)] for points in figure.points], remark=remark)
+    if meta.get("x") != "time":
+        return figure
+    clocks = meta["clock"]
     points = [[(at(step, clock), y) for step, y in own] for own, clock in zip(figure.points, clocks, strict=True)]
     return replace(figure, points=points, lost=[at(step, clocks[0]) for step in figure.lost], over_time=True)
 
@@ -110,13 +119,6 @@ def at(step: float, clock: Sequence[Sequence[float]]) -> float:
     place = min(max(bisect_left(clock, step, key=itemgetter(0)), 1), len(clock) - 1)
     (before, begin), (after, end) = clock[place - 1], clock[place]
     return begin if after == before else max(begin + (end - begin) * (step - before) / (after - before), 0.0)
-
-
-def _smoothed(figure: Curves, over: int) -> Curves:
-    """The figure with each point the mean over so many steps up to its own; what is not finite stays a gap."""
-    smooth = [[*_means(points, over)] for points in figure.points]
-    remark = "; ".join(filter(None, [f"mean over {over:,} steps", figure.remark]))
-    return replace(figure, points=smooth, remark=remark)
 
 
 def _means(points: Points, over: int) -> Iterator[tuple[float, float]]:
@@ -207,11 +209,6 @@ def _ends(runs: Mapping[str, Points]) -> str:
     more = f" ... {ends[-1]} {formatting.loss(by_step[ends[-1]][last])}" if ends[_ENDS:] else ""
     named = [f"{name} {formatting.loss(by_step[name][last])}" for name in ends[: _ENDS - 1 if more else _ENDS]]
     return f"step {last:,}: {', '.join(named)}{more}"
-
-
-def _own_points(report: Report, name: str) -> Points:
-    """Return a run's own points, NaN and infinite ones too; the other one may have recorded further steps."""
-    return [(row["step"], value) for row in report.rows if isinstance(value := row.get(name), (int, float))]
 
 
 def _is_flat(values: Sequence[float]) -> bool:

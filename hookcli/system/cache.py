@@ -66,37 +66,37 @@ class Cache:
         return None
 
     def put(self, key: str, text: str) -> None:
-        """Keep a text under this key, which contains no NUL, in place of an earlier one."""
+        """Keep a text under this key, which contains no NUL, in place of an earlier one.
+
+        Deletes the least recently used entries where all of them exceed the bound, and abandoned scratch files.
+        """
         with suppress(*_FAILURES):
             path = self._path(key)
             whole = f"{key}\0{text}".encode("utf-8", "surrogateescape")
             packed = zlib.compress(whole, 1)
-            if len(packed) <= self._bound * _KEPT and len(whole) <= _LARGEST:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with replacing(path, output=False) as scratch:
-                    scratch.write_bytes(packed)
-                self._shrink(path.parent)
+            if len(packed) > self._bound * _KEPT or len(whole) > _LARGEST:
+                return
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with replacing(path, output=False) as scratch:
+                scratch.write_bytes(packed)
+            entries = []
+            for entry in path.parent.iterdir():
+                with suppress(OSError):  # another process may delete it
+                    status = entry.stat(follow_symlinks=False)
+                    entries.append((status.st_mtime, status.st_size, entry))
+            entries.sort()
+            size = sum(each for _, each, _ in entries)
+            excess = size - self._bound * _KEPT if size > self._bound else 0
+            for used, each, entry in entries:
+                is_scratch = entry.name.startswith(SCRATCH)
+                if time.time() - used > _ABANDONED if is_scratch else excess > 0:
+                    entry.unlink(missing_ok=True)
+                    excess -= each
 
     def _path(self, key: str) -> Path:
         """The file of a key. Raises one of `_FAILURES` if this user has no cache folder."""
         text = key.encode("utf-8", "surrogateescape")
         return user_cache() / self._name / f"{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
-
-    def _shrink(self, folder: Path) -> None:
-        """Delete the least recently used entries where all of them exceed the bound, and abandoned scratch files."""
-        entries = []
-        for path in folder.iterdir():
-            with suppress(OSError):  # another process may delete it
-                status = path.stat(follow_symlinks=False)
-                entries.append((status.st_mtime, status.st_size, path))
-        entries.sort()
-        size = sum(each for _, each, _ in entries)
-        excess = size - self._bound * _KEPT if size > self._bound else 0
-        for used, each, path in entries:
-            scratch = path.name.startswith(SCRATCH)
-            if time.time() - used > _ABANDONED if scratch else excess > 0:
-                path.unlink(missing_ok=True)
-                excess -= each
 
 
 def stamp(files: Iterable[str | Path]) -> str:

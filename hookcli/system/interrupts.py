@@ -47,7 +47,11 @@ class _Interrupts:
         if os.getpid() != self.process:  # a fork, such as a worker that loads data
             raise KeyboardInterrupt
         again, self.again = self.again, False
-        if again and self._is_handled():
+        error = sys.exception()
+        while error is not None and error is not self.raised:
+            error = error.__context__
+        # In an `except`, a `finally` or an `__exit__` that the interrupt has led to, it is not raised again.
+        if again and (self.final or self.waits or error is not None):
             return
         if not again and self.raised:
             if self.rank:
@@ -58,13 +62,6 @@ class _Interrupts:
         self.raised = self.make()
         if not (self.final or self.waits):
             raise self.raised
-
-    def _is_handled(self) -> bool:
-        """True in an `except`, a `finally` or an `__exit__` that the interrupt has led to."""
-        error = sys.exception()
-        while error is not None and error is not self.raised:
-            error = error.__context__
-        return self.final or self.waits or error is not None
 
     def _insist(self) -> None:
         """Raise the interrupt again, from time to time, until the command ends."""

@@ -32,9 +32,22 @@ def search(joined: Joined, text: str) -> Test | None:
 
 def _term(term: str, joined: Joined) -> Test:
     found, without = _COMPARISON.fullmatch(term), _word(term[1:], joined)
-    if found and found[3] and (named := _named(found[1].lower(), joined)):
-        return _comparison(*named, found[2], found[3].lower())
-    return (lambda place: not without(place)) if term[:1] == "-" != term and not found else _word(term, joined)
+    named = _named(found[1].lower(), joined) if found and found[3] else None
+    if found is None or named is None:
+        return (lambda place: not without(place)) if term[:1] == "-" != term and not found else _word(term, joined)
+    (head, column, numeric), given = named, found[3].lower()
+    number, compare, equal = _NUMBER.fullmatch(given), _COMPARE[found[2]], found[2] == "="
+    limit = _SPECIAL.get(given, float(number[1]) * _UNITS[number[2]] if number and number[2] in _UNITS else None)
+
+    def test(place: Place) -> bool:
+        value = _value(place, head, column)
+        if given == "-":
+            return (value is None) == equal
+        if numeric and limit is not None:
+            return value is not None and compare(value, limit)
+        return compare(formatting.cell(place.rows[head], column).lower() if head in place.rows else "", given)
+
+    return test
 
 
 def _word(word: str, joined: Joined) -> Test:
@@ -67,21 +80,6 @@ def _named(name: str, joined: Joined) -> tuple[str, Column, bool] | None:
             if known := [value for value in values if value is not None]:
                 return head, column, all(type(value) in (int, float) for value in known)
     return None
-
-
-def _comparison(head: str, column: Column, numeric: bool, sign: str, given: str) -> Test:
-    number, compare = _NUMBER.fullmatch(given), _COMPARE[sign]
-    limit = _SPECIAL.get(given, float(number[1]) * _UNITS[number[2]] if number and number[2] in _UNITS else None)
-
-    def test(place: Place) -> bool:
-        value = _value(place, head, column)
-        if given == "-":
-            return (value is None) == (sign == "=")
-        if numeric and limit is not None:
-            return value is not None and compare(value, limit)
-        return compare(formatting.cell(place.rows[head], column).lower() if head in place.rows else "", given)
-
-    return test
 
 
 def _value(place: Place, head: str, column: Column) -> Any:

@@ -21,7 +21,7 @@ from hookcli.commands.option_fields import option
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, inspect_model, setting_of
-from hookcli.commands.progress import Progress, working
+from hookcli.commands.progress import working
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load as load_plugin
@@ -107,21 +107,27 @@ def _export_model(spec: str, typed: Sequence[str], output: str | None, options: 
     report = Output(options)
     report.check_columns(COLUMNS)
     with working(options) as progress:
+        from hookcli.engine.prepare import prepare_run
         from hookcli.hooks.packaging import BlockedError, Rule
 
+        setting = replace(setting_of(options, bool(options.train)), needs_input=False)
+        if setting.device.type == "meta":
+            raise UsageError("--device meta: no values to export")
+        if spec.startswith("package:"):
+            file = shell_path(spec.removeprefix("package:"))
+            raise UsageError(f"{spec} is already a package: read it with hookcli package --load {file}")
         rules = [Rule(kind, pattern) for kind, pattern in patterns]
-        run = _prepared(spec, options, progress)
+        run = prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
         progress.stage(f"exporting {run.name}")
         problem = None
         try:
             modules, archive = _exported(run, rules, path)
         except BlockedError as error:
             modules, archive = list(error.modules), None
-            problem = _blocked(run.name, rules, modules, rest)
-    ending = UsageError(problem) if problem else None
-    report.write([_report(run, modules, archive)], error=ending)
-    if ending:
-        raise ending
+            problem = UsageError(_blocked(run.name, rules, modules, rest))
+    report.write([_report(run, modules, archive)], error=problem)
+    if problem:
+        raise problem
     if path and archive:
         remark(f"wrote {path}: {path.stat().st_size:,} bytes", options)
     return 0
@@ -139,18 +145,6 @@ def _split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[s
         else:
             rest.append(word)
     return patterns, rest
-
-
-def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
-    from hookcli.engine.prepare import prepare_run
-
-    setting = replace(setting_of(options, bool(options.train)), needs_input=False)
-    if setting.device.type == "meta":
-        raise UsageError("--device meta: no values to export")
-    if spec.startswith("package:"):
-        file = shell_path(spec.removeprefix("package:"))
-        raise UsageError(f"{spec} is already a package: read it with hookcli package --load {file}")
-    return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
 
 
 def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:

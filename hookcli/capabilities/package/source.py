@@ -30,7 +30,15 @@ class PackageSource:
         archive = read_archive(request.spec)
         resource = archive.resource(request.args.get("resource"))
         if request.args.get("trust") is not True:
-            raise UsageError(_refusal(archive))
+            modules, externs, pickles = archive.modules, archive.externs, archive.pickles
+            has = f"{len(modules)} packaged modules ({_some(modules)})" if modules else "no packaged modules"
+            packages = list(dict.fromkeys(name.partition(".")[0] for name in externs))
+            uses = f"{len(externs)} of this machine ({_some(packages)})"
+            objects = f"{len(pickles)} pickled object{'s' * (len(pickles) != 1)} ({_some(pickles)})"
+            raise UsageError(
+                f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
+                "  if you trust its origin, give --trust (with other commands: package:FILE --arg trust=true)"
+            )
         recipe = Recipe(archive.path.name, partial(_load, archive, resource), meta={"package": str(archive.path)})
         try:
             noted: Any = archive.noted_input(resource) or {}
@@ -70,18 +78,6 @@ def _load(archive: Archive, resource: str) -> nn.Module:
     except AttributeError as error:  # as PyTorch's own quantized layers are
         raise ModelError(f"{archive.path}: {resource} has a part that can't be pickled and loaded: {error}") from error
     return loaded
-
-
-def _refusal(archive: Archive) -> str:
-    modules = archive.modules
-    has = f"{len(modules)} packaged modules ({_some(modules)})" if modules else "no packaged modules"
-    packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
-    uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
-    objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
-    return (
-        f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
-        "  if you trust its origin, give --trust (with other commands: package:FILE --arg trust=true)"
-    )
 
 
 def _some(names: Sequence[str]) -> str:

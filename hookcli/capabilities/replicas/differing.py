@@ -56,7 +56,14 @@ class _Parting:
         self._sums = {rank: {row.fqn: row["checksum"] for row in own.rows("replicas")} for rank, own in ranks.items()}
         self._every = next(iter(self._sums.values()), {})
         self.names = [fqn for fqn in self._every if len({own.get(fqn) for own in self._sums.values()}) > 1]
-        self.replicate = _replicate([*ranks.values()], self.names)
+        # Ranks are to hold the same if a wrapper averages their gradients, or if these are alike; None if unknown.
+        self.replicate: bool | None = None
+        gradients = [{row.fqn: row["l2"] for row in own.parameter_grads()} for own in ranks.values()]
+        if all(own.reports[0].meta.get("replicas", 1) > 1 for own in ranks.values()):
+            self.replicate = True
+        elif all(own.keys() >= {*self.names} for own in gradients):
+            alike = (agree(own[fqn], gradients[0][fqn], rel_tol=ALIKE) for own in gradients for fqn in self.names)
+            self.replicate = all(alike)
 
     def on_their_own(self) -> str:
         ranks = ranks_named([*self._sums])
@@ -80,13 +87,3 @@ def _sets(record: RankedRecord, entry: StepEntry) -> list[dict[int, str]]:
         if own.weights:
             sets.setdefault(own.weights[:_SET], {})[rank] = own.weights[_SET:]
     return [own for own in sets.values() if len(own) > 1]
-
-
-def _replicate(steps: Sequence[RecordedStep], names: Sequence[str]) -> bool | None:
-    """True if ranks are to hold the same: a wrapper averages their gradients, or they are alike; None if unknown."""
-    if all(step.reports[0].meta.get("replicas", 1) > 1 for step in steps):
-        return True
-    rows = [{row.fqn: row["l2"] for row in step.parameter_grads()} for step in steps]
-    if not all(own.keys() >= {*names} for own in rows):
-        return None
-    return all(agree(own[fqn], rows[0][fqn], rel_tol=ALIKE) for own in rows for fqn in names)

@@ -150,7 +150,16 @@ class SpectrumProbe(Probe):
 
     def rows(self) -> list[Row]:
         if self._made is None:
-            self._made = [*self._of_outputs(), *(self._of_weights() if self._of != "outputs" else ())]
+            self._made, model = [*self._of_outputs()], self.session.model
+            parameters = model.named_parameters() if self._of != "outputs" else ()
+            for index, (fqn, parameter) in enumerate(parameters):
+                if parameter.dim() >= _SIDES and selects_parameter(self.session.select, model, fqn):
+                    type_ = tree.type_text(model.get_submodule(fqn.rpartition(".")[0]))
+                    values = {"fqn": fqn, "kind": "parameter", "type": type_, "index": index, "path": ""}
+                    values["shape"] = list(parameter.flatten(1).shape)
+                    self._made += self._row(values, _of_weight(parameter))
+                    if fqn in self._updates:
+                        self._made += self._row(values | {"kind": "update"}, self._updates[fqn])
             for row in collapsed(self._made):
                 self._made[self._made.index(row)] = Row({**row.values, "note": in_short(row)})
         return self._made
@@ -164,17 +173,6 @@ class SpectrumProbe(Probe):
             if isinstance(place.received, Matrix) and isinstance(received := figures(place.received), Figures):
                 values |= {"input_rank": received.effective_rank, "input_spread": received.token_spread}
             yield from self._row(values, place.output, figures)
-
-    def _of_weights(self) -> Iterator[Row]:
-        model = self.session.model
-        for index, (fqn, parameter) in enumerate(model.named_parameters()):
-            if parameter.dim() >= _SIDES and selects_parameter(self.session.select, model, fqn):
-                type_ = tree.type_text(model.get_submodule(fqn.rpartition(".")[0]))
-                values = {"fqn": fqn, "kind": "parameter", "type": type_, "index": index, "path": ""}
-                values["shape"] = list(parameter.flatten(1).shape)
-                yield from self._row(values, _of_weight(parameter))
-                if fqn in self._updates:
-                    yield from self._row(values | {"kind": "update"}, self._updates[fqn])
 
     def _row(
         self, values: dict[str, Any], found: _Found, figures: Callable[[Matrix], Figures | str] = Matrix.figures

@@ -42,7 +42,12 @@ def heads(model: nn.Module) -> Iterator[Head]:
     known, modules = set[str](), dict(model.named_modules())
     for fqn, module in modules.items():
         count = _head_count(module)
-        name = _projection(modules, fqn) if count else ""
+        # The output projection is a part of attention, or of the module around it (BERT's).
+        owner, _, last = fqn.rpartition(".")
+        places = (fqn, owner) if last in ("self", "attention") else (fqn,)  # another word
+        parts = (f"{place}.{part}{first}" for place in places for part in _PROJECTIONS for first in ("", ".0"))
+        names = (name for part in parts if (name := part.strip(".")) in modules and matrices(modules[name]))
+        name = next(names, "") if count else ""
         if not name or name in known:  # of BERT, both a module and the one around it have the number
             continue
         known.add(name)
@@ -59,14 +64,6 @@ def _head_count(module: nn.Module) -> int:
     holders: list[Any] = [vars(module), vars(getattr(module, "config", None) or object)] if named else []
     counts = (holder.get(name) for holder in holders for name in HEAD_COUNTS)
     return next((count for count in counts if type(count) is int and count > 0), 0)
-
-
-def _projection(modules: dict[str, nn.Module], fqn: str) -> str:
-    """The name of the output projection, a part of attention or of the module around it (BERT's); "" without one."""
-    owner, _, last = fqn.rpartition(".")
-    places = (fqn, owner) if last in ("self", "attention") else (fqn,)  # another word
-    names = (f"{place}.{part}{first}".strip(".") for place in places for part in _PROJECTIONS for first in ("", ".0"))
-    return next((name for name in names if name in modules and matrices(modules[name])), "")
 
 
 def experts(model: nn.Module) -> Iterator[tuple[str, nn.Module, int, list[nn.Parameter]]]:

@@ -67,7 +67,13 @@ def weights(
     (pip install 'hookcli[gguf]'). Statistics of complex tensors are taken over the modulus.
     """
     output = Output(options)
-    wanted = Wanted(_asks_for_values(own, options), own.spectral)
+    stats = own.stats
+    if stats and options.columns:  # for some columns what headers tell is enough
+        chosen = [*words_of([options.columns]), *filter(None, [(options.sort or "").removeprefix("-")])]
+        header = {column.name for model in (True, False) for column in Wanted(stats=False).columns(model=model)}
+        named = {find_column("--columns", name, WEIGHTS).name for name in chosen}
+        stats = not named <= header | {column.name for column in SPECTRAL}
+    wanted = Wanted(stats, own.spectral)
     columns = {model: wanted.columns(model=model) for model in (not holds_tensors(text) for text in what)}
     for some in columns.values():
         output.check_columns(some)
@@ -84,16 +90,6 @@ def weights(
             reports.append(weights.report)
     output.write(reports)
     return 0
-
-
-def _asks_for_values(own: WeightsOptions, options: Options) -> bool:
-    """True unless the command line says that what headers tell is enough, by --no-stats or by the columns it names."""
-    if not own.stats or not options.columns:
-        return own.stats
-    names = [*words_of([options.columns]), *filter(None, [(options.sort or "").removeprefix("-")])]
-    header = {column.name for column in (*Wanted(stats=False).columns(model=True), *Wanted(False).columns(model=False))}
-    named = {find_column("--columns", name, WEIGHTS).name for name in names}
-    return not named <= header | {column.name for column in SPECTRAL}
 
 
 def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress: Progress) -> WeightsReport:

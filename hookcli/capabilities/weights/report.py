@@ -76,19 +76,17 @@ class WeightsReport:
             self.skipped.append(Skipped(tensor.name, tensor.unreadable))
             return Row(values)
         stats = measured(tensor, tell) if wanted.stats else None
-        return Row(values | (self._spectrum(tensor) if wanted.spectral else {}), stats)
-
-    def _spectrum(self, tensor: StoredTensor) -> dict[str, float | None]:
-        """The figures of a matrix for its row; None for a vector."""
-        unfit = "complex values" if tensor.is_complex else ""
-        unfit = f"more than {WIDEST:,} columns" if tensor.columns > WIDEST else unfit
-        values = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
-        if values is None:
-            if tensor.is_matrix:
+        if wanted.spectral:
+            unfit = "complex values" if tensor.is_complex else ""
+            unfit = f"more than {WIDEST:,} columns" if tensor.columns > WIDEST else unfit
+            figures = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
+            values |= {"spectral_norm": None, "stable_rank": None}
+            if figures is not None:
+                values |= {"spectral_norm": figures.norm, "stable_rank": figures.stable_rank}
+                self.unsure += not figures.converged
+            elif tensor.is_matrix:
                 self.skipped.append(Skipped(tensor.name, f"no singular values: {unfit or 'it has NaN or Inf'}"))
-            return {"spectral_norm": None, "stable_rank": None}
-        self.unsure += not values.converged
-        return {"spectral_norm": values.norm, "stable_rank": values.stable_rank}
+        return Row(values, stats)
 
     @property
     def report(self) -> Report:

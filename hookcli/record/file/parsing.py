@@ -107,26 +107,19 @@ def kinds_of_lines(declared: Iterable[Capability]) -> list[type[PartLine]]:
         with left_out(one, f"lines={one.lines!r}"):
             own: dict[str, type[PartLine]] = {}
             for kind in load_text(one.lines) if one.lines else ():
-                if wrong := _wrong_kind(kind, by_name | dict.fromkeys(own, str(one))):
-                    raise PluginError(wrong)
+                if not (isinstance(kind, type) and issubclass(kind, PartLine) and is_dataclass(kind)):
+                    name = kind.__name__ if isinstance(kind, type) else class_name(kind)
+                    raise PluginError(f"{name}, among its lines, is not a dataclass derived from PartLine")
+                if owner := (by_name | dict.fromkeys(own, str(one))).get(kind.kind):
+                    raise PluginError(f"the kind of lines {kind.kind!r} of {kind.__name__} is taken by {owner}")
+                if wrong := [item for item in fields(kind) if _type_of(item) not in _PLAIN]:
+                    problem = f"a record can't hold {wrong[0].name!r} of {kind.__name__}"
+                    types = f"whose type is {_type_of(wrong[0])}; allowed types: {', '.join(_PLAIN)}"
+                    raise PluginError(f"{problem}, {types}")
                 own[kind.kind] = kind
             by_name |= dict.fromkeys(own, str(one))
             kinds += own.values()
     return kinds
-
-
-def _wrong_kind(kind: Any, by_name: Mapping[str, str]) -> str:
-    """Why a record can't hold lines of this kind; "" if it can."""
-    if not (isinstance(kind, type) and issubclass(kind, PartLine) and is_dataclass(kind)):
-        name = kind.__name__ if isinstance(kind, type) else class_name(kind)
-        return f"{name}, among its lines, is not a dataclass derived from PartLine"
-    if by_name.get(kind.kind):
-        return f"the kind of lines {kind.kind!r} of {kind.__name__} is taken by {by_name[kind.kind]}"
-    for item in fields(kind):
-        if _type_of(item) not in _PLAIN:
-            problem = f"a record can't hold {item.name!r} of {kind.__name__}, whose type is {_type_of(item)}"
-            return f"{problem}; allowed types: {', '.join(_PLAIN)}"
-    return ""
 
 
 def _type_of(item: Field[Any]) -> str:
@@ -148,12 +141,15 @@ FITS: Mapping[type, Mapping[str, Fits]] = {
 _OF_TEXT = ("str", "str | None", "Sequence[str]", "Mapping[str, str]")
 
 
-def _texts(*kinds: type) -> frozenset[str]:
-    """The names of these classes' fields that hold texts."""
-    return frozenset(item.name for kind in kinds for item in fields(kind) if _type_of(item) in _OF_TEXT)
-
-
-_TEXTS = {kind: _texts(kind, ModelRun, StepEntry, Compilation, *PARTS) for kind in KINDS.values()}
+_TEXTS = {
+    kind: frozenset(
+        item.name
+        for one in (kind, ModelRun, StepEntry, Compilation, *PARTS)
+        for item in fields(one)
+        if _type_of(item) in _OF_TEXT
+    )
+    for kind in KINDS.values()
+}
 """The fields of texts in a line of each class."""
 
 

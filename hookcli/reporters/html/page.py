@@ -73,10 +73,14 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     libraries += [_library(name, f"{name}.min.js") for name in needed]
     scripts = [*map(_enclosable, libraries)]
     modules = [*map(_enclosable, programs())]
+    # The Content-Security-Policy: these scripts and this style run, nothing is loaded, nothing is sent.
+    allowed = " ".join(dict.fromkeys(_hash(script) for script in (*scripts, *modules)))
+    connect = ["connect-src 'self'"] * bool(payload.get("live"))
+    rules = ["default-src 'none'", f"script-src {allowed}", f"style-src {_hash(style)}", "img-src data: blob:"]
     static = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
     return _PAGE.format(
-        compact=" data-compact" if compact else "",
-        policy=_policy(style, [*scripts, *modules], live=bool(payload.get("live"))),
+        compact=" data-compact" * compact,
+        policy="; ".join([*rules, *connect, "base-uri 'none'", "form-action 'none'"]),
         version=escape(version("hookcli")),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         title=escape(visible(str(payload["title"]))),
@@ -123,14 +127,6 @@ def _charts(payload: Mapping[str, Any]) -> bool:
     return bool(payload.get("steps")) or drawn or measured or any(held)
 
 
-def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:
-    """The Content-Security-Policy: these scripts and this style run, nothing is loaded, nothing is sent."""
-    allowed = " ".join(dict.fromkeys(_hash(script) for script in scripts))
-    connect = ["connect-src 'self'"] if live else []
-    rules = ["default-src 'none'", f"script-src {allowed}", f"style-src {_hash(style)}", "img-src data: blob:"]
-    return "; ".join([*rules, *connect, "base-uri 'none'", "form-action 'none'"])
-
-
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -149,7 +145,24 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     rest = {key: value for key, value in payload.items() if key not in ("schema", "reports")}
     depth = view.depth if view.depth is not None and view.depth < float("inf") else None
     asked = {"columns": list(view.columns), "sort": view.sort, "depth": depth, "all": view.depth == float("inf")}
-    lines = [_lines_of(report) for report in reports]
+    lines = []
+    for report in reports:  # around its table, as the terminal has them
+        totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
+        judged = with_verdict(report)
+        found = [*filter(None, faults(judged))]
+        first = asdict(worst(found, report.tree)[0]) if found else {}
+        notes = (*footer.remarks(report), *table_columns.notes(report, report.columns))
+        lines.append(
+            {
+                "verdict": visible(str(judged.totals.get("verdict", ""))),
+                "alarms": bool(alarm(judged)),
+                "run": visible(footer.run_line(report)),
+                "totals": [line for text in totals for line in text.split("\n")],
+                "remarks": [visible(line) for line in notes],
+                "next": visible(footer.next_line([report])),
+                "worst": {name: visible(text) for name, text in first.items()} or None,
+            }
+        )
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
     rest |= {"charted": CHARTED}
     rest.setdefault("columns", shown_columns(payload["reports"]))
@@ -159,23 +172,6 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
     packed = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
     return base64.b64encode(packed).decode()
-
-
-def _lines_of(report: Report) -> dict[str, object]:
-    """The lines around a report's table, as the terminal has them."""
-    totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
-    judged = with_verdict(report)
-    found = [*filter(None, faults(judged))]
-    first = asdict(worst(found, report.tree)[0]) if found else {}
-    return {
-        "verdict": visible(str(judged.totals.get("verdict", ""))),
-        "alarms": bool(alarm(judged)),
-        "run": visible(footer.run_line(report)),
-        "totals": [line for text in totals for line in text.split("\n")],
-        "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
-        "next": visible(footer.next_line([report])),
-        "worst": {name: visible(text) for name, text in first.items()} or None,
-    }
 
 
 def _begun(report: Report) -> Report:

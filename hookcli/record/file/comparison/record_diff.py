@@ -29,7 +29,8 @@ Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]
 Narrowing = Callable[[Iterable[Report], Iterable[Report]], Wanted]
 """Makes the test of rows that are compared, for the reports of both sides."""
-_ORDER = ("inputs", "activations", "loss", "grads", "updates")
+_PLACES = {"inputs": 0, "activations": 1, "loss": 2, "grads": 3, "updates": 4}
+"""The order of reports; further probes follow the activations."""
 _NOT_COMPARED = (
     *("time", "optimizer", "check"),
     *(one.name for one in capabilities() if one.recorder and not (one.probe or one.compares)),
@@ -113,7 +114,15 @@ def _compared(
         one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
         if one and other:  # neither is damaged
             settings.see(one, other)
-            step = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
+            of_a, of_b = ({r.probe: r for r in step.reports if r.probe not in _NOT_COMPARED} for step in (one, other))
+            diffs = {}
+            for probe in sorted({*(of_a.keys() & of_b.keys()), "loss"}, key=lambda name: (_PLACES.get(name, 1), name)):
+                if probe == "loss":
+                    diffs[probe] = _loss(one, other, tolerance)
+                else:
+                    left, right = (replace(r, rows=[*filter(wanted, r.rows)]) for r in (of_a[probe], of_b[probe]))
+                    diffs[probe] = diff(left, right, tolerance)
+            step = StepDiff(one, other, diffs)
             parted = min(parted, place) if step.beyond else parted
             yield step
 
@@ -125,17 +134,6 @@ def _require_rows(steps: Sequence[StepDiff]) -> None:
     reports = [report for step in steps for probe, report in step.reports.items() if probe != "loss"]
     if reports and not (any(r.totals["compared"] for r in reports) or are_different(steps[0].a, steps[0].b)):
         raise UsageError("nothing to compare: no module or parameter that is selected is in both records")
-
-
-def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, wanted: Wanted) -> Iterator[tuple[str, Report]]:
-    ours, theirs = ({r.probe: r for r in step.reports if r.probe not in _NOT_COMPARED} for step in (a, b))
-    shared = [probe for probe in ours if probe in theirs]
-    for probe in sorted({*shared, "loss"}, key=lambda name: _ORDER.index(name) if name in _ORDER else 1):
-        if probe == "loss":
-            yield probe, _loss(a, b, tolerance)
-        else:
-            left, right = (replace(r, rows=[*filter(wanted, r.rows)]) for r in (ours[probe], theirs[probe]))
-            yield probe, diff(left, right, tolerance)
 
 
 def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
