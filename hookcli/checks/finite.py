@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -317,28 +317,23 @@ class ParameterNotFinite(_NotFinite):
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         rows = []
         for row in measured.inventory.rows:
-            is_buffer, stats = row["kind"] == "buffer", row.stats
-            is_mask = is_buffer and stats and (stats.masks or stats.inf == stats.numel > 0)  # added to attention scores
-            if (is_buffer or row["kind"] == "parameter") and not is_mask:
+            stats = row.stats
+            is_mask = stats and (stats.masks or stats.inf == stats.numel > 0)  # added to attention scores
+            if row["kind"] == "parameter" or (row["kind"] == "buffer" and not is_mask):
                 rows.append(row)
         findings = [*self.of_rows(rows, "values", "tensor")]
         for finding in findings:
             made = _made_by(measured, finding.fqn)
-            hint = "; ".join(filter(None, (made, _SEARCH)))
             message = f"{finding.message}; {made}"
-            yield replace(finding, message=message, hint=hint, remedy=_SEARCH) if made else finding
-        if not findings and measured.training and measured.training.ruined:
-            yield self._by_update(measured.training.ruined, {row.fqn: row for row in rows}, measured.step)
-
-    def _by_update(self, ruined: Mapping[str, int], rows: Mapping[str, Row], step: int | None) -> Finding:
-        """The finding on parameters that the update of this step has made NaN or infinite."""
-        fqn, number = next(iter(ruined.items()))
-        stats = rows[fqn].stats if fqn in rows else None
-        of = f"{number:,} of {stats.numel:,} values" if stats else counted(number, "value")
-        more = f", and values of {counted(len(ruined) - 1, 'more tensor')}" if ruined.keys() - {fqn} else ""
-        made = f"the update of step {step:,} made {of} NaN or infinite{more}"
-        hint = "; ".join(filter(None, (made, _SEARCH)))
-        return replace(self.finding(fqn, made, number), hint=hint, remedy=_SEARCH)
+            yield replace(finding, message=message, hint=f"{made}; {_SEARCH}", remedy=_SEARCH) if made else finding
+        ruined = measured.training.ruined if measured.training else {}
+        if ruined and not findings:  # what the update of this step has made so
+            fqn, number = next(iter(ruined.items()))
+            stats = {row.fqn: row.stats for row in rows}.get(fqn)
+            of = f"{number:,} of {stats.numel:,} values" if stats else counted(number, "value")
+            more = f", and values of {counted(len(ruined) - 1, 'more tensor')}" if ruined.keys() - {fqn} else ""
+            made = f"the update of step {measured.step:,} made {of} NaN or infinite{more}"
+            yield replace(self.finding(fqn, made, number), hint=f"{made}; {_SEARCH}", remedy=_SEARCH)
 
 
 _SEARCH = find_where("it begins")

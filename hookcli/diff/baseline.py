@@ -90,15 +90,22 @@ def _other_figures(then: Iterable[Report], now: Iterable[Report]) -> list[str]:
 
 def text_of(baselines: Iterable[Baseline]) -> str:
     """Write baselines as the text of a file."""
+    zeros = ("call", "pass", *_LEFT_OUT_IF_ZERO)
     models = []
     for baseline in sorted(baselines, key=lambda baseline: baseline.model):
         name = json.dumps(baseline.model, ensure_ascii=False)
         run = ",\n".join(f"   {_json(key)}: {_json(value)}" for key, value in sorted(baseline.run.items()))
-        reports = ",\n".join(
-            f"  {_json(report.probe)}: [\n" + ",\n".join(f"   {_json(_lean(row))}" for row in report.rows) + "\n  ]"
-            for report in sorted(baseline.reports, key=lambda report: report.probe)
-        )
-        models.append(f' {name}: {{\n  "run": {{\n{run}\n  }},\n{reports}\n }}')
+        parts = [f'  "run": {{\n{run}\n  }}']
+        for report in sorted(baseline.reports, key=lambda report: report.probe):
+            rows = []
+            for row in report.rows:
+                # Without values that say nothing: an empty path, the first call, no NaN and no Inf.
+                told = {key: value for key, value in row.flat().items() if key == "fqn" or value not in (None, "")}
+                lean = {key: value for key, value in told.items() if value != 0 or key not in zeros}
+                first = [key for key in ("fqn", "type") if key in lean]
+                rows.append(f"   {_json({key: lean[key] for key in (*first, *sorted(lean.keys() - set(first)))})}")
+            parts.append(f"  {_json(report.probe)}: [\n" + ",\n".join(rows) + "\n  ]")
+        models.append(f" {name}: {{\n" + ",\n".join(parts) + "\n }")
     text = ",\n".join(models)
     return visible_json(f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{text}\n}}}}\n')
 
@@ -173,18 +180,6 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
-def _lean(row: Row) -> dict[str, Any]:
-    """A row without values that say nothing: an empty path, the first call, no NaN and no Inf."""
-    zeros = ("call", "pass", *_LEFT_OUT_IF_ZERO)
-    values = {
-        key: value
-        for key, value in row.flat().items()
-        if key == "fqn" or not (value is None or value == "" or (value == 0 and key in zeros))
-    }
-    first = [key for key in ("fqn", "type") if key in values]
-    return {key: values[key] for key in (*first, *sorted(values.keys() - set(first)))}
-
-
 def _json(value: Any) -> str:
     return json.dumps(strict(value), ensure_ascii=False, allow_nan=False)
 
@@ -196,7 +191,7 @@ def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
 
 
 def _report(probe: str, model: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> Report:
-    """Restore a report from the rows that `_lean` kept. A statistic that none of them has was not measured."""
+    """Restore a report from the rows that `text_of` wrote. A statistic that none of them has was not measured."""
     keys = set(_LEFT_OUT_IF_ZERO).union(*rows)
     statistics = tuple(key for key in STATS_KEYS if key in keys)
     zeros = dict.fromkeys(_LEFT_OUT_IF_ZERO, 0)

@@ -154,11 +154,12 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
     level, how = _depth_of(shown), 'table(depth="all")' if view.python else "--depth all"
     if number < len(shown.rows):
         return f"{number} of {rows:,} rows ({how} shows all)"
+    blocks = [shown.tree[row.fqn] for row in shown.rows if row.get("folded")]
     if view.sort:
-        folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
+        folds = "repeated blocks are one; " * bool(blocks)
         return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"
-    if any(row.get("folded") for row in shown.rows):
-        depth = _unfolded(shown)
+    if blocks:  # the depth at which the outermost have a row each
+        depth = next((n for n in range(1, deepest(shown) + 1) for place in blocks if place.at(n).repeats > 1), 1)
         how = f"table(depth={depth})" if view.python else f"--depth {depth}"
         return (
             f"{len(shown.rows)} of {rows:,} rows; repeated blocks are one, with the figures of all ({how} shows each)"
@@ -168,13 +169,6 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{len(shown.rows)} of {rows:,} rows, grouped at depth {level} of {deepest(report)}")
     return f"{text} ({how} shows all)"
-
-
-def _unfolded(shown: Report) -> int:
-    """Return the depth at which the outermost repeated blocks have a row each."""
-    places = [shown.tree[row.fqn] for row in shown.rows if row.get("folded")]
-    depths = (n for n in range(1, deepest(shown) + 1) for place in places if place.at(n).repeats > 1)
-    return next(depths, 1)
 
 
 def _hidden(columns: Sequence[Column], python: bool) -> str:

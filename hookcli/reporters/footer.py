@@ -10,7 +10,7 @@ from hookcli.registry.capability import capabilities
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
-from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, size
+from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, plain, size
 from hookcli.table.meta import RANDOM, WEIGHTS, Meta, only
 from hookcli.table.names import in_words
 from hookcli.table.validation import HEADLINES, OF_PEAK, SENTENCES
@@ -71,13 +71,20 @@ _OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
 
 def _total(report: Report, key: str, value: Any, clipped: str = "") -> str:
     """Write one of the totals, by its name."""
-    text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
+    text = plain(value)
     if key == "macs":
         return (f"{macs(value)} ({text})" if value >= 1000 else macs(value)) + at_setting(report.meta)
     if key == "order":
         return str(value)
     if key == "hooks" and isinstance(value, dict):
-        return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
+        lines = []
+        for hook, step in value.items():
+            if step["buckets"] > 1:  # its effect on all of a step
+                sent = "uncounted" if step["bytes_after"] is None else size(step["bytes_after"])
+                error = f"error {number(step['relative_l2'])}, cosine {number(step['cosine'])}"
+                what = f"all buckets of step {step['step']}"
+                lines.append(f"{hook}, {what}: {size(step['bytes_before'])} to {sent}, {error}")
+        return "\n".join(lines)
     if key in _OVER_ALL:
         return f"{_OVER_ALL[key]} of the parameters {text}{clipped}"
     name = _NAMED.get(key) or report.column(key).total or key
@@ -101,13 +108,6 @@ def _dtypes(dtypes: Mapping[str, Any]) -> str:
     """Write the bytes of each dtype: all bfloat16, or float32 12.5 MiB, int64 8 B."""
     each = [f"{dtype} {size(part['bytes'])}" for dtype, part in dtypes.items()]
     return ", ".join(each if len(dtypes) > 1 else [f"all {dtype}" for dtype in dtypes])
-
-
-def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
-    """Describe a communication hook's effect on all buckets of a step."""
-    sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
-    error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
-    return f"{hook}, all buckets of step {figures['step']}: {size(figures['bytes_before'])} to {sent}, {error}"
 
 
 def _verdict(totals: Mapping[str, Any]) -> str:

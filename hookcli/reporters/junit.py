@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
@@ -33,11 +34,23 @@ class JunitReporter(Reporter):
         """Write a test suite per report."""
         root = Element("testsuites", name="hookcli check")
         counts = {"tests": "", "failures": "/failure", "errors": "/error", "skipped": "/skipped"}
-        for report in (printable(report, lines=True) for report in reports):
+        for report in map(partial(printable, lines=True), reports):
             suite = SubElement(root, "testsuite", name=_legal(report.model))
             suite.set("time", f"{report.meta.get('seconds', 0):.3f}")
             for check in report.meta.get("checks", ()):
-                _add_case(suite, report, check)
+                case, bad, mild = _case(suite, report, title(check)), list[Finding](), list[Finding]()
+                for finding in report.findings:
+                    if finding.check == check:
+                        fails = finding.fails(report.meta.get("fail_on", "error"))
+                        (bad if fails else mild).append(finding)
+                if bad:
+                    kind, message = (
+                        "error" if check == "HK001" else "failure",
+                        _legal("; ".join(f.message for f in bad)),
+                    )
+                    SubElement(case, kind, type=check, message=message).text = _legal(_told(report, bad))
+                if mild:
+                    SubElement(case, "system-out").text = _legal(_told(report, mild))
             for item in report.skipped:
                 if item.kind is Reason.NOT_JUDGED:
                     SubElement(_case(suite, report, item.fqn), "skipped", message=_legal(item.reason))
@@ -48,17 +61,6 @@ class JunitReporter(Reporter):
         ET.indent(root)
         text = ET.tostring(root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _add_case(suite: Element, report: Report, check: str) -> None:
-    case = _case(suite, report, title(check))
-    found = [finding for finding in report.findings if finding.check == check]
-    bad = [finding for finding in found if finding.fails(report.meta.get("fail_on", "error"))]
-    if bad:
-        kind, message = "error" if check == "HK001" else "failure", _legal("; ".join(f.message for f in bad))
-        SubElement(case, kind, type=check, message=message).text = _legal(_told(report, bad))
-    if mild := [finding for finding in found if finding not in bad]:
-        SubElement(case, "system-out").text = _legal(_told(report, mild))
 
 
 def _case(suite: Element, report: Report, name: str) -> Element:

@@ -156,11 +156,15 @@ def _draw_histogram(ax: Any, row: Row, across: int) -> None:
     bins = fitted(stats, _MOST_BINS)
     shares = [100 * one.elements / stats.numel for one in bins]
     colors = [_DIM if one.is_zeros else _COLORS[0] for one in bins]
-    for place, bar in enumerate(ax.bar(range(len(bins)), shares, width=0.9, color=colors)):
+    others = max((share for one, share in zip(bins, shares, strict=True) if not one.is_zeros), default=0.0)
+    float16, bars = FORMATS[0], ax.bar(range(len(bins)), shares, width=0.9, color=colors)
+    for place, (one, bar) in enumerate(zip(bins, bars, strict=True)):
         bar.set_gid(f"bar-{place}")
-    _cut_zeros(ax, bins, shares, stats.numel)
-    float16 = FORMATS[0]
-    for place, one in enumerate(bins):
+        if one.is_zeros and 0 < others * _CUT < shares[place]:  # it would make all others small
+            ax.set_ylim(0, others * _CUT)
+            side, align = (1, "left") if place < len(bins) / 2 else (-1, "right")
+            where, text = (place + 0.7 * side, others * _CUT * 0.9), f"zeros {percent(one.elements, stats.numel)}"
+            ax.text(*where, text, fontsize=6.5, color=_DIM, ha=align)
         small, large = sorted((abs(one.low), abs(one.high)))
         if 0 < large <= 2.0 ** (float16.least - 1) or small >= float16.most:
             ax.axvspan(place - 0.5, place + 0.5, color=_SHADE, zorder=0)
@@ -168,18 +172,6 @@ def _draw_histogram(ax: Any, row: Row, across: int) -> None:
     beside = max(_FEWEST_BINS - len(bins), 0) / 2 + 0.6
     ax.set_xlim(-beside, len(bins) - 1 + beside)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.4g}%"))
-
-
-def _cut_zeros(ax: Any, bins: Sequence[Bin], shares: Sequence[float], numel: int) -> None:
-    """Cut the bar of zeros if it makes all others small, and write its share."""
-    others = max((share for one, share in zip(bins, shares, strict=True) if not one.is_zeros), default=0.0)
-    for place, (one, share) in enumerate(zip(bins, shares, strict=True)):
-        if one.is_zeros and 0 < others * _CUT < share:
-            ax.set_ylim(0, others * _CUT)
-            text = f"zeros {percent(one.elements, numel)}"
-            side = 1 if place < len(bins) / 2 else -1
-            where = (place + 0.7 * side, others * _CUT * 0.9)
-            ax.text(*where, text, fontsize=6.5, color=_DIM, ha="left" if side > 0 else "right")
 
 
 def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:

@@ -35,11 +35,19 @@ class SarifReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write one run with the findings of all reports."""
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})
-        driver = {
-            "name": "hookcli",
-            "version": version("hookcli"),
-            "rules": [_rule(name) for name in ids],  # another word
-        }
+        descriptions = []
+        for name in ids:
+            described: dict[str, Any] = {"id": name}
+            if check := rule(name):
+                text = check.explanation()
+                described |= {
+                    "name": "".join(part.capitalize() for part in check.name.split("-")),
+                    "shortDescription": {"text": text.partition("\n")[0]},
+                    "fullDescription": {"text": text},
+                    "help": {"text": f"It usually means: {check.means}. Try: {check.advice}."},
+                    "defaultConfiguration": {"level": _level(check.severity)},
+                }
+            descriptions.append(described)
         invocations, results = list[dict[str, Any]](), list[dict[str, Any]]()
         seen: Counter[tuple[str, str, str]] = Counter()
         for report in reports:
@@ -55,6 +63,7 @@ class SarifReporter(Reporter):
                 # Unique, and the same when messages and figures change.
                 fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
                 results.append(_result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}})
+        driver = {"name": "hookcli", "version": version("hookcli"), "rules": descriptions}  # another word
         run = {
             "tool": {"driver": driver},
             "automationDetails": {"id": "hookcli/check/"},
@@ -63,21 +72,6 @@ class SarifReporter(Reporter):
         }
         document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
         return visible_json(json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def _rule(name: str) -> dict[str, Any]:
-    check = rule(name)
-    if check is None:
-        return {"id": name}
-    text = check.explanation()
-    return {
-        "id": name,
-        "name": "".join(part.capitalize() for part in check.name.split("-")),
-        "shortDescription": {"text": text.partition("\n")[0]},
-        "fullDescription": {"text": text},
-        "help": {"text": f"It usually means: {check.means}. Try: {check.advice}."},
-        "defaultConfiguration": {"level": _level(check.severity)},
-    }
 
 
 def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, Any]:

@@ -200,7 +200,15 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
     levels: dict[Node, int] = {}
     lines = []
     for row, before in zip(report.rows, [None, *report.rows], strict=False):
-        name = _branch(row, report.tree[row.fqn], levels) if tree else formatting.cell(row, "fqn")
+        name = formatting.cell(row, "fqn")
+        if tree:  # a branch below the nearest container that is shown; the model is not a branch
+            place = report.tree[row.fqn]
+            owner = next((node for node in place.around() if node in levels and node.owner), None)
+            levels[place] = 0
+            if owner:
+                levels[place] = levels[owner] + 1
+                name = name[len(owner.fqn) :].removeprefix(".")
+            name = "  " * min(levels[place], _INDENTED) + name
         texts = [name if column.name == "fqn" else formatting.cell(row, column) for column in columns]
         if row.get("left_out"):
             texts = [text if column.name == "fqn" else "" for column, text in zip(columns, texts, strict=True)]
@@ -208,12 +216,3 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
             texts = ["" if column.per_call else text for column, text in zip(columns, texts, strict=True)]
         lines.append(texts)
     return lines
-
-
-def _branch(row: Row, place: Node, levels: dict[Node, int]) -> str:
-    """Return a row's name as a branch below its nearest shown container, and note the row's level."""
-    owner = next((node for node in place.around() if node in levels), None)
-    owner = owner if owner and owner.owner else None  # the model is not a branch
-    levels[place] = levels[owner] + 1 if owner else 0
-    name = formatting.cell(row, "fqn")
-    return "  " * min(levels[place], _INDENTED) + (name[len(owner.fqn) :].removeprefix(".") if owner else name)

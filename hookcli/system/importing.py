@@ -29,8 +29,20 @@ def load_object(spec: str) -> Any:
         raise UsageError(f"{shortened(spec)!r}: give package.module:name or path/to/file.py:name")
     if "::" in spec:
         raise UsageError(f"{spec!r}: one colon is enough; did you mean {re.sub('::+', ':', spec)}?")
-    names_file = place.endswith(".py") or "/" in place or is_file(place)
-    named: object = _from_file(place) if names_file else _from_package(place)
+    named: object
+    if place.endswith(".py") or "/" in place or is_file(place):
+        named = _from_file(place)
+    else:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        with _blaming(place):  # finding a submodule imports its package
+            try:
+                missing = find_spec(place) is None
+            except (ModuleNotFoundError, ValueError) as error:
+                raise UsageError(f"no module {place!r} to import ({message_of(error)})") from error
+        if missing:
+            raise UsageError(f"no module {place!r} to import (looked in the working directory and on sys.path)")
+        named = _run(partial(import_module, place), place)
     for part in name.split("."):
         with _blaming(place):  # a module or class may define __getattr__
             if not hasattr(named, part):
@@ -53,19 +65,6 @@ def _from_file(place: str) -> ModuleType:
     sys.path[:] = list(dict.fromkeys(with_folder))  # the file can import its neighbours, as under `python file.py`
     sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look up their module
     return _run(partial(spec.loader.exec_module, module), place, module)
-
-
-def _from_package(place: str) -> ModuleType:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    with _blaming(place):  # finding a submodule imports its package
-        try:
-            missing = find_spec(place) is None
-        except (ModuleNotFoundError, ValueError) as error:
-            raise UsageError(f"no module {place!r} to import ({message_of(error)})") from error
-    if missing:
-        raise UsageError(f"no module {place!r} to import (looked in the working directory and on sys.path)")
-    return _run(partial(import_module, place), place)
 
 
 def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = None) -> ModuleType:

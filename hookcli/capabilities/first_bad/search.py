@@ -208,34 +208,28 @@ class SearchedStep(StepPart):
 
     def _in_losses(self, step: StepView) -> NonFinite | None:
         losses = step.losses(self._losses)
-        for at, value in enumerate(losses, self._losses + 1):
-            if not math.isfinite(value):
-                causes = [*self._large_update(), *finite_output(step), *self._micro_batch(at)]
-                loss = self._in_loss_function(step) or self._non_finite(
-                    step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), []
-                )
-                return replace(loss, cause="; ".join(filter(None, [loss.cause, *causes])))
-        self._losses += len(losses)
-        return None
-
-    def _in_loss_function(self, step: StepView) -> NonFinite | None:
-        """The operator after the model's output from which a loss that is not finite comes; None if none was seen."""
+        at = next((at for at, value in enumerate(losses) if not math.isfinite(value)), None)
+        if at is None:
+            self._losses += len(losses)
+            return None
+        causes = [*self._large_update(), *finite_output(step), *self._micro_batch(self._losses + at + 1)]
+        value = self._non_finite(step, "", "loss", int(math.isnan(losses[at])), int(math.isinf(losses[at])), [])
         rows = rows_of(step, "output")
         bad = {(row.fqn, row["call"]): row for row in rows if row.fqn.startswith(LOSS) and is_lost(row)}
-        if not bad:
-            return None
-        place = next(reversed(bad))
-        seen = set[tuple[str, int]]()
-        while place not in seen:
-            seen.add(place)
-            makers = ((maker.fqn, maker.call) for maker in self._made_from.makers(*place))
-            place = next((maker for maker in makers if maker in bad), place)
-        row = bad[place]
-        before = rows[: rows.index(row) + 1][-_BEFORE - 1 :]
-        columns = with_operators(StatsProbe.columns)
-        report = Report("activations", self._begun.model, columns, before, grouping="list")
-        value = self._non_finite(step, row.fqn, f"output{row['path']}", row["nan"], row["inf"], [report])
-        return replace(value, cause=f"at {row['source']}" if row.get("source") else "")
+        if bad:  # the loss comes from an operator after the model's output
+            place = next(reversed(bad))
+            seen = set[tuple[str, int]]()
+            while place not in seen:
+                seen.add(place)
+                makers = ((maker.fqn, maker.call) for maker in self._made_from.makers(*place))
+                place = next((maker for maker in makers if maker in bad), place)
+            row = bad[place]
+            before = rows[: rows.index(row) + 1][-_BEFORE - 1 :]
+            columns = with_operators(StatsProbe.columns)
+            report = Report("activations", self._begun.model, columns, before, grouping="list")
+            value = self._non_finite(step, row.fqn, f"output{row['path']}", row["nan"], row["inf"], [report])
+            causes = [*([f"at {row['source']}"] if row.get("source") else []), *causes]
+        return replace(value, cause="; ".join(causes))
 
     def _culprit(self, step: StepView, row: Row) -> Maker | None:
         """The only call whose backward can have made a gradient bad: what it got was finite; None if it isn't known."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +61,21 @@ class ParquetReporter(Exporter):
 
 def _table(arrow: Any, report: Report, view: View) -> Any:
     rows = [flat_table.cells(row, report, view) for row in report.rows]
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(chain.from_iterable(rows))
     which = {name: [getattr(report, name)] * len(rows) for name in _WHICH if name not in names}
     columns = which | {name: [flat_table.single(name, row.get(name)) for row in rows] for name in names}
-    return arrow.table({encodable(name): _array(arrow, values) for name, values in columns.items()})
-
-
-def _array(arrow: Any, values: list[Any]) -> object:
-    """Return the column; one of words and numbers is text."""
-    kinds = {type(value) for value in values} - {type(None)}
-    if kinds <= {bool} or kinds <= {int}:
-        return arrow.array(values)
-    if kinds <= {int, float}:
-        return arrow.array([None if value is None else float(value) for value in values], arrow.float64())
-    words = [None if value is None else encodable(str(strict(value))) for value in values]
-    return arrow.array(words, arrow.string())
+    arrays = {}
+    for name, values in columns.items():
+        kinds = {type(value) for value in values} - {type(None)}
+        if kinds <= {bool} or kinds <= {int}:
+            array = arrow.array(values)
+        elif kinds <= {int, float}:
+            array = arrow.array([None if value is None else float(value) for value in values], arrow.float64())
+        else:  # one of words and numbers is text
+            words = [None if value is None else encodable(str(strict(value))) for value in values]
+            array = arrow.array(words, arrow.string())
+        arrays[encodable(name)] = array
+    return arrow.table(arrays)
 
 
 def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str, Column]) -> Any:

@@ -48,7 +48,12 @@ class TraceProbe(Probe):
         self.summary = summary
         self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
         self.grouping = "disjoint" if summary else "events"
-        counts = (declared(kind, _heading(kind), "firings") for kind in self.kinds)
+        counts = []
+        for kind in self.kinds:
+            heading = str(kind)
+            for long, short in _SHORT.items():  # the columns are narrow
+                heading = heading.replace(long, short)
+            counts.append(declared(kind, heading.replace("_", " "), "firings"))
         self.columns = (*columns_named("fqn", "type"), *counts, *columns_named("kept")) if summary else COLUMNS
         self._refused: dict[Skipped, None] = {}
         self._rows: list[dict[str, Any]] = []
@@ -214,13 +219,6 @@ def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequenc
         "bytes": None,
         "kept": None,
     }
-
-
-def _heading(kind: str) -> str:
-    """The heading of a kind's narrow column: its name in short words."""
-    for long, short in _SHORT.items():
-        kind = kind.replace(long, short)
-    return kind.replace("_", " ")
 
 
 _SHORT = {

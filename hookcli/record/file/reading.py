@@ -297,14 +297,11 @@ def read_record(path: str | Path, source: Path | None = None, within: Path | Non
     except OSError as error:
         raise UsageError(f"{path}: can't be read as a record ({error.strerror})") from error
     if not (record.header or record.entries or record.non_finite or record.end):
-        raise UsageError(f"{path}: {_not_a_record(path, record)}")
+        run = f"; `hookcli run {shell_path(path)}` records this script" * (path.suffix == ".py")
+        why = f"not a record, or damaged: none of its lines is one that hookcli run writes{run}"
+        if record.cut and record.lines == 1:
+            why = "its first line is cut (killed, or disk full): nothing has been recorded"
+        elif not path.stat().st_size:
+            why = "is empty: nothing has been recorded (--follow waits)"
+        raise UsageError(f"{path}: {why}")
     return record
-
-
-def _not_a_record(path: Path, found: Record) -> str:
-    if found.cut and found.lines == 1:
-        return "its first line is cut (killed, or disk full): nothing has been recorded"
-    if not path.stat().st_size:
-        return "is empty: nothing has been recorded (--follow waits)"
-    run = f"; `hookcli run {shell_path(path)}` records this script" if path.suffix == ".py" else ""
-    return f"not a record, or damaged: none of its lines is one that hookcli run writes{run}"

@@ -60,7 +60,17 @@ class TwoLosses:
             return {}
         window = _window(common)
         last, agree = window[-1], not any(map(self._differ, window))
-        lead = f"both have loss {text_of(self.b[last])} at step {last:,}" if agree else self._better(window)
+        means = {side: sum(own[step] for step in window) / len(window) for side, own in self._sides.items()}
+        if agree:
+            lead = f"both have loss {text_of(self.b[last])} at step {last:,}"
+        elif window[1:] and not _is_clear([self.b[step] - self.a[step] for step in window]):
+            each = ", ".join(f"{side} {text_of(mean)}" for side, mean in means.items())
+            lead = f"neither is clearly better: mean loss {each}, within their spread"
+        else:
+            better, worse = sorted(means, key=lambda side: _rank(means[side]))
+            mean, when = ("mean ", "") if window[1:] else ("", f" at step {last:,}")
+            versus = _versus(means[better], means[worse], worse)
+            lead = f"{better} is better: {mean}loss {text_of(means[better])}{when}, {versus}"
         not_finite = [_not_finite(side, own) for side, own in self._sides.items()]
         texts = {"verdict": [lead, *not_finite], "apart": self._apart(window, agree)}
         return {key: "; ".join(filter(None, parts)) for key, parts in texts.items() if any(parts)}
@@ -68,18 +78,6 @@ class TwoLosses:
     @property
     def _sides(self) -> dict[str, Losses]:
         return {"A": self.a, "B": self.b}
-
-    def _better(self, window: Sequence[int]) -> str:
-        """The better run by its mean loss in these steps; neither where the means are within their spread."""
-        means = {side: sum(own[step] for step in window) / len(window) for side, own in self._sides.items()}
-        several = len(window) > 1
-        if several and not _is_clear([self.b[step] - self.a[step] for step in window]):
-            each = ", ".join(f"{side} {text_of(mean)}" for side, mean in means.items())
-            return f"neither is clearly better: mean loss {each}, within their spread"
-        better, worse = sorted(means, key=lambda side: _rank(means[side]))
-        mean, when = ("mean ", "") if several else ("", f" at step {window[-1]:,}")
-        versus = _versus(means[better], means[worse], worse)
-        return f"{better} is better: {mean}loss {text_of(means[better])}{when}, {versus}"
 
     def _apart(self, window: Sequence[int], agree: bool) -> list[str]:
         """The steps that are compared, the best losses if these came before, and the step at which losses part."""

@@ -74,34 +74,29 @@ def _slowest(seconds: Iterable[float | None]) -> float | None:
 
 def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_far: Mapping[str, Report]) -> Report:
     first = next(iter(parts.values()))
-    match first.probe:
-        case "check":
-            return _verdict(parts)
-        case "updates":
-            return merge_updates(parts)
-        case "optimizer":
-            return merge_groups(parts, steps, merged_so_far)
-        case "time":
-            return _slowest_times(parts)
+    if first.probe == "optimizer":
+        return merge_groups(parts, steps, merged_so_far)
+    if merge := {"check": _verdict, "updates": merge_updates, "time": _slowest_times}.get(first.probe):
+        return merge(parts)
     if not any(row.stats for part in parts.values() for row in part.rows):  # of a further probe
         places = ([*by_rank.values()] for by_rank in rows_by_place(parts).values())
         rows = [own[0] if len(own) == 1 else Row(merged_values(own, first.columns)) for own in places]
         return replace(first, rows=rows, skipped=common_skipped(parts), meta=common_meta(parts))
     from hookcli.table.merged_ranks import merged  # imports numpy, which the record of one process can do without
 
-    return merged({rank: _of_whole_loss(report) for rank, report in parts.items()})
-
-
-def _of_whole_loss(report: Report) -> Report:
-    """The gradients of outputs, of the loss that is the mean over replicas; as recorded, they are of the rank's own."""
-    replicas = report.meta.get("replicas", 1)  # another word
-    if replicas == 1 or report.probe != "grads":
-        return report
-    rows = [
-        replace(row, stats=row.stats.scaled(1 / replicas)) if row.stats and row.get("kind") != "parameter" else row
-        for row in report.rows
-    ]
-    return replace(report, rows=rows)
+    of_whole_loss = {}
+    for rank, report in parts.items():
+        of_whole_loss[rank] = report
+        replicas = report.meta.get("replicas", 1)  # another word
+        if replicas != 1 and report.probe == "grads":
+            # Gradients of outputs are recorded of the rank's own loss; the loss of all is the mean over replicas.
+            rows = []
+            for row in report.rows:
+                if row.stats and row.get("kind") != "parameter":
+                    row = replace(row, stats=row.stats.scaled(1 / replicas))
+                rows.append(row)
+            of_whole_loss[rank] = replace(report, rows=rows)
+    return merged(of_whole_loss)
 
 
 def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Report]) -> Report:
