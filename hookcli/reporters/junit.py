@@ -38,7 +38,8 @@ class JunitReporter(Reporter):
             suite = SubElement(root, "testsuite", name=_legal(report.model))
             suite.set("time", f"{report.meta.get('seconds', 0):.3f}")
             for check in report.meta.get("checks", ()):
-                case, bad, mild = _case(suite, report, title(check)), list[Finding](), list[Finding]()
+                case = _case(suite, report, title(check))
+                bad, mild = list[Finding](), list[Finding]()
                 for finding in report.findings:
                     if finding.check == check:
                         fails = finding.fails(report.meta.get("fail_on", "error"))

@@ -96,10 +96,12 @@ class _Part:
             for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
                 ax.set_title(one.heading)
                 for run, (points, color) in enumerate(zip(one.points, cycle(_COLORS), strict=False)):
-                    name, marker = formatting.letter(run), "o" if len(points) <= _DOTTED else None
-                    look = {"color": color, "linewidth": 1.2, "marker": marker, "markersize": 2.5}
+                    name = formatting.letter(run)
+                    steps = [step for step, _ in points]
+                    values = [value for _, value in points]
+                    marked = {"marker": "o" if len(points) <= _DOTTED else None, "markersize": 2.5}
                     gid = f"curve-{number}{name}"
-                    ax.plot([step for step, _ in points], [y for _, y in points], label=name, gid=gid, **look)
+                    ax.plot(steps, values, color=color, linewidth=1.2, label=name, gid=gid, **marked)
                 if one.logarithmic:
                     ax.set_yscale("log")
                 if one.limits:
@@ -157,14 +159,15 @@ def _draw_histogram(ax: Any, row: Row, across: int) -> None:
     shares = [100 * one.elements / stats.numel for one in bins]
     colors = [_DIM if one.is_zeros else _COLORS[0] for one in bins]
     others = max((share for one, share in zip(bins, shares, strict=True) if not one.is_zeros), default=0.0)
-    float16, bars = FORMATS[0], ax.bar(range(len(bins)), shares, width=0.9, color=colors)
+    bars = ax.bar(range(len(bins)), shares, width=0.9, color=colors)
+    float16 = FORMATS[0]
     for place, (one, bar) in enumerate(zip(bins, bars, strict=True)):
         bar.set_gid(f"bar-{place}")
         if one.is_zeros and 0 < others * _CUT < shares[place]:  # it would make all others small
             ax.set_ylim(0, others * _CUT)
             side, align = (1, "left") if place < len(bins) / 2 else (-1, "right")
-            where, text = (place + 0.7 * side, others * _CUT * 0.9), f"zeros {percent(one.elements, stats.numel)}"
-            ax.text(*where, text, fontsize=6.5, color=_DIM, ha=align)
+            where = (place + 0.7 * side, others * _CUT * 0.9)
+            ax.text(*where, f"zeros {percent(one.elements, stats.numel)}", fontsize=6.5, color=_DIM, ha=align)
         small, large = sorted((abs(one.low), abs(one.high)))
         if 0 < large <= 2.0 ** (float16.least - 1) or small >= float16.most:
             ax.axvspan(place - 0.5, place + 0.5, color=_SHADE, zorder=0)

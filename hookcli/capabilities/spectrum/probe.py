@@ -150,7 +150,8 @@ class SpectrumProbe(Probe):
 
     def rows(self) -> list[Row]:
         if self._made is None:
-            self._made, model = [*self._of_outputs()], self.session.model
+            model = self.session.model
+            self._made = [*self._of_outputs()]
             parameters = model.named_parameters() if self._of != "outputs" else ()
             for index, (fqn, parameter) in enumerate(parameters):
                 if parameter.dim() >= _SIDES and selects_parameter(self.session.select, model, fqn):
