@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -119,7 +120,7 @@ def _first(
 def _version(*, verbose: bool) -> str:
     """The version; if `verbose`, also the versions of Python and torch, and the code that takes statistics."""
     import platform
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     lines = [f"hookcli {version('hookcli')}"]
     if verbose:
@@ -127,30 +128,17 @@ def _version(*, verbose: bool) -> str:
 
         from hookcli.tensors import library
 
+        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        accelerator = f"{torch.accelerator.device_count()} {device.type}" if device else "none"
+        kernels = "PyTorch's operators (Triton is not installed)"
+        for name in ("triton", "triton-windows", "pytorch-triton-rocm", "pytorch-triton-xpu"):
+            with suppress(PackageNotFoundError):
+                kernels = f"kernels of Triton {version(name)}"
+                break
         lines += [
             f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-            f"torch {torch.__version__}, accelerator: {_accelerator()}",
+            f"torch {torch.__version__}, accelerator: {accelerator}",
             f"statistics on the CPU: {library.described()}",
-            f"statistics on accelerators: {_on_accelerators()}",
+            f"statistics on accelerators: {kernels}",
         ]
     return "\n".join(lines) + "\n"
-
-
-def _on_accelerators() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    for name in ("triton", "triton-windows", "pytorch-triton-rocm", "pytorch-triton-xpu"):
-        try:
-            return f"kernels of Triton {version(name)}"
-        except PackageNotFoundError:
-            continue
-    return "PyTorch's operators (Triton is not installed)"
-
-
-def _accelerator() -> str:
-    import torch
-
-    if not torch.accelerator.is_available():
-        return "none"
-    device = torch.accelerator.current_accelerator()
-    return f"{torch.accelerator.device_count()} {device.type}" if device else "none"

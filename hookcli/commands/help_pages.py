@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -231,23 +231,20 @@ def first_screen(command: Any, ctx: Any, details: Details) -> str:
     of each text, and the options that are used least.
     """
     names, _ = by_use(shown_options(command, ctx), details)
-    extents = _extents(names)
-    extent = next(extents)
-    for narrower in extents:
+    brief = partial(Extent, formats=_FORMATS, whole=False)
+    extents = [
+        brief(names, columns, examples=examples, one_line=one_line)
+        for columns, one_line in ((_LISTED, False), (_LISTED_IN_BRIEF, False), (_LISTED_IN_BRIEF, True))
+        for examples in (2, 1)
+    ]
+    fewer = (names[:number] for number in range(len(names) - 1, 0, -1))
+    extents += [brief(some, _LISTED_IN_BRIEF, examples=1, one_line=True) for some in fewer]
+    extent = extents[0]
+    for narrower in extents[1:]:
         if written(command, ctx, details, extent, Page(_USUAL)).text().count("\n") < _SCREEN:
             break
         extent = narrower
     return written(command, ctx, details, extent, Page()).text()
-
-
-def _extents(names: Sequence[str]) -> Iterator[Extent]:
-    """Ever smaller extents of a first screen."""
-    brief = partial(Extent, formats=_FORMATS, whole=False)
-    for columns, one_line in ((_LISTED, False), (_LISTED_IN_BRIEF, False), (_LISTED_IN_BRIEF, True)):
-        for examples in (2, 1):
-            yield brief(names, columns, examples=examples, one_line=one_line)
-    for number in range(len(names) - 1, 0, -1):
-        yield brief(names[:number], _LISTED_IN_BRIEF, examples=1, one_line=True)
 
 
 def usual_page(command: Any, ctx: Any, details: Details) -> str:

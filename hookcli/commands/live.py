@@ -55,8 +55,12 @@ def live_export(text: str, files: RecordFiles) -> tuple[str, Callable[[], None]]
     if is_stream(files.record):
         raise UsageError(f"--live {name}: can't read {files.record}, a pipe or device; name a file with --output")
     adds = selection.declared(selection.by_name(name), "target") == "folder"
-    default = "." if adds else str(_unused(Path("runs", files.folder.name.removesuffix(".run"))))
-    output = Output(Options(format=name, output=folder or default, quiet=True), "--live")
+    default = Path()
+    if not adds:
+        first = Path("runs", files.folder.name.removesuffix(".run"))
+        folders = itertools.chain([first], (first.with_name(f"{first.name}-{n}") for n in itertools.count(2)))
+        default = next(each for each in folders if not (is_folder(each) and any(each.iterdir())))
+    output = Output(Options(format=name, output=folder or str(default), quiet=True), "--live")
     remark = f"steps are exported to {output.path} while the program runs; {output.then}"
     return remark, lambda: _start(partial(_export, output, files))
 
@@ -146,8 +150,3 @@ def _runs(process: int) -> bool:
     except (OSError, IndexError):  # of another user by now, or no /proc
         return True
     return state not in (b"Z", b"X")
-
-
-def _unused(folder: Path) -> Path:
-    names = itertools.chain([folder], (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2)))
-    return next(name for name in names if not (is_folder(name) and any(name.iterdir())))

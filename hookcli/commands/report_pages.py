@@ -83,7 +83,16 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
     """
     tolerance = Tolerance(own.rtol, own.atol)
     if is_record(a) or is_record(b):
-        return _write_sides(_of_records(a, b, tolerance, page), page)
+        records = both_records(a, b)
+        first, *others = records_compared(records, tolerance, narrowing(page.options), page.options)
+        notes = list(record_remarks(*records))
+        for text in notes:
+            remark(text, page.options)
+        history: list[Report] = []
+        with suppress(UsageError):  # neither has a figure of the whole model
+            history = histories(records, Query(over_time="."))
+        noted = replace(first, meta=with_notes(first.meta, *notes))
+        return _write_sides([noted, *others, *history], page)
     sides = [parse_side(label, text, page.options) for label, text in (("A", a), ("B", b))]
     try:
         with working(page.options, torch=False) as progress:
@@ -109,20 +118,6 @@ def _write_sides(reports: Sequence[Report], page: Page) -> int:
             remark(report.totals["verdict"], page.options)
     page.write(reports)
     return 0
-
-
-def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report]:
-    """The comparison of two records, and the figures of their models over the steps of both."""
-    records = both_records(a, b)
-    first, *others = records_compared(records, tolerance, narrowing(page.options), page.options)
-    notes = list(record_remarks(*records))
-    for text in notes:
-        remark(text, page.options)
-    history: list[Report] = []
-    with suppress(UsageError):  # neither has a figure of the whole model
-        history = histories(records, Query(over_time="."))
-    noted = replace(first, meta=with_notes(first.meta, *notes))
-    return [noted, *others, *history]
 
 
 def _of_models(

@@ -179,20 +179,18 @@ class _Handler(BaseHTTPRequestHandler):
             if path == "/":
                 self._answer(HTTPStatus.OK, "text/html", self.server.live.html())
             elif path == "/steps":
-                self._news(parse_qs(query).get("have", [""])[0])
+                have = parse_qs(query).get("have", [""])[0]
+                if not _VERSION.fullmatch(have):
+                    wrong = f"have={shortened(have, 40)}: give the version of a page, as in 1.62.60.6"
+                    self._answer(HTTPStatus.BAD_REQUEST, "text/plain", visible(wrong))
+                    return
+                news = self.server.live.news(have)
+                status = HTTPStatus.RESET_CONTENT if news is None else HTTPStatus.OK if news else HTTPStatus.NO_CONTENT
+                self._answer(status, "application/json", news or "")
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", "only / and /steps are here")
         except (UsageError, OSError) as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", visible(str(error)))
-
-    def _news(self, have: str) -> None:
-        if not _VERSION.fullmatch(have):
-            wrong = f"have={shortened(have, 40)}: give the version of a page, as in 1.62.60.6"
-            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", visible(wrong))
-            return
-        news = self.server.live.news(have)
-        status = HTTPStatus.RESET_CONTENT if news is None else HTTPStatus.OK if news else HTTPStatus.NO_CONTENT
-        self._answer(status, "application/json", news or "")
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode("utf-8", "backslashreplace")

@@ -136,25 +136,25 @@ class DataBatches:
 
 
 def _tensors(value: object, dtype: torch.dtype | None) -> object:
-    """The value with NumPy's arrays as tensors; float64, which NumPy makes by default, is cast to `dtype`."""
+    """The value with NumPy's arrays as tensors, in their memory if PyTorch can use that. Raises UsageError.
+
+    float64, which NumPy makes by default, is cast to `dtype`.
+    """
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return type(value)(_tensors(item, dtype) for item in value)
     if isinstance(value, dict):
         return {key: _tensors(item, dtype) for key, item in value.items()}
     if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
-        tensor = _of_array(value)
+        import numpy as np
+
+        array = np.asarray(value)
+        if not (array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)):
+            array = np.array(
+                array, array.dtype.newbyteorder("="), order="C"
+            )  # PyTorch can't use, or change, that memory
+        try:
+            tensor = torch.as_tensor(array)
+        except TypeError as error:
+            raise UsageError(f"has an array of {array.dtype}, for which PyTorch has no dtype") from error
         return tensor.to(dtype) if tensor.dtype is torch.float64 and dtype else tensor
     return value
-
-
-def _of_array(given: object) -> torch.Tensor:
-    """The tensor of NumPy's array, in its memory if PyTorch can use and change that. Raises UsageError."""
-    import numpy as np
-
-    array = np.asarray(given)
-    if not (array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)):
-        array = np.array(array, array.dtype.newbyteorder("="), order="C")
-    try:
-        return torch.as_tensor(array)
-    except TypeError as error:
-        raise UsageError(f"has an array of {array.dtype}, for which PyTorch has no dtype") from error

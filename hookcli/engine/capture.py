@@ -230,9 +230,12 @@ def capture_run(
 def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, restore: bool) -> list[Report]:
     """The reports, with a remark on infinities that go straight into a softmax, as masked scores of attention do.
 
-    Only operators show that, so the model runs once more with them, if a module returned infinities and no NaN.
+    Only operators show that, so the model runs once more with them, if a module returned infinities and no NaN, unless
+    its output is a mask as a whole, or masked.
     """
-    if hooking.ops or hooking.edits or not any(_has_infinities(report) for report in reports):
+    rows = [row for report in reports if report.probe == ActivationsProbe.name for row in report.rows]
+    lost = [row.stats for row in filter(is_lost, rows) if row.stats]
+    if hooking.ops or hooking.edits or not any(not stats.nan and not stats.masks for stats in lost):
         return reports
     run.feedback.stage(f"running {run.name} with operators, for its infinities")
     with suppress(HookcliError):
@@ -242,14 +245,6 @@ def _with_masks(reports: list[Report], run: PreparedRun, hooking: Hooking, resto
             if report.probe == ActivationsProbe.name:
                 reports[number] = replace(report, rows=with_remarks(report.rows, remarks))
     return reports
-
-
-def _has_infinities(report: Report) -> bool:
-    """True if a module returned infinities and no NaN, unless its output is a mask as a whole, or masked."""
-    if report.probe != ActivationsProbe.name:
-        return False
-    lost = (row.stats for row in report.rows if row.stats and is_lost(row))
-    return any(not stats.nan and not stats.masks for stats in lost)
 
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:

@@ -164,20 +164,18 @@ class Examiner:
             grads.operators = False  # checks of gradients judge parameters alone
         if full or "settings" in needs:
             probes.append(SettingsProbe(for_people=full))
-        return [*probes, *self._of_names()]
+        for probe in map(spared, sorted(self._named)):  # without a field of Measurements
+            if probe.needs_backward and not self.backward:
+                self.missing[probe.name] = self.missing["grads"]
+            elif self.values or not probe.values:
+                probes.append(probe)
+        return probes
 
     def _for_people(self) -> list[Probe]:
         """The probes of a page that no check reads."""
         if not self.in_full or not self.values:
             return []
         return [GradsProbe("outputs", hist=True), ParametersProbe()] if self.backward else [ParametersProbe()]
-
-    def _of_names(self) -> list[Probe]:
-        """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""
-        probes = [spared(name) for name in sorted(self._named)]
-        lacking = [probe for probe in probes if probe.needs_backward and not self.backward]
-        self.missing |= {probe.name: self.missing["grads"] for probe in lacking}
-        return [probe for probe in probes if probe not in lacking and (self.values or not probe.values)]
 
     def _taken(self, probes: Sequence[Probe]) -> dict[str, Any]:
         """Run the model under these probes. Returns the reports that checks read; others go to `further`."""

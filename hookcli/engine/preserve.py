@@ -197,7 +197,19 @@ class SavedValues:
         """Restore values that changed, without changing the versions that autograd checks."""
         with torch.no_grad():
             for tensor, memory, value in self._copies:
-                _put_back(tensor, memory, value)
+                if tensor.layout is torch.sparse_coo:  # an in-place operation gives it other memory
+                    tensor.copy_(value)
+                    continue
+                if tensor.layout is torch.strided and not (tensor.is_mkldnn or tensor.is_nested):
+                    sides = [(x.dtype, x.shape, x.stride(), x.data_ptr()) for x in (tensor, memory)]
+                    if sides[0] != sides[1]:  # its `.data` was exchanged
+                        tensor.data = memory
+                memory = _without_repeats(memory)
+                value = value.to(memory.device)
+                special = memory.is_quantized or memory.is_nested or memory.is_mkldnn
+                unknown = special or memory.layout is not torch.strided
+                if unknown or not torch.equal(_widest(memory), _widest(value)):
+                    memory.copy_(value)  # an alias made by `.data` has its own version
 
 
 def copied(inputs: T) -> T:
@@ -233,22 +245,6 @@ def _without_repeats(x: Tensor) -> Tensor:
         return x
     sizes = [1 if stride == 0 else size for size, stride in zip(x.shape, x.stride(), strict=True)]
     return x.as_strided(sizes, x.stride()) if sizes != list(x.shape) and x.numel() else x
-
-
-def _put_back(tensor: Tensor, memory: Tensor, value: Tensor) -> None:
-    if tensor.layout is torch.sparse_coo:  # an in-place operation gives it other memory
-        tensor.copy_(value)
-        return
-    if tensor.layout is torch.strided and not (tensor.is_mkldnn or tensor.is_nested):
-        sides = [(x.dtype, x.shape, x.stride(), x.data_ptr()) for x in (tensor, memory)]
-        if sides[0] != sides[1]:  # its `.data` was exchanged
-            tensor.data = memory
-    memory = _without_repeats(memory)
-    if value.device != memory.device:
-        value = value.to(memory.device)
-    unknown = memory.is_quantized or memory.is_nested or memory.layout is not torch.strided or memory.is_mkldnn
-    if unknown or not torch.equal(_widest(memory), _widest(value)):
-        memory.copy_(value)  # an alias made by `.data` has its own version
 
 
 def _widest(x: Tensor) -> Tensor:

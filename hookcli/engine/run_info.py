@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -53,16 +53,13 @@ def describe_run(model: nn.Module, inputs: object) -> Meta:
         meta["batch"] = leaves[0].size(0)
     if names := containers(model):
         meta["containers"] = names
-    return with_notes(meta, *(_of_meta(model) if tensors[0].is_meta else ()))
-
-
-def _of_meta(model: nn.Module) -> Sequence[str]:
-    """Name what a run on the meta device can't check: the range of indices into embeddings."""
-    sizes = {n: m.num_embeddings for n, m in model.named_modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+    modules = model.named_modules() if tensors[0].is_meta else ()
+    sizes = {fqn: m.num_embeddings for fqn, m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     if not sizes:
-        return []
+        return meta
     ranges = listed([f"{in_words(fqn)} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
-    return [f"the meta device does not check indices ({ranges}); `hookcli activations` with the same input does"]
+    how = "`hookcli activations` with the same input does"
+    return with_notes(meta, f"the meta device does not check indices ({ranges}); {how}")
 
 
 def torchvision_version() -> Meta:

@@ -8,7 +8,6 @@ import sysconfig
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from traceback import FrameSummary
 
 import torch
 
@@ -98,17 +97,17 @@ def _graph_breaks(breaks: Iterable[Break]) -> list[GraphBreak]:
         key = (one.stack[-1].filename, one.stack[-1].lineno, _explained(one.reason)[0]) if one.stack else ("", None, "")
         if len(one.stack) > (len(longest[key].stack) if key in longest else 0):
             longest[key] = one
-    return list(dict.fromkeys(_graph_break(*one) for one in longest.values()))
-
-
-def _graph_break(reason: str, stack: Sequence[FrameSummary]) -> GraphBreak:
-    innermost = stack[-1]
-    own = next((frame for frame in reversed(stack) if _is_own(frame.filename)), innermost)
-    inner = "" if own is innermost else f"{_place(innermost.filename, innermost.lineno)} {innermost.name}"
-    words, advice = _explained(reason)
-    if _is_within(own.filename, _WRAPPERS):
-        return GraphBreak("", "", words, advice)
-    return GraphBreak(_place(own.filename, own.lineno), (own.line or "").strip(), words, advice, inner)
+    made: dict[GraphBreak, None] = {}
+    for reason, stack in longest.values():
+        innermost = stack[-1]
+        own = next((frame for frame in reversed(stack) if _is_own(frame.filename)), innermost)
+        inner = "" if own is innermost else f"{_place(innermost.filename, innermost.lineno)} {innermost.name}"
+        words, advice = _explained(reason)
+        if _is_within(own.filename, _WRAPPERS):
+            made[GraphBreak("", "", words, advice)] = None
+        else:
+            made[GraphBreak(_place(own.filename, own.lineno), (own.line or "").strip(), words, advice, inner)] = None
+    return list(made)
 
 
 def _explained(reason: str) -> tuple[str, str]:

@@ -67,7 +67,14 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
     `select(fqn, module)` narrows the list: a parameter or buffer is listed if its own name or its module is selected,
     the hooks of the process only without `select`.
     """
-    hooks = [] if select else list(_of_process())
+    hooks: list[ExistingHook] = []
+    if not select:
+        hooks += _of_modules(EVERY_MODULE, None, global_tables(), GLOBAL_FULL_FLAG, global_full_backward(), None)
+        if left := ids_left():
+            note = "ids of removed hooks are left: torch.compile warns as if there were global hooks"
+            hooks.append(ExistingHook(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note))
+        for kind, table, flags in optimizer_tables():
+            hooks += _entries(EVERY_OPTIMIZER, None, kind, table, flags)
     ours = {id(module) for module in model.modules()}
     seen: set[int] = set()
     for fqn, module in model.named_modules():
@@ -92,15 +99,6 @@ def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]
         for name, tensor in table.items():
             if tensor is not None:
                 yield type_, f"{prefix}.{name}" if prefix else name, tensor
-
-
-def _of_process() -> Iterator[ExistingHook]:
-    yield from _of_modules(EVERY_MODULE, None, global_tables(), GLOBAL_FULL_FLAG, global_full_backward(), None)
-    if left := ids_left():
-        note = "ids of removed hooks are left: torch.compile warns as if there were global hooks"
-        yield ExistingHook(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note)
-    for kind, table, flags in optimizer_tables():
-        yield from _entries(EVERY_OPTIMIZER, None, kind, table, flags)
 
 
 def _of_modules(

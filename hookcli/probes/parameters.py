@@ -99,16 +99,16 @@ def recorded_settings(model: nn.Module, name: str) -> Report:
 
 def for_people(module: nn.Module) -> dict[str, Any]:
     """Everything plain that a module of any class keeps, and the line of its `forward` outside PyTorch."""
-    attributes = {name: value for name, value in vars(module).items() if name[:1] != "_" and name != "training"}
-    short = {name: value for name, value in attributes.items() if _is_short(value)}
+    short: dict[str, object] = {}
+    for name, value in vars(module).items():
+        if name[:1] == "_" or name == "training":
+            continue
+        is_long = isinstance(value, (tuple, list, str)) and len(value) > _LONGEST
+        if not is_long and _is_plain(value) and len(repr(value)) <= _LONGEST:
+            short[name] = value
     code = origin(module)
     is_torch = code.line is None or code.file.startswith("torch/")
     return dict(zip(_FOR_PEOPLE, (short, None if is_torch else f"{code.file}:{code.line}"), strict=True))
-
-
-def _is_short(value: object) -> bool:
-    is_long = isinstance(value, (tuple, list, str)) and len(value) > _LONGEST
-    return not is_long and _is_plain(value) and len(repr(value)) <= _LONGEST
 
 
 def settings_of(module: nn.Module, *, floats: bool = False) -> dict[str, object]:

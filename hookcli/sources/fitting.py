@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,8 +98,15 @@ class Fitting:
     def _found(self) -> list[_Found]:
         found: dict[str, _Found] = {}
         for entry in self._entries:
-            for prefix, name in _endings(entry.name, self._deepest):
+            # Every way to divide a name into a prefix and a name of at most so many parts, which leaves out wrappers.
+            rest, name, number = entry.name, "", 0
+            while rest and number < self._deepest:
+                rest, _, part = rest.rpartition(".")
+                if part in _WRAPPERS:
+                    continue
+                name, number = f"{part}.{name}" if name else part, number + 1
                 if name in self._model:
+                    prefix = f"{rest}." if rest else ""
                     one = found.setdefault(prefix, _Found(prefix, entry.place))
                     one.entries.setdefault(name, entry)
         return [*found.values()]
@@ -144,17 +151,6 @@ class Fitting:
         within = {f"{name}." if name else "": version for name, version in versions.items()}
         own = {name: version for name, version in within.items() if name.startswith(found.in_names)}
         vars(state)[STATE_VERSIONS] = {name.removeprefix(found.in_names)[:-1]: version for name, version in own.items()}
-
-
-def _endings(name: str, deepest: int) -> Iterator[tuple[str, str]]:
-    """The ways to divide a name into a prefix and a name of at most so many parts, which leaves out wrappers."""
-    rest, ending, number = name, "", 0
-    while rest and number < deepest:
-        rest, _, part = rest.rpartition(".")
-        if part in _WRAPPERS:
-            continue
-        ending, number = f"{part}.{ending}" if ending else part, number + 1
-        yield (f"{rest}." if rest else ""), ending
 
 
 def _named(found: _Found) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,13 @@ def fill(model: nn.Module, checkpoint: dict[str, object], strict: bool, name: st
         part = Fitting(checkpoint, model_state).part()
     except UsageError as error:
         raise _wrong(f"--weights {name}: {error}") from error
-    wrong = _wrong_shapes(part.state, model_state)
+    wrong: dict[str, str] = {}
     fits = copy.copy(part.state)  # keeps the versions of modules, which state dicts carry besides their keys
-    for key in wrong:
-        del fits[key]
+    for key in filter(model_state.__contains__, part.state):
+        size, needed = size_text(part.state[key]), size_text(model_state[key])
+        if needed not in (size, ANY_SIZE):
+            wrong[key] = f"{key} is {size}, not {needed}"
+            del fits[key]
     with UserCode(lambda error: _wrong(f"--weights {name} does not fit the model: {in_brief(error)}")):
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in wrong]
@@ -123,14 +125,3 @@ def fill(model: nn.Module, checkpoint: dict[str, object], strict: bool, name: st
     count = [f"loaded {loaded} of {counted(len(model_state), 'tensor')}", *faults] if faults else []
     said = "; ".join([*part.remarks, *count])
     return Filled(loaded, len(model_state), f"--weights {name}: {said}" if said else None)
-
-
-def _wrong_shapes(state: Mapping[str, object], model_state: Mapping[str, object]) -> dict[str, str]:
-    """The entries of a state dict whose shape is not the model's, each in words."""
-    wrong = {}
-    for key, value in state.items():
-        if key in model_state:
-            size, needed = size_text(value), size_text(model_state[key])
-            if needed not in (size, ANY_SIZE):
-                wrong[key] = f"{key} is {size}, not {needed}"
-    return wrong

@@ -123,21 +123,20 @@ class Compilation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`; keys of later versions are left out."""
-        return cls(**{name: _LISTS[name](value) if name in _LISTS else value for name, value in _known(cls, data)})
+        values = _known(cls, data)
+        for name, kind in zip(("breaks", "recompiled", "eager"), PARTS, strict=True):
+            if name in values:
+                values[name] = tuple(kind(**_known(kind, item)) for item in values[name])
+        return cls(**values)
 
 
 _SEVERAL = {"function left eager": "functions left eager", "recompile limit hit": "recompile limits hit"}
 _NAMED = 2  # places that a line names
 
 
-def _known(kind: Any, data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     names = {one.name for one in fields(kind)}
-    return [(name, value) for name, value in data.items() if name in names]
-
-
-def _list_of(kind: Any) -> Any:
-    return lambda items: tuple(kind(**dict(_known(kind, item))) for item in items)
+    return {name: value for name, value in data.items() if name in names}
 
 
 PARTS = (GraphBreak, Recompiled, LeftEager)
-_LISTS = dict(zip(("breaks", "recompiled", "eager"), map(_list_of, PARTS), strict=True))

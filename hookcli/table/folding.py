@@ -71,7 +71,10 @@ def _repeated(report: Report) -> dict[Node, _Run]:
     alike = [column.name for column in report.known_columns() if column.alike]
     held: dict[Node, list[tuple[str, int, int]]] = defaultdict(list)  # rows and parts, as text, with their ends
     for number, row in enumerate(report.rows):
-        held[report.tree[row.fqn]].append((_signature(row, alike), number, number))
+        # All that rows of repeated blocks have in common; as text, since values need not be hashable or ordered.
+        faults = (mark(row), bool(row.get("handed_on")), row.fqn if row.get("beyond") else "")
+        signature = repr([*(str(row.get(name)) for name in alike), *faults])
+        held[report.tree[row.fqn]].append((signature, number, number))
     keys: dict[object, int] = {}
     blocks: dict[Node, _Block] = {}
     repeated: dict[Node, _Run] = {}
@@ -85,12 +88,6 @@ def _repeated(report: Report) -> dict[Node, _Run]:
             signatures, firsts, lasts = zip(*held[node], strict=True)
             blocks[node] = _Block(keys.setdefault(tuple(sorted(signatures)), len(keys)), min(firsts), max(lasts))
     return repeated
-
-
-def _signature(row: Row, alike: Iterable[str]) -> str:
-    """All that rows of repeated blocks have in common; as text, since values need not be hashable or ordered."""
-    faults = (mark(row), bool(row.get("handed_on")), row.fqn if row.get("beyond") else "")
-    return repr([*(str(row.get(name)) for name in alike), *faults])
 
 
 def _runs(parts: Iterable[Node], blocks: Mapping[Node, _Block]) -> Iterator[tuple[Node, _Run]]:

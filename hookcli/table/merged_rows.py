@@ -106,12 +106,8 @@ def merged_by_owner(report: Report, depth: float) -> list[Row]:
     for (owner, *_), rows in groups.items():
         row = merged(rows, owner, (), columns)
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
-        merged_rows.append(row.having({**sums, **_merged_out(rows)}))
+        outgoing = [TensorStats.of(r.values, "out_") for r in rows if r.get("out_numel") is not None]
+        if outgoing:
+            sums |= (TensorStats.merge(outgoing) if outgoing[1:] else outgoing[0]).named("out_")
+        merged_rows.append(row.having(sums))
     return merged_rows
-
-
-def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
-    """The merged statistics of outgoing gradients, for rows that have them."""
-    parts = [row for row in rows if row.get("out_numel") is not None]
-    stats = [TensorStats.of(part.values, "out_") for part in parts]
-    return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}

@@ -89,17 +89,13 @@ class RankTable:
             ranks = [self._ranks[position] for position in positions]
             for place, each in zip(own, values, strict=True):
                 self._found[place].append((each, ranks))
-                self._count_shard_once(place, each, positions)
+                if isinstance(each.get("sharded"), list) or "mesh" in each:
+                    # Of the copies of a tensor, or of a shard, that several ranks of a mesh hold, one counts.
+                    shard = _shard(each)
+                    self._counted[positions if shard in self._shards[place] else positions[1:], place] = False
+                    self._shards[place].add(shard)
         self._varies = np.nanmax(self._figures[:, :, STATS_KEYS.index("std")], 0, initial=0.0) > 0
         self._count_copies_once()
-
-    def _count_shard_once(self, place: int, values: Values, positions: list[int]) -> None:
-        """Leave out the copies of a tensor, or of a shard, that several ranks of a mesh hold."""
-        if isinstance(values.get("sharded"), list) or "mesh" in values:
-            shard = _shard(values)
-            if copies := positions if shard in self._shards[place] else positions[1:]:
-                self._counted[copies, place] = False
-            self._shards[place].add(shard)
 
     def _count_copies_once(self) -> None:
         """Leave out the copies of plain tensors among ranks between which tensor parallel divides the model."""

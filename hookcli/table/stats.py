@@ -19,13 +19,6 @@ _LIMITS = (65504.0, 3.3895313892515355e38, 3.4028234663852886e38, 1.797693134862
 _ROUNDED = 0.005  # bfloat16 has 8 bits
 
 
-def _is_written(size: float) -> bool:
-    """True for a number such as 1e9, 5e4 or 65000, and for the limit of a dtype, or half of it."""
-    digits = 2 * (size / 10.0 ** math.floor(math.log10(size) + _ROUNDED))
-    near = math.isclose(digits, round(digits), rel_tol=_ROUNDED)
-    return near or any(math.isclose(size, limit / part, rel_tol=_ROUNDED) for limit in _LIMITS for part in (1, 2))
-
-
 def norm(parts: Iterable[float]) -> float:
     """The L2 norm of the concatenation of tensors with these norms; NaN if one of them is NaN, even if another is
     infinite.
@@ -90,10 +83,17 @@ class TensorStats:
         those of two values.
         """
         n, fill = self.finite, min(self.min, self.max, key=lambda x: -abs(x))
-        if n < 2 or not _LEAST_FILL <= abs(fill) < math.inf or not _is_written(abs(fill)):
+        size = abs(fill)
+        if n < 2 or not _LEAST_FILL <= size < math.inf:
+            return False
+        # A number such as 1e9, 5e4 or 65000, or the limit of a dtype, or half of it.
+        digits = 2 * (size / 10.0 ** math.floor(math.log10(size) + _ROUNDED))
+        limits = [limit / part for limit in _LIMITS for part in (1, 2)]
+        near = math.isclose(digits, round(digits), rel_tol=_ROUNDED)
+        if not near and not any(math.isclose(size, limit, rel_tol=_ROUNDED) for limit in limits):
             return False
         share = self.mean / fill
-        std = abs(fill) * math.sqrt(max(share * (1 - share), 0.0) * n / (n - 1))
+        std = size * math.sqrt(max(share * (1 - share), 0.0) * n / (n - 1))
         return share * n > 1 - _REST and self.std > 0 and math.isclose(self.std, std, rel_tol=_REST)
 
     @property

@@ -54,8 +54,14 @@ def fetched_checksums(begun: Sequence[Tensor]) -> list[int]:
 
 
 def _checksum(values: Tensor, places: Tensor) -> Tensor:
-    sums = library.loaded.row_sums(values, places) if library.loaded and on_cpu(values) else None
-    sums = torch.cat([places[:1], *(_with_operators(values, places) if sums is None else [sums])])
+    by_library = library.loaded.row_sums(values, places) if library.loaded and on_cpu(values) else None
+    if by_library is not None:
+        rows = [by_library]
+    else:  # by operators; an accelerator, which has no `dot` of integers, takes many rows at a time
+        at_once, whole = 1 if on_cpu(values) else DEVICE_CHUNK // _ROW, len(values) // _ROW * _ROW
+        pieces = [*values[:whole].view(-1, _ROW).split(at_once), values[whole:].view(1, -1)]
+        rows = [(piece.long() * places[: piece.shape[1]]).sum(1) for piece in pieces if piece.numel()]
+    sums = torch.cat([places[:1], *rows])
     return (sums * _multipliers(1 << len(sums).bit_length(), 1)[: len(sums)].to(values.device)).sum().reshape(1)
 
 
@@ -70,13 +76,6 @@ def checksums_of_small(values: Sequence[Tensor], places: Tensor) -> Sequence[Ten
     of_rows = _multipliers(1 << 2, 1).to(places.device)
     sums: Sequence[Tensor] = (places[0] * of_rows[0] + until.diff() * of_rows[1]).split(1)
     return sums
-
-
-def _with_operators(values: Tensor, places: Tensor) -> list[Tensor]:
-    """The sum of each row: on an accelerator, which has no `dot` of integers, of many rows at a time."""
-    at_once, whole = 1 if on_cpu(values) else DEVICE_CHUNK // _ROW, len(values) // _ROW * _ROW
-    pieces = [*values[:whole].view(-1, _ROW).split(at_once), values[whole:].view(1, -1)]
-    return [(rows.long() * places[: rows.shape[1]]).sum(1) for rows in pieces if rows.numel()]
 
 
 @cache

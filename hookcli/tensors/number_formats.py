@@ -102,15 +102,14 @@ class Format:
             whole = (peak / (E4M3.largest * E2M1.largest)).clamp(min=2.0**-120)  # else reciprocals overflow
             small = E4M3.rounded((peaks / E2M1.largest / whole).clamp_(2.0**E4M3.least, E4M3.largest))
             return blocks * ((1.0 / whole) / small), whole * small
-        scales = _power(peaks, element) if self.scale == "mx" else (peaks / element.largest).clamp_(min=_LEAST)
+        if self.scale == "mx":
+            # The power of two below the largest magnitude, over the element type's largest power; 2**-127 at least, as
+            # e8m0 has it. Exponents are biased by 127; 0 stands for 2**-127.
+            exponents = (peaks.view(torch.int32) >> 23) - element.most
+            scales = torch.where(exponents > 0, exponents << 23, 1 << 22).view(torch.float32)
+        else:
+            scales = (peaks / element.largest).clamp_(min=_LEAST)
         return blocks / scales, scales
-
-
-def _power(peaks: Tensor, element: Element) -> Tensor:
-    """The scale of MX blocks: the power of two below the largest magnitude, over the element type's largest power;
-    2**-127 at least, as e8m0 has it."""
-    exponents = (peaks.view(torch.int32) >> 23) - element.most  # biased by 127; 0 stands for 2**-127
-    return torch.where(exponents > 0, exponents << 23, 1 << 22).view(torch.float32)
 
 
 BY_NAME = {

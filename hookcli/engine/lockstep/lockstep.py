@@ -184,19 +184,19 @@ class SourceTree(SideState):
         sys.path[:] = self._path or [str(self._folder), *sys.path]
 
     def leave(self) -> None:
-        new = {name: module for name, module in sys.modules.items() if self._before.get(name) is not module}
-        self._modules = {name: module for name, module in new.items() if self._owns(module)}
-        for name in self._modules:
-            del sys.modules[name]
+        self._modules = {}
+        for name, module in [*sys.modules.items()]:
+            if self._before.get(name) is module:
+                continue
+            file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
+            if not file or module.__name__.partition(".")[0] == "hookcli":
+                continue
+            path = Path(file).resolve()
+            if path.is_relative_to(self._folder) and "site-packages" not in path.parts:
+                self._modules[name] = module
+                del sys.modules[name]
         sys.modules.update({name: module for name, module in self._before.items() if name in self._modules})
         self._path, sys.path[:] = list(sys.path), self._outside
-
-    def _owns(self, module: ModuleType) -> bool:
-        file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
-        if not file or module.__name__.partition(".")[0] == "hookcli":
-            return False
-        path = Path(file).resolve()
-        return path.is_relative_to(self._folder) and "site-packages" not in path.parts
 
 
 _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError
@@ -51,22 +51,20 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
             with interrupts.raising(partial(SignalException, "interrupted", signal.SIGINT)):
                 elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
         except ChildFailedError as error:
-            return _outcome(*error.get_first_failure())
+            rank, failure = error.get_first_failure()
+            if failure.exitcode in (FAILED, INTERRUPTED):  # it has reported why
+                return int(failure.exitcode)
+            if failure.exitcode >= 0:
+                message = f"rank {rank} exited with code {failure.exitcode} and no error message"
+                raise HookcliError(message) from error
+            name = signal.Signals(-failure.exitcode).name
+            often = " (often: out of memory)" if name == "SIGKILL" else ""
+            raise HookcliError(f"rank {rank} died: {name}{often}") from error
         except SignalException as error:
             return 128 + int(error.sigval)
         finally:
             clear_status_of_others()  # of a rank that was ended
     return 0
-
-
-def _outcome(rank: int, failure: ProcessFailure) -> int:
-    if failure.exitcode in (FAILED, INTERRUPTED):  # it has reported why
-        return int(failure.exitcode)
-    if failure.exitcode >= 0:
-        raise HookcliError(f"rank {rank} exited with code {failure.exitcode} and no error message")
-    name = signal.Signals(-failure.exitcode).name
-    often = " (often: out of memory)" if name == "SIGKILL" else ""
-    raise HookcliError(f"rank {rank} died: {name}{often}")
 
 
 @contextmanager

@@ -73,19 +73,22 @@ class Watchdog:
         return f"after {self._limit:g} s{' (--timeout)' if self._limit == self._timeout else ''}"
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOK):
-            if time.monotonic() - self._since > self._limit:
-                self._expire()
+        """If overdue, interrupt the main thread; if it does not answer, say what the ranks do and end the process."""
+        while time.monotonic() - self._since <= self._limit:
+            if self._over.wait(_LOOK):
                 return
-
-    def _expire(self) -> None:
-        """Interrupt the main thread; if it does not answer, say what the ranks do and end the process."""
         self._store.set(f"stuck/{self._world.rank}", json.dumps(self._where()))
         if _SIGNAL and self._before is not None:
             signal.pthread_kill(self._main.ident or 0, _SIGNAL)
         time.sleep(_ANSWER)
         if not self._answered.is_set():
-            self._let_others_tell()
+            # A busy rank reports first, since it knows where it hangs; nobody is waited for if all ranks wait.
+            until = time.monotonic() + _END
+            while time.monotonic() < until and not self._store.check(["failures"]):
+                overdue = self._overdue()
+                if len(overdue) == self._world.size and all(state["waits"] for state in overdue.values()):
+                    break
+                time.sleep(_LOOK)
         if self._answered.is_set() and self._over.wait(_END):  # the main thread handles it
             return
         if self._store.add("failures", 1) == 1:
@@ -94,15 +97,6 @@ class Watchdog:
         else:
             time.sleep(_END)  # for the rank that reports: the first process to end ends them all
         os._exit(FAILED)
-
-    def _let_others_tell(self) -> None:
-        """Wait for a busy rank to report first, since it knows where it hangs; return at once if all ranks wait."""
-        until = time.monotonic() + _END
-        while time.monotonic() < until and not self._store.check(["failures"]):
-            overdue = self._overdue()
-            if len(overdue) == self._world.size and all(state["waits"] for state in overdue.values()):
-                return
-            time.sleep(_LOOK)
 
     def _overdue(self) -> dict[int, dict[str, object]]:
         """The state of all ranks that ran out of time."""

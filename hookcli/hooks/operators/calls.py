@@ -101,19 +101,17 @@ class OperatorCalls(ObservingMode):
             return run(*args, **kwargs)  # what the program does besides
         for begin in self.core.before_operators:
             begin(call, func)
-        output = self._run_whole(call, run, args, kwargs) if whole else run(*args, **kwargs)
+        if whole:  # an `autograd.Function`: its own functions are its parts; modules that it calls have operators
+            self._inside.append(call)
+        try:
+            output = run(*args, **kwargs)
+        finally:
+            if whole:
+                self._inside.pop()
         takes = bool(given.tensors)
         if (writes(func) or given.makes(output)) and not ((self._sharded or not takes) and called_by_pytorch(takes)):
             self._see(call, func, given, args, kwargs, output)
         return output
-
-    def _run_whole(self, call: Call, run: Function, args: Args, kwargs: Kwargs) -> object:
-        """Run an `autograd.Function`, whose own functions are its parts; modules that it calls have their operators."""
-        self._inside.append(call)
-        try:
-            return run(*args, **kwargs)
-        finally:
-            self._inside.pop()
 
     def _owner(self) -> Call | None:
         """The module's call that a function runs in; None if the function gets no event."""

@@ -61,8 +61,13 @@ def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
         return get_ident() == thread and (frame is None or on_stack(frame))
 
     answering = replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST)
-    with guarding_hooks(), _room_for_one_more(), answering:
-        yield
+    with guarding_hooks():
+        _count_looking(1)
+        try:
+            with answering:
+                yield
+        finally:
+            _count_looking(-1)
 
 
 @contextmanager
@@ -136,15 +141,6 @@ def room_for_own_programs() -> Iterator[None]:
 
 _looking = 0
 """The blocks in which programs of hookcli's own may be compiled, each after one of the program's."""
-
-
-@contextmanager
-def _room_for_one_more() -> Iterator[None]:
-    _count_looking(1)
-    try:
-        yield
-    finally:
-        _count_looking(-1)
 
 
 def _count_looking(more: int) -> None:

@@ -28,19 +28,15 @@ def _trilinear(
     a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sumdim: Size, *_: object, **__: object
 ) -> int:
     """x A y for each output: x A, then its product with y. Sizes are those after the `expand` dimensions are put in."""
-    whole = [_expanded(shape, put) for shape, put in ((a, e1), (weight, e2), (b, e3))]
+    whole = [list(shape) for shape in (a, weight, b)]
+    for shape, put in zip(whole, (e1, e2, e3), strict=True):
+        for dimension in sorted(put):
+            shape.insert(dimension, 1)
     sizes = [max(triple) for triple in zip(*whole, strict=True)]
     summed_first = [i for i in sumdim if whole[2][i] == 1]
     first: int = prod(sizes)
     second: int = first // prod(sizes[i] for i in summed_first)
     return 2 * (first + second)
-
-
-def _expanded(shape: Size, put: Size) -> list[int]:
-    sizes = list(shape)
-    for dimension in sorted(put):
-        sizes.insert(dimension, 1)
-    return sizes
 
 
 def _cdist(a: Size, b: Size, p: float = 2.0, *_: object, **__: object) -> int:
@@ -180,12 +176,9 @@ def multiplies_nothing(name: str) -> bool:
     plain = re.sub(r"_backward\w*$", "", plain) or plain
     if plain in COUNTED:
         return False
-    return bool(_NAMES.fullmatch(plain)) or _tagged(plain)
-
-
-def _tagged(name: str) -> bool:
-    """True if PyTorch calls the operator elementwise, a reduction or a view."""
-    for spelled in (name, f"special_{name}"):
+    if _NAMES.fullmatch(plain):
+        return True
+    for spelled in (plain, f"special_{plain}"):  # what PyTorch calls elementwise, a reduction or a view
         packet: object = getattr(torch.ops.aten, spelled, None)
         overloads = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()
         if any(has_free_tag(getattr(packet, overload)) for overload in overloads):

@@ -94,7 +94,8 @@ class MaskedScores:
             return True
         name, tensors = name.strip("_"), tree.received(event.args, event.kwargs)
         if name == "log":
-            return any(map(_is_mask, tensors))
+            # Of ones and zeros: the logarithm of a mask is meant. An accelerator would have to wait for the answer.
+            return any(on_cpu(x) and bool(((x == 0) | (x == 1)).all() and x.any()) for x in tensors)
         scales = name in _SCALES and (len(tensors) > 1 or not on_cpu(tensors[0]))
         if scales or name not in _HANDS_ON:
             return False
@@ -225,11 +226,6 @@ def multiplies_by_weights(module: nn.Module) -> bool:
     own = nn.Module.named_parameters(module, recurse=False)  # a class may list its parameters in its own way
     weights = any(x.dim() > 1 for _, x in own if not is_lazy(x))
     return weights and is_whole(module) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-
-
-def _is_mask(x: Tensor) -> bool:
-    """True for ones and zeros: the logarithm of a mask is meant. False on accelerators, which would have to wait."""
-    return on_cpu(x) and bool(((x == 0) | (x == 1)).all() and x.any())
 
 
 def _place(row: Row) -> Place:

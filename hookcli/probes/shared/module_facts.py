@@ -179,7 +179,12 @@ class ModuleInputs(InventoryPart):
         tensors = tree.received(event.args, event.kwargs)
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
-        if _centers_channels(event.module):
+        # A normalization that subtracts each channel's own mean in this call, and with it what a bias added.
+        module = event.module
+        centers = isinstance(module, (BatchNorm, InstanceNorm)) and (module.training or module.running_mean is None)
+        if isinstance(module, nn.GroupNorm):
+            centers = module.num_groups == module.num_channels
+        if centers:
             for x in tensors[:1]:
                 fqn, version = self._biased[number] if (number := self._outputs.of(x)) is not None else ("", None)
                 if version == version_of(x):
@@ -243,10 +248,3 @@ def in_checkpoint(*, again: bool = False) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _centers_channels(module: nn.Module | None) -> bool:
-    """True for a normalization that subtracts each channel's own mean in this call, and with it what a bias added."""
-    if isinstance(module, nn.GroupNorm):
-        return module.num_groups == module.num_channels
-    return isinstance(module, (BatchNorm, InstanceNorm)) and (module.training or module.running_mean is None)

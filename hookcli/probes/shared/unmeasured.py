@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -21,16 +20,13 @@ UNINITIALISED = "uninitialised memory: not all of it was written yet, so its val
 
 def unmeasured(session: HookSession) -> list[Skipped]:
     """Modules that were not measured, wholly or in one of their calls, each with its reason."""
-    return [*never_called(session), *_without_return(session), *(item.skipped() for item in unregistered(session))]
-
-
-def _without_return(session: HookSession) -> Iterator[Skipped]:
-    """Calls that raised. If the model caught the exception, nothing else reports it."""
-    for fqn, ended in session.ended_by_exceptions().items():
+    skipped = never_called(session)
+    for fqn, ended in session.ended_by_exceptions().items():  # if the model caught it, nothing else reports it
         number, error = next(iter(ended.items()))
         call = f"call {number}" if number else "its call"
         reason = f"{call} raised {error} and returned nothing" if error else f"{call} did not return"
-        yield Skipped(fqn, reason + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else ""))
+        skipped.append(Skipped(fqn, reason + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else "")))
+    return [*skipped, *(item.skipped() for item in unregistered(session))]
 
 
 def never_called(session: HookSession) -> list[Skipped]:

@@ -70,7 +70,24 @@ def _read(file: str) -> object:
     """Reads a file's tensor or array, or its tuple or mapping of them. Raises UsageError for another file."""
     suffix = Path(file).suffix.lower()
     try:
-        return _content(file, suffix)
+        if suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(files.regular(file))
+        if suffix == ".npz":
+            import numpy as np
+
+            with files.opened(file) as opened, np.load(opened, allow_pickle=False) as archive:
+                if sum(item.file_size for item in archive.zip.infolist()) > (available_memory() or math.inf):
+                    raise OSError(errno.EFBIG, "its arrays would take more than the memory that is available")
+                arrays = {name: archive[name] for name in archive.files}
+            return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
+        if suffix == ".npy":
+            import numpy as np
+
+            with files.opened(file) as array:
+                return np.load(array, allow_pickle=False)
+        return torch.load(files.regular(file), map_location="cpu", weights_only=True)
     except ImportError as error:
         raise wrong(
             "input-file", f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'"
@@ -78,27 +95,6 @@ def _read(file: str) -> object:
     except Exception as error:
         why = f" ({in_brief(error)})" if isinstance(error, OSError) else ""  # others advise to trust the file
         raise wrong("input-file", f"{file}: is not {_KINDS[suffix]}{why}") from error
-
-
-def _content(file: str, suffix: str) -> object:
-    if suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(files.regular(file))
-    if suffix == ".npz":
-        import numpy as np
-
-        with files.opened(file) as opened, np.load(opened, allow_pickle=False) as archive:
-            if sum(item.file_size for item in archive.zip.infolist()) > (available_memory() or math.inf):
-                raise OSError(errno.EFBIG, "its arrays would take more than the memory that is available")
-            arrays = {name: archive[name] for name in archive.files}
-        return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
-    if suffix == ".npy":
-        import numpy as np
-
-        with files.opened(file) as array:
-            return np.load(array, allow_pickle=False)
-    return torch.load(files.regular(file), map_location="cpu", weights_only=True)
 
 
 _KINDS = {
