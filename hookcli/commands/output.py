@@ -36,9 +36,15 @@ class Output:
         self.options = options
         self._option = option
         self.path = Path(options.output) if options.output and options.output not in _STDOUT else None
+        self.name = options.format or default
         if self.path and not options.format:
             check_target(self.path, option, "file")  # a folder has no suffix
-        self.name = options.format or _by_suffix(self.path, option, default)
+            by_suffix = selection.by_suffix(self.path.suffix)
+            if by_suffix is None:
+                how = " (or name the --format)" if option == "--output" else ""
+                wrong = unknown("suffix", self.path.suffix, selection.suffixes())
+                raise UsageError(f"{option} {self.path}: {wrong}{how}")
+            self.name = default if by_suffix == "table" else by_suffix
         made = selection.by_name(self.name)
         self.exports = selection.exports(made)
         self._as = _check_suffix(self.path, options.format, option)
@@ -206,17 +212,6 @@ def remark(text: str | None, options: Options) -> None:
 
 # Names of stdout. During a command stdout points to stderr, so opening one of these would write to stderr.
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def _by_suffix(path: Path | None, option: str, default: str) -> str:
-    """The format that a file asks for by its suffix. Raises UsageError for a suffix of no format."""
-    if path is None:
-        return default
-    name = selection.by_suffix(path.suffix)
-    if name is None:
-        how = " (or name the --format)" if option == "--output" else ""
-        raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, selection.suffixes()) + how)
-    return default if name == "table" else name
 
 
 def _check_suffix(path: Path | None, name: str | None, option: str) -> str:

@@ -28,8 +28,20 @@ class Page:
     """
 
     def __init__(self, targets: Sequence[str], options: Options, *, opens: bool = False) -> None:
-        named = options.output or options.format
-        self.options = options if named else replace(options, output=_default(targets))
+        self.options = options
+        if not (options.output or options.format):
+            lasts = (re.split(r"[:/\\]", target.rstrip("/"))[-1] for target in targets)
+            stems = (re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last) for last in lasts)
+            name = "-".join(filter(None, (re.sub(r"[^\w.-]+", "_", stem).strip(".")[:100] for stem in stems)))
+            path = Path(f"{name[:_LETTERS] or 'report'}.html")
+            head = b""
+            with suppress(OSError):
+                if is_file(path):
+                    with opened(path) as file:
+                        head = bytes(file.read(_HEAD))
+            if exists(path) and _MARK not in head:
+                raise UsageError(f"{path} exists and is not a page of hookcli's; name the file to write with --output")
+            self.options = replace(options, output=str(path))
         self._opens = opens
         self.output = Output(self.options, default="html")
         if opens and (self.output.path is None or self.output.name != "html"):
@@ -56,19 +68,3 @@ def open_in_browser(address: str, name: str, options: Options) -> None:
 
     if not webbrowser.open(address):
         remark(f"no browser found: open {name}", options)
-
-
-def _default(targets: Sequence[str]) -> str:
-    """The name of a page in the working directory. Raises UsageError if it exists and hookcli did not write it."""
-    lasts = (re.split(r"[:/\\]", target.rstrip("/"))[-1] for target in targets)
-    stems = (re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last) for last in lasts)
-    name = "-".join(filter(None, (re.sub(r"[^\w.-]+", "_", stem).strip(".")[:100] for stem in stems)))
-    path = Path(f"{name[:_LETTERS] or 'report'}.html")
-    head = b""
-    with suppress(OSError):
-        if is_file(path):
-            with opened(path) as file:
-                head = bytes(file.read(_HEAD))
-    if exists(path) and _MARK not in head:
-        raise UsageError(f"{path} exists and is not a page of hookcli's; name the file to write with --output")
-    return str(path)

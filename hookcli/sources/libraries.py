@@ -86,18 +86,15 @@ def config_folder(repository: str, spec: str) -> Path:
     except UsageError:
         raise
     except Exception as error:  # of the hub's client, or of the one that it uses for HTTP
-        raise UsageError(f"{spec}: {_reason(hub.errors, error, repository)}") from error
-
-
-def _reason(errors: ModuleType, error: Exception, repository: str) -> str:
-    """The reason why there is no configuration, in words."""
-    if isinstance(error, errors.GatedRepoError):
-        return f"gated: accept its terms at https://huggingface.co/{repository} and log in with `hf auth login`"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "neither a folder with a config.json nor a public name on the Hugging Face hub"
-    if isinstance(error, errors.EntryNotFoundError):
-        return "the hub has no config.json for it"
-    if isinstance(error, errors.HFValidationError):
-        return "no such folder, and not a name that the Hugging Face hub allows"
-    offline = "without network only local folders and names in the hub's cache work"
-    return f"no such folder here, and the Hugging Face hub can't be reached ({in_brief(error)}); {offline}"
+        if isinstance(error, hub.errors.GatedRepoError):
+            why = f"gated: accept its terms at https://huggingface.co/{repository} and log in with `hf auth login`"
+        elif isinstance(error, hub.errors.RepositoryNotFoundError):
+            why = "neither a folder with a config.json nor a public name on the Hugging Face hub"
+        elif isinstance(error, hub.errors.EntryNotFoundError):
+            why = "the hub has no config.json for it"
+        elif isinstance(error, hub.errors.HFValidationError):
+            why = "no such folder, and not a name that the Hugging Face hub allows"
+        else:
+            offline = "without network only local folders and names in the hub's cache work"
+            why = f"no such folder here, and the Hugging Face hub can't be reached ({in_brief(error)}); {offline}"
+        raise UsageError(f"{spec}: {why}") from error

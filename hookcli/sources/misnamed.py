@@ -94,18 +94,16 @@ def unknown_name(name: str) -> str:
     if not all(part.isidentifier() for part in (*folders, last)):
         return ""
     files = [Path(*folders).with_suffix(".py")] if folders else sorted(islice(Path().glob("*.py"), _MOST))
-    specs = [f"{file}:{last}" for file in files if _defines(file, last)]
+    specs = []
+    for file in files:  # which are read, and not run
+        with suppress(OSError, SyntaxError, ValueError, RecursionError):
+            text = content(file, _LARGEST)
+            nodes = ast.parse(text).body if last.encode() in text else []
+            if any(_may_be_model(node) and node.name == last for node in nodes):
+                specs.append(f"{file}:{last}")
     if folders and not specs and package_folder(folders[0]):
         specs = [f"{'.'.join(folders)}:{last}"]
     return f"unknown model {name!r}; did you mean {' or '.join(specs[:_SHOWN])}?" if specs else ""
-
-
-def _defines(file: Path, name: str) -> bool:
-    """True if a Python file has a class, or a function that may make a model, of this name. Reads it, runs nothing."""
-    with suppress(OSError, SyntaxError, ValueError, RecursionError):
-        text = content(file, _LARGEST)
-        return name.encode() in text and any(_may_be_model(node) and node.name == name for node in ast.parse(text).body)
-    return False
 
 
 def _may_be_model(node: ast.stmt) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:

@@ -38,9 +38,14 @@ class TorchvisionSource:
                 f"{request.spec!r} is a torchvision model, but torchvision is not installed: pip install torchvision"
             )
         if request.spec not in catalog:
-            see = "see `hookcli models`"
-            meant = meant_by(request.spec) or unknown_name(request.spec)
-            raise UsageError(meant or unknown("model", request.spec, catalog, see=see) + _hint(request.spec))
+            spec = request.spec
+            if meant := meant_by(spec) or unknown_name(spec):
+                raise UsageError(meant)
+            others = [f"{source}:{spec}" for source in ("timm", "hf") if spec.partition(".")[0] in entries(source)]
+            hint = f" (of other libraries: {', '.join(others)})" if others else ""
+            if spec.endswith(".py"):
+                hint = near_files(Path(spec)) or f" (no such file; a model in one: {spec}:NAME)"
+            raise UsageError(unknown("model", spec, catalog, see="see `hookcli models`") + hint)
         models = import_models()
         weights = _published(models, request) if request.weights else None
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
@@ -59,13 +64,6 @@ def import_models() -> ModuleType:
             f"torch {torch.__version__} and torchvision {installed_version()} do not match ({type(error).__name__}: "
             f"{str(error).splitlines()[0]}). Install matching versions: pip install -U torch torchvision"
         ) from error
-
-
-def _hint(spec: str) -> str:
-    if spec.endswith(".py"):
-        return near_files(Path(spec)) or f" (no such file; a model in one: {spec}:NAME)"
-    others = [f"{source}:{spec}" for source in ("timm", "hf") if spec.partition(".")[0] in entries(source)]
-    return f" (of other libraries: {', '.join(others)})" if others else ""
 
 
 def _published(models: ModuleType, request: Request) -> object:

@@ -112,26 +112,23 @@ class RankTable:
     def places(self) -> Iterator[PlaceOnRanks]:
         """Each place, in the order of `keys`."""
         alike, same = (parts_agree(self._figures, self._counted, tolerance) for tolerance in (ALIKE, 0.0))
+        divided = np.zeros(len(self.keys), np.bool_)
         if self._units:
-            same = self._units_agree()
-        divided = np.logical_or.reduce([self._counted[unit].sum(0) > 1 for unit in self._units or [[0]]])
+            same = np.ones(len(self.keys), np.bool_)  # for units of ranks, shard by shard
+            for nth in zip_longest(*self._units):
+                own = [position for position in nth if position is not None]
+                same &= parts_agree(self._figures[own], self._counted[own], 0.0)
+            divided = np.logical_or.reduce([self._counted[unit].sum(0) > 1 for unit in self._units])
         single = np.nanmax(self._figures[:, :, STATS_KEYS.index("numel")], 0, initial=0.0) == 1
         constant = self._copied & ~self._varies & ~single
         in_units = np.full(len(self.keys), bool(self._units))
         verdicts = (alike, same & self._varies, in_units, divided & self._plain, constant)
         for found, *agree in zip(self._found, *(each.tolist() for each in verdicts), strict=True):
-            missing = len(self._ranks) - sum(len(ranks) for _, ranks in found)
-            seen = {rank for _, ranks in found for rank in ranks} if missing else ()
-            unseen = [rank for rank in self._ranks if rank not in seen] if missing else []
+            unseen: list[int] = []
+            if sum(len(ranks) for _, ranks in found) < len(self._ranks):
+                seen = {rank for _, ranks in found for rank in ranks}
+                unseen = [rank for rank in self._ranks if rank not in seen]
             yield PlaceOnRanks(found, self._sizes(found), unseen, *agree)
-
-    def _units_agree(self) -> Mask:
-        """True by place if all units of ranks have the same statistics, shard by shard."""
-        agreeing = np.ones(len(self.keys), np.bool_)
-        for nth in zip_longest(*self._units):
-            own = [position for position in nth if position is not None]
-            agreeing &= parts_agree(self._figures[own], self._counted[own], 0.0)
-        return agreeing
 
     def _sizes(self, found: Sequence[tuple[Values, Sequence[int]]]) -> list[tuple[Sequence[int], int]]:
         """The shapes of a tensor in each unit of ranks, with the number of units."""

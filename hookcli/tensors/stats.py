@@ -109,21 +109,19 @@ def _plain(tensor: Tensor) -> tuple[Tensor, int]:
         stored = sparse.coalesce().values()
         return _plain(stored)[0], tensor.numel() - stored.numel()
     tensor = dequantized(tensor)
-    return _magnitudes(tensor) if tensor.is_complex() else tensor, 0
-
-
-def _magnitudes(values: Tensor) -> Tensor:
-    """The magnitudes of complex values, also of those that their own precision is too narrow for."""
-    if values.dtype is torch.complex32:
-        values = values.to(torch.complex64)
-    sizes = values.abs()
-    if values.device.type == "mps" or (chunks.on_cpu(values) and math.isfinite(sizes.sum().item())):
-        return sizes
-    wide = values.to(torch.complex128)
+    if not tensor.is_complex():
+        return tensor, 0
+    # The magnitudes, also of values whose own precision is too narrow for theirs.
+    if tensor.dtype is torch.complex32:
+        tensor = tensor.to(torch.complex64)
+    sizes = tensor.abs()
+    if tensor.device.type == "mps" or (chunks.on_cpu(tensor) and math.isfinite(sizes.sum().item())):
+        return sizes, 0
+    wide = tensor.to(torch.complex128)
     exact = wide.abs()
     finite = torch.isfinite(wide.real) & torch.isfinite(wide.imag)
     exact = torch.where(finite, exact.clamp(max=torch.finfo(torch.float64).max), exact)
-    return torch.where(torch.isfinite(sizes), sizes.to(torch.float64), exact)  # as where all of them are finite
+    return torch.where(torch.isfinite(sizes), sizes.to(torch.float64), exact), 0  # as where all of them are finite
 
 
 def _by_operators(chunk: Tensor) -> Part:

@@ -32,7 +32,18 @@ def private(owner: object, name: str, otherwise: object, lost: str) -> Any:
 
     `owner` is an object, or the full name of one: "torch._C", "torch._guards.TracingContext".
     """
-    value = getattr(_resolved(owner) if isinstance(owner, str) else owner, name, _ABSENT)
+    holder = owner
+    if isinstance(owner, str):
+        so_far, *rest = owner.split(".")
+        holder = import_module(so_far)
+        for part in rest:
+            so_far = f"{so_far}.{part}"
+            try:
+                holder = getattr(holder, part, _ABSENT) if hasattr(holder, part) else import_module(so_far)
+            except ImportError:
+                holder = _ABSENT  # which has no attributes
+                break
+    value = getattr(holder, name, _ABSENT)
     if value is not _ABSENT:
         return value
     named = owner if isinstance(owner, (type, ModuleType)) else type(owner)
@@ -68,20 +79,6 @@ def notes() -> list[str]:
 def noted(meta: Meta) -> Meta:
     """A report's `meta` with these notes before its own."""
     return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else meta
-
-
-def _resolved(path: str) -> object:
-    """The module or attribute of this full name; `_ABSENT`, which has no attributes, where there is none."""
-    first, *rest = path.split(".")
-    resolved: object = import_module(first)
-    so_far = first
-    for part in rest:
-        so_far = f"{so_far}.{part}"
-        try:
-            resolved = getattr(resolved, part, _ABSENT) if hasattr(resolved, part) else import_module(so_far)
-        except ImportError:
-            return _ABSENT
-    return resolved
 
 
 version: Callable[[Tensor], int] = getter(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -119,11 +119,6 @@ class CallTimer:
         return next((place for place in places if place in self._calls), None)
 
 
-def _median(times: Iterable[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return median(known) if known else None
-
-
 def over_passes(passes: Sequence[Mapping[CallKey, OwnTimes]]) -> Times:
     """Combine passes into the times of each call, without its parts and with them.
 
@@ -134,13 +129,16 @@ def over_passes(passes: Sequence[Mapping[CallKey, OwnTimes]]) -> Times:
     times: dict[CallKey, dict[str, float]] = {}
     for inclusive, alone in INCLUSIVE.items():
         direction = inclusive.removesuffix("_us")
-        own = {place: _median(getattr(each[place], direction) for each in passes if place in each) for place in around}
+        own: dict[CallKey, float] = {}
+        for place in around:
+            spent = [getattr(each[place], direction) for each in passes if place in each]
+            if known := [time for time in spent if time is not None]:
+                own[place] = median(known)
         whole = dict(own)
         for place in reversed(around):  # parts begin after what is around them
-            outer, spent = around[place], whole[place]
-            if outer in whole and spent is not None:
-                whole[outer] = (whole[outer] or 0.0) + spent
-        for place, spent in whole.items():
-            if spent is not None:
-                times.setdefault(place, {}).update({inclusive: spent, alone: own[place] or 0.0})
+            outer = around[place]
+            if outer in around and place in whole:
+                whole[outer] = whole.get(outer, 0.0) + whole[place]
+        for place in filter(whole.__contains__, around):
+            times.setdefault(place, {}).update({inclusive: whole[place], alone: own.get(place, 0.0)})
     return times

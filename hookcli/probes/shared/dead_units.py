@@ -139,7 +139,7 @@ class DeadUnits(InventoryPart):
         others = [dim for dim in range(x.dim()) if dim != channel]
         low, high = x.amin(others), x.amax(others)
         marks = [(low == 0) & (high == 0)]
-        saturated = None if received else _saturated(_bounds(event), x, high, low, others)
+        saturated = None if received else _saturated(event, x, high, low, others)
         layer, turn = self._layer
         call, first = self._turns.setdefault((event.fqn, path, received, layer), (event.call, turn))
         if turn == first:  # no later turn of a loop
@@ -190,28 +190,20 @@ def _is_activation(module: nn.Module) -> bool:
     return not any(True for _ in module.parameters(recurse=False))  # one that scales by zero on purpose is not dead
 
 
-def _bounds(event: HookEvent) -> tuple[float | None, float] | None:
-    """The bounds of an activation, of which the lower is None where a channel at it is dead; None for one without."""
-    module, name = event.module, event.operator.name if event.operator else ""
-    if isinstance(module, nn.ReLU6) or name == "relu6":  # a Hardtanh by inheritance
-        return None, 6.0
-    if isinstance(module, nn.Hardtanh):
-        return module.min_val, module.max_val
-    if name.startswith("hardtanh"):
-        bounds = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
-        return bounds.get("min_val", -1.0), bounds.get("max_val", 1.0)
-    return _FUNCTION_BOUNDS.get(name) or next((b for kind, b in _BOUNDS.items() if isinstance(module, kind)), None)
-
-
-def _saturated(
-    bounds: tuple[float | None, float] | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]
-) -> Tensor | None:
+def _saturated(event: HookEvent, x: Tensor, high: Tensor, low: Tensor, others: list[int]) -> Tensor | None:
     """The channels that are at a bound for every input; None for an activation without bounds."""
+    module, name = event.module, event.operator.name if event.operator else ""
+    if isinstance(module, nn.ReLU6) or name == "relu6":  # a Hardtanh by inheritance; one at 0 is dead, not saturated
+        return low >= 6.0 * (1 - _NEAR)
+    bounds = _FUNCTION_BOUNDS.get(name) or next((b for kind, b in _BOUNDS.items() if isinstance(module, kind)), None)
+    if isinstance(module, nn.Hardtanh):
+        bounds = module.min_val, module.max_val
+    elif name.startswith("hardtanh"):
+        given = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
+        bounds = given.get("min_val", -1.0), given.get("max_val", 1.0)
     if bounds is None:
         return None
     least, most = bounds
-    if least is None:
-        return low >= most * (1 - _NEAR)
     middle, span = (least + most) / 2, most - least
     return (x - middle).abs().amin(others) >= span * (0.5 - _NEAR)
 

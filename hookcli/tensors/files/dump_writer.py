@@ -78,8 +78,23 @@ class DumpWriter:
                 for path in self.folder.iterdir():
                     if _OURS.fullmatch(path.name):
                         path.unlink()
-            if len(self._dump.inputs) == session.batch_number:  # the inputs of all batches before are there
-                self._write_inputs(session.batch_number, args, kwargs, target)
+            batch = session.batch_number
+            if len(self._dump.inputs) != batch:  # the inputs of a batch before are not there
+                return
+            tensors: dict[str, Tensor] = {}
+            what = "the model's arguments" + (f" in batch {batch + 1}" if batch else "")
+            try:
+                call = encoded_call(args, kwargs, target, tensors)
+                values = {name: dense(tensor).clone() for name, tensor in tensors.items()}  # some may share memory
+            except (Unwritable, RuntimeError) as error:
+                why = error if isinstance(error, Unwritable) else type(error).__name__
+                self._skipped.append(Skipped("", f"{what} can't be written ({why})"))
+                return
+            if sum(x.numel() * x.element_size() for x in values.values()) > self._limit - self.written:
+                self._skipped.append(Skipped("", f"{what}: {self.LEFT_OUT}"))
+                return
+            self._save(values, INPUTS.format(batch), {})
+            self._dump = replace(self._dump, inputs=[*self._dump.inputs, call])
 
     def take(self, values: Mapping[str, object], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
@@ -117,22 +132,6 @@ class DumpWriter:
         self._save({name: values}, file, {key: str(value) for key, value in row.items()})
         self._number += 1
         return described | {"file": file, "name": name, "bytes": size}
-
-    def _write_inputs(self, batch: int, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
-        tensors: dict[str, Tensor] = {}
-        what = "the model's arguments" + (f" in batch {batch + 1}" if batch else "")
-        try:
-            call = encoded_call(args, kwargs, target, tensors)
-            values = {name: dense(tensor).clone() for name, tensor in tensors.items()}  # some may share memory
-        except (Unwritable, RuntimeError) as error:
-            why = error if isinstance(error, Unwritable) else type(error).__name__
-            self._skipped.append(Skipped("", f"{what} can't be written ({why})"))
-            return
-        if sum(x.numel() * x.element_size() for x in values.values()) > self._limit - self.written:
-            self._skipped.append(Skipped("", f"{what}: {self.LEFT_OUT}"))
-            return
-        self._save(values, INPUTS.format(batch), {})
-        self._dump = replace(self._dump, inputs=[*self._dump.inputs, call])
 
     def _save(self, tensors: dict[str, Tensor], file: str, metadata: dict[str, str]) -> None:
         from safetensors.torch import save_file
