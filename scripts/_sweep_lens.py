@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.hooks.operators.functions import _plain_name
+from hookcli.hooks.operators.functions import plain_name
 from hookcli.hooks.origin import shown_path
 from hookcli.table.names import is_within
 
@@ -122,7 +122,7 @@ def _reason(
     module = model.get_submodule(fqn)
     if type(module).__module__.startswith("torch.nn.") and operation.place in modules:
         return "module"
-    called = {_plain_name(name) for line, name in operation.lines if line.startswith("torch/")}
+    called = {plain_name(name) for line, name in operation.lines if line.startswith("torch/")}
     here = [row["type"] for row in rows if row["source"] == operation.line]
     if called.intersection(here):
         return "function"
@@ -193,7 +193,7 @@ def _operation(op: Any) -> Operation:
     context = [c for c in op.code_context or () if Path(c.file) != Path(__file__)]
     frames = [(f"{shown_path(c.file)}:{c.line_number}", c.func_name) for c in context]
     out = op.out
-    name = _plain_name(op.func_name)
+    name = plain_name(op.func_name)
     unchanged = name == "identity" or (op.is_inplace and not name.endswith("_") and name != "setitem")
     place = fqn, int(call) - 1
     return Operation(_SAME.get(name, name), place, list(out.shape), _figures(out), frames, unchanged)

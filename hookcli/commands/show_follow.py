@@ -35,12 +35,8 @@ def follow(path: Path, query: Query, output: Output) -> int:
 
     Ends with the record, or by Ctrl-C. Raises UsageError if no such file can exist.
     """
-    _require_live(query, output)
-    if output.options.ranks != "merged":
-        raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
-    tail = tail_of(path)
+    tail = _tail(path, query, output)
     if not exists(tail.path):
-        _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
         output.check_columns(EVERY_STEP if output.exports else STEP)  # now, not when the first step comes
@@ -64,7 +60,8 @@ def follow(path: Path, query: Query, output: Output) -> int:
     return 0
 
 
-def _require_live(query: Query, output: Output) -> None:
+def _tail(path: Path, query: Query, output: Output) -> Tail:
+    """The record to follow. Raises UsageError for options that do not go with it, and if no such file can exist."""
     if output.exports:
         if output.name not in selection.live():
             grow = " and ".join(selection.live())
@@ -73,9 +70,11 @@ def _require_live(query: Query, output: Output) -> None:
             raise UsageError("--follow exports all steps as they come; leave out --step and --over-time")
     elif query.step is not None or query.every_step or output.path or output.name not in ("table", "chart"):
         raise UsageError("--follow shows the latest steps as they come; leave out --step, --output and --format")
-
-
-def _require_folder(path: Path) -> None:
+    if output.options.ranks != "merged":
+        raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
+    tail = tail_of(path)
+    if exists(tail.path):
+        return tail
     if not is_folder(path.parent):
         raise UsageError(f"{path}: no such file, and no folder {path.parent}/ to wait in")
     try:
@@ -84,6 +83,7 @@ def _require_folder(path: Path) -> None:
     except (OSError, ValueError) as error:  # too long a name, or null characters
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"{shortened(str(path))}: can't be a file ({why})") from error
+    return tail
 
 
 def _changes(tail: Tail, output: Output, over: Callable[[], bool] = lambda: False) -> Iterator[Record]:

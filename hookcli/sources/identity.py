@@ -41,9 +41,18 @@ def identity(spec: str) -> str | None:
 
     None for models of one's own, for configurations on the hub, and where a package is missing: these are not cached.
     """
-    config = _configuration(*source_of(spec))
+    source, name = source_of(spec)
+    config = ""  # in a file, where the package does not hold it
+    if source == "timm" and ("/" in name or exists(name)):
+        return None
+    if source == "hf":
+        config, kind = _text(Path(name, "config.json")), name
+        with suppress(ValueError, AttributeError, RecursionError):
+            kind = str(json.loads(config).get("model_type"))
+        if kind not in entries("hf"):
+            return None
     folders = code_folders(spec)
-    if config is None or not folders:
+    if not folders:
         return None
     # torch has thousands of files: its version names the commit, and of its code only modules are likely edited.
     version = _text(folders[1].with_name("version.py"))
@@ -58,22 +67,6 @@ def code_folders(spec: str) -> list[Path]:
         return []
     hookcli, torch, *others = filter(None, [*folders, *map(package_folder, _OPTIONAL.get(source, ()))])
     return [hookcli, torch / "nn", *others]
-
-
-def _configuration(source: str, name: str) -> str | None:
-    """The configuration of a model that its package does not hold: the text of a file, "" if it holds all of it.
-
-    None for a configuration that may change elsewhere.
-    """
-    if source == "timm":
-        return None if "/" in name or exists(name) else ""
-    if source != "hf":
-        return ""
-    text = _text(Path(name, "config.json"))
-    kind = name
-    with suppress(ValueError, AttributeError, RecursionError):
-        kind = str(json.loads(text).get("model_type"))
-    return text if kind in entries("hf") else None
 
 
 def _text(file: Path) -> str:

@@ -78,7 +78,7 @@ def function_names(what: Any) -> tuple[str, str]:
     full = str(_known_name()(what) or name).removesuffix(".__get__")
     if full.rpartition(".")[2] != name and getattr(torch, name, None) == what:  # one function of two names: mm and spmm
         full = f"torch.{name}"
-    return _plain_name(full.rpartition(".")[2]), full
+    return plain_name(full.rpartition(".")[2]), full
 
 
 @cache
@@ -93,7 +93,7 @@ def type_of(part: object) -> str:
     return tree.type_text(part) if isinstance(part, nn.Module) else function_names(part)[0]
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """Name the function that an operator of Python calls: `add` for `__radd__`, `add_` for `__iadd__`."""
     if not (name.startswith("__") and name.endswith("__")):
         return name

@@ -139,8 +139,8 @@ def _as_on_cpu(
         for unfused in _listeners:
             unfused()
         return as_composed("scaled_dot_product_attention", *arguments, **options)
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -math.inf)
+    if attn_mask is not None:
+        attn_mask = _as_numbers(attn_mask, query.dtype)
     scale, unbatched = options.get("scale"), query.dim() == _BATCHED[0]
     if unbatched:
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
@@ -211,42 +211,46 @@ def _attention(
 ) -> object:
     """Attention by the first kernel that takes these arguments; cuDNN's keeps what flash attention does."""
     scale = options.get("scale")
-    fused = not has_values(query) and None not in (flash_attention, efficient_attention)
-    fused = fused and query.dim() == key.dim() == value.dim() == 4
-    if fused and attn_mask is None and _suits_flash(query, key, value):
+    kernel = _fused(query, key, value, attn_mask, is_causal)
+    if kernel is None:
+        arguments = (query, key, value, attn_mask, dropout_p, is_causal)
+        return as_composed("scaled_dot_product_attention", *arguments, **options)
+    if kernel is flash_attention:
         width = query.shape[-1]
         padded = [functional.pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]
         scale = scale if scale is not None else 1 / math.sqrt(width)
         out = flash_attention.default(*padded, dropout_p, is_causal, False, scale=scale)[0]
         return out[..., :width] if width % 8 else out
-    if fused and not (attn_mask is not None and is_causal) and _suits_efficient(query, key, value):
-        mask = _bias(attn_mask, query, key) if attn_mask is not None else None
-        keeps = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-        return efficient_attention.default(query, key, value, mask, keeps, dropout_p, is_causal, scale=scale)[0]
-    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
-    return as_composed("scaled_dot_product_attention", *arguments, **options)
+    if attn_mask is not None:
+        attn_mask, length = _as_numbers(attn_mask, query.dtype), attn_mask.shape[-1]
+        if length % _MASK:  # its rows have an aligned length
+            attn_mask = functional.pad(attn_mask, (0, -length % _MASK))[..., :length]
+        attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    keeps = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    return efficient_attention.default(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
 
 
-def _suits_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    same = query.shape[-1] == key.shape[-1] == value.shape[-1] <= _WIDEST
-    return torch.backends.cuda.flash_sdp_enabled() and same and query.dtype in _HALVES
+def _fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Any:
+    """The first fused kernel that takes these arguments; None if none does."""
+    four = query.dim() == key.dim() == value.dim() == 4
+    if has_values(query) or None in (flash_attention, efficient_attention) or not four:
+        return None
+    half, same = query.dtype in _HALVES, query.shape[-1] == key.shape[-1]
+    narrow = key.shape[-1] == value.shape[-1] <= _WIDEST
+    if torch.backends.cuda.flash_sdp_enabled() and attn_mask is None and half and same and narrow:
+        return flash_attention
+    alignment = 8 if half else 4
+    aligned = same and not (query.shape[-1] % alignment or value.shape[-1] % alignment)
+    supported = (half or query.dtype is torch.float32) and (attn_mask is None or not is_causal)
+    enabled = torch.backends.cuda.mem_efficient_sdp_enabled()
+    return efficient_attention if enabled and aligned and supported else None
 
 
-def _suits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    alignment = 8 if query.dtype in _HALVES else 4
-    aligned = query.shape[-1] == key.shape[-1] and not (query.shape[-1] % alignment or value.shape[-1] % alignment)
-    supported = query.dtype in (*_HALVES, torch.float32)
-    return torch.backends.cuda.mem_efficient_sdp_enabled() and aligned and supported
-
-
-def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The mask as numbers that are added to the weights, in rows of aligned length."""
-    if mask.dtype is torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), -math.inf)
-    length = mask.shape[-1]
-    if length % _MASK:
-        mask = functional.pad(mask, (0, -length % _MASK))[..., :length]
-    return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask as numbers that are added to the scores."""
+    if mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask.logical_not(), -math.inf)
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Tensor:

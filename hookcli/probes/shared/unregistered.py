@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from types import NoneType
 from typing import Any
 from weakref import ref
@@ -63,18 +63,13 @@ def _left_out(model: nn.Module) -> Iterator[Unregistered]:
     """Unregistered parts. A skeleton on meta, which functional_call runs with other values, is meant to be one."""
     real = not any(p.is_meta for p in model.parameters())
     for fqn, name, value, items in _unregistered(model):
-        tensors = _tensors_of(items)
-        skeleton = real and bool(tensors) and all(x.is_meta for x in tensors)
+        parts = (item.parameters() if isinstance(item, nn.Module) else [item] for item in items)
+        tensors = [*{id(x): x for x in chain.from_iterable(parts)}.values()]  # each once
+        skeleton = real and {x.is_meta for x in tensors} == {True}
         trained = [x for x in tensors if x.requires_grad and not is_lazy(x)]
         held = bool(trained) and are_held(trained)
         found = _described(fqn, name, value, items, sum(x.numel() for x in trained), held)
         yield replace(found, deliberate=True) if skeleton or held else found
-
-
-def _tensors_of(items: Sequence[nn.Module | Tensor]) -> list[Tensor]:
-    """These tensors, and the parameters of these modules, each once."""
-    found = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else [item])]
-    return [*{id(x): x for x in found}.values()]
 
 
 def are_held(tensors: Sequence[Tensor]) -> bool:

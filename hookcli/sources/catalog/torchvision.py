@@ -39,7 +39,7 @@ def _models(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
                 for entry in (enum.body if enum else ())
                 if isinstance(entry, ast.Assign) and isinstance(entry.value, ast.Call)
             ]
-            yield _model_entry(name, kind, described, _fixed_size(node))
+            yield _model_entry(name, kind, described, node)
 
 
 def _registered_name(node: ast.FunctionDef) -> str | None:
@@ -70,21 +70,18 @@ def _literals(node: ast.expr | None, constants: dict[str, ast.expr]) -> dict[str
     return items
 
 
-def _fixed_size(node: ast.FunctionDef) -> int | None:
-    """The size that a detector is built for, such as SSD's `(300, 300)`."""
-    for part in ast.walk(node):
-        pair = literal(part) if isinstance(part, ast.Tuple) else None
-        if pair and len(pair) == 2 and pair[0] == pair[1] and isinstance(pair[0], int) and pair[0] >= 64:
-            return int(pair[0])
-    return None
-
-
-def _model_entry(name: str, kind: str, weights: list[dict[str, Any]], fixed: int | None) -> ModelEntry:
+def _model_entry(name: str, kind: str, weights: list[dict[str, Any]], builder: ast.FunctionDef) -> ModelEntry:
     # A model is built by default for the smallest of its published sizes.
     published = min(weights, key=_side, default={})
     side = _side(published)
     if kind == "detection":
-        inputs: tuple[tuple[int, ...], ...] = ((3, fixed or _DETECTION_SIZE, fixed or _DETECTION_SIZE),)
+        size = _DETECTION_SIZE
+        for part in ast.walk(builder):  # some are built for one size, such as SSD's `(300, 300)`
+            pair = literal(part) if isinstance(part, ast.Tuple) else None
+            if pair and len(pair) == 2 and pair[0] == pair[1] and isinstance(pair[0], int) and pair[0] >= 64:
+                size = pair[0]
+                break
+        inputs: tuple[tuple[int, ...], ...] = ((3, size, size),)
     elif kind == "optical_flow":
         least = published.get("min_size", (128, 128))
         inputs = ((1, 3, *least), (1, 3, *least))
