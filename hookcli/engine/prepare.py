@@ -87,26 +87,25 @@ def _as_set(model: nn.Module, setting: Setting) -> nn.Module:
     if setting.shard:
         setting.shard(model)
     if setting.device == META:
-        for fqn, module in model.named_modules():
-            if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
-                name = fqn or "the model"
-                raise NotImplementedError(f"{name} is TorchScript, which can't be moved to the meta device")
-    _move(model, setting.device)
+        scripted = [
+            fqn
+            for fqn, module in model.named_modules()
+            if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters())
+        ]
+        if scripted:
+            name = scripted[0] or "the model"
+            raise NotImplementedError(f"{name} is TorchScript, which can't be moved to the meta device")
+        if (library := sys.modules.get("transformers")) is not None:  # it may be one of its models
+            runs_on_meta(library)
+    try:
+        model.to(setting.device)
+    except Exception as error:
+        if setting.device == META:
+            raise NotImplementedError(f"it can't be moved to the meta device ({in_brief(error)})") from error
+        raise
     if setting.compile:
         model.forward = torch.compile(model.forward, **compile_settings(setting.compile))
     return model
-
-
-def _move(model: nn.Module, device: torch.device) -> None:
-    """Move the model. Raises NotImplementedError where it can't be on the meta device."""
-    if device == META and (library := sys.modules.get("transformers")) is not None:  # it may be one of its models
-        runs_on_meta(library)
-    try:
-        model.to(device)
-    except Exception as error:
-        if device == META:
-            raise NotImplementedError(f"it can't be moved to the meta device ({in_brief(error)})") from error
-        raise
 
 
 def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, described: str) -> Meta:

@@ -111,6 +111,7 @@ def rebuilt(value: object, items: list[object]) -> object:
 _LEVELS, _MOST = 4, 128  # how deep is looked, and at how many objects in all
 _NEVER = (type, ModuleType, FunctionType, MethodType, nn.Module)  # they hold tensors that nobody passes on
 _LISTS = (list, tuple, set, frozenset, deque)
+_ITEMS: tuple[tuple[Any, Any], ...] = (*((kind, kind.__iter__) for kind in _LISTS), (dict, dict.values))
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _BUILT_IN = frozenset((*_PLAIN, *_LISTS, dict))  # without attributes
 _OWN = frozenset(vars(nn.Module()))
@@ -149,24 +150,19 @@ def kept_tensors(module: nn.Module) -> Iterator[Tensor]:
 def _held(value: object) -> Iterator[object]:
     if isinstance(value, _NEVER):
         return
-    kind: Any = next((kind for kind in _LISTS if isinstance(value, kind)), None)
-    if kind is not None:
-        yield from kind.__iter__(value)
-    if isinstance(value, dict):
-        yield from dict.values(value)
-    if type(value) not in _BUILT_IN:
-        yield from _attribute_values(value)
-
-
-def _attribute_values(value: object) -> Iterable[object]:
+    items: Any = next((items for kind, items in _ITEMS if isinstance(value, kind)), None)
+    if items is not None:
+        yield from items(value)
+    if type(value) in _BUILT_IN:
+        return
     try:
         attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         attributes = {}
     if type(attributes) is dict:
         yield from attributes.values()
-    for kind in type(value).__mro__:
-        for slot in vars(kind).values():
+    for owner in type(value).__mro__:
+        for slot in vars(owner).values():
             if isinstance(slot, MemberDescriptorType):
                 try:
                     yield slot.__get__(value)

@@ -199,18 +199,14 @@ class PlainWeights(InventoryPart):
         if not used:
             return []
         still = {id(x) for *_, x in plain_tensors(self.session.model)}
-        held = [
-            (fqn, name, reference(), before)
-            for fqn, name, reference, before in map(self._held.__getitem__, sorted(used))
-        ]
-        return [
-            {"kind": "plain_weight", "fqn": fqn, "name": name, "shape": tree.shape_of(x), "params": x.numel()}
-            for fqn, name, x, before in held
-            if x is not None and id(x) in still and version_of(x) == before and not _is_table(x)
-        ]
-
-
-def _is_table(x: Tensor) -> bool:
-    """True for whole numbers that are not all alike, such as a mask, positions or the kernel of a filter."""
-    x = x.detach()
-    return bool((x == x.round()).all()) and bool((x != x.flatten()[0]).any())
+        rows: list[dict[str, object]] = []
+        for fqn, name, reference, before in map(self._held.__getitem__, sorted(used)):
+            x = reference()
+            if x is None or id(x) not in still or version_of(x) != before:
+                continue
+            values = x.detach()
+            if bool((values == values.round()).all()) and bool((values != values.flatten()[0]).any()):
+                continue  # whole numbers that are not all alike: a mask, positions or the kernel of a filter
+            of_weight = {"kind": "plain_weight", "fqn": fqn, "name": name}
+            rows.append({**of_weight, "shape": tree.shape_of(x), "params": x.numel()})
+        return rows
