@@ -84,15 +84,14 @@ class FlowCalls(ObservingMode):
             self._running = event.call == 0
             for path, x in tree.arguments(event.args, event.kwargs) if self._running else ():
                 self.origins.made(x, self._append(FlowCall("input", "", 0, path), [(path, x)]))
-        elif self._running and not self._in_leaf() and self._is_box(event.module):
-            self._leaf = self._receive(event.fqn, (event.args, dict(event.kwargs)))
-            self._leaf.leaf = self._session.calls.innermost()
-
-    def _is_box(self, module: nn.Module | None) -> bool:
-        """True for a module whose inside is not followed. Where operators have rows, user-defined modules are open."""
-        if self._session.ops is None or module is None or next(module.children(), None) is not None:
-            return is_leaf(module)
-        return is_whole(module)
+        elif self._running and not self._in_leaf():
+            module = event.module
+            closed = is_leaf(module)
+            if self._session.ops is not None and module is not None and next(module.children(), None) is None:
+                closed = is_whole(module)  # where operators have rows, user-defined modules are open
+            if closed:
+                self._leaf = self._receive(event.fqn, (event.args, dict(event.kwargs)))
+                self._leaf.leaf = self._session.calls.innermost()
 
     def _leave(self, event: HookEvent) -> None:
         leaf = self._leaf.leaf if self._leaf else None

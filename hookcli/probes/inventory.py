@@ -133,25 +133,24 @@ class InventoryProbe(Probe):
 
     def rows(self) -> list[Row]:
         sums = numbers_of([total for _, total in self._bits])
-        return [
-            *map(_hook_row, self._hooks),
-            *_measured(self._held),
-            *(self._batches.rows() or _measured(self._taken)),
-            *(Row(values) for values in self._outputs),
-            *(Row(values) for part in self._parts for values in part.rows()),
-            *(Row(values) for values in self._never_called()),
-            *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
-            *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
-        ]
-
-    def _never_called(self) -> Iterator[dict[str, object]]:
+        never: list[dict[str, object]] = []
         for item in never_called(self.session):
             module = self.session.model.get_submodule(item.fqn)
             params, trainable = count_parameters(module)
             builtin = type(module).__module__.startswith("torch.nn.")
             used = builtin and not params and used_without_call(item.fqn, self.session.model)
             values = {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params}
-            yield values | {"trainable": trainable, "builtin": builtin, "used": used}
+            never.append(values | {"trainable": trainable, "builtin": builtin, "used": used})
+        return [
+            *map(_hook_row, self._hooks),
+            *_measured(self._held),
+            *(self._batches.rows() or _measured(self._taken)),
+            *(Row(values) for values in self._outputs),
+            *(Row(values) for part in self._parts for values in part.rows()),
+            *(Row(values) for values in never),
+            *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
+            *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
+        ]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         return on_other_devices(self.session) if self._counts_memory else []

@@ -209,8 +209,12 @@ class OutermostCalls:
 
     def _begin(self, module: nn.Module, args: Args, caller: FrameType) -> Args | None:
         """Report an outermost call, which begins, and have its end noted. Returns other arguments for it, if any."""
-        # Asked first: the listener may add hooks to the module.
-        alone = self._may_be_off(module)
+        # Whether the global pre-hook may be off during the call. Asked first: the listener may add hooks to the module.
+        alone = False
+        if module not in self._called:
+            self._called[module] = None
+        elif not (frames_compiled() or has_forward_hooks(module)):
+            alone = not (other_global_hooks(self._id) or other_threads())
         matters = self._report(module, args)
         if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
             return None
@@ -223,15 +227,6 @@ class OutermostCalls:
         else:
             call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
         return self._off(call, args) if alone else None
-
-    def _may_be_off(self, module: nn.Module) -> bool:
-        """Return whether the global pre-hook may be off during a call of this module, which begins."""
-        if module not in self._called:
-            self._called[module] = None
-            return False
-        if frames_compiled() or has_forward_hooks(module):
-            return False
-        return not (other_global_hooks(self._id) or other_threads())
 
     @property
     def busy(self) -> bool:

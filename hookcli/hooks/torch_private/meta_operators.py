@@ -235,13 +235,14 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
     four = query.dim() == key.dim() == value.dim() == 4
     if has_values(query) or None in (flash_attention, efficient_attention) or not four:
         return None
-    half, same = query.dtype in _HALVES, query.shape[-1] == key.shape[-1]
-    narrow = key.shape[-1] == value.shape[-1] <= _WIDEST
-    if torch.backends.cuda.flash_sdp_enabled() and attn_mask is None and half and same and narrow:
+    width, of_key, of_value = (x.shape[-1] for x in (query, key, value))
+    half = query.dtype in _HALVES
+    narrow = width == of_key == of_value <= _WIDEST
+    if torch.backends.cuda.flash_sdp_enabled() and attn_mask is None and half and narrow:
         return flash_attention
     alignment = 8 if half else 4
-    aligned = same and not (query.shape[-1] % alignment or value.shape[-1] % alignment)
-    supported = (half or query.dtype is torch.float32) and (attn_mask is None or not is_causal)
+    aligned = width == of_key and width % alignment == of_value % alignment == 0
+    supported = query.dtype in (*_HALVES, torch.float32) and (attn_mask is None or not is_causal)
     enabled = torch.backends.cuda.mem_efficient_sdp_enabled()
     return efficient_attention if enabled and aligned and supported else None
 

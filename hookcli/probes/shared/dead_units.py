@@ -102,13 +102,15 @@ class DeadUnits(InventoryPart):
             return
         module = event.module
         assert module is not None
-        if not event.fqn:
-            self._note_outputs(event.output)
+        if not event.fqn:  # which activations the model returns, as they are or in another view
+            for _, x in tree.leaves(event.output):
+                if (number := self._origins.of(x)) is not None:
+                    self._outputs.add(self._made[number])
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             self._features_last = isinstance(module, FEATURES_LAST)
             self._layer = event.fqn, event.call
         for path, x in tree.leaves(event.output):
-            if not tree.is_plain(x) or not x.is_floating_point() or x.is_inference():
+            if not _may_die(x):
                 continue
             new = all(self._returned.get(y) != version(y) for y in (x, tree.base(x)))  # nor a view of a part's
             self._returned[x] = version(x)
@@ -116,19 +118,13 @@ class DeadUnits(InventoryPart):
                 _mark(x.grad_fn)
                 self._take(event, path, x.detach())
 
-    def _note_outputs(self, output: object) -> None:
-        """Note which activations the model returns, as they are or in another view."""
-        for _, x in tree.leaves(output):
-            if (number := self._origins.of(x)) is not None:
-                self._outputs.add(self._made[number])
-
     def _see_operator(self, event: HookEvent, name: str) -> None:
         if name.startswith((*_FUNCTIONS_SECOND, *_FUNCTIONS_LAST)):
             self._features_last = name.startswith(_FUNCTIONS_LAST)
         if name not in _ACTIVATIONS:
             return
         for path, x in tree.leaves(event.output):
-            if tree.is_plain(x) and x.is_floating_point() and not x.is_inference():
+            if _may_die(x):
                 self._returned[x] = version(x)
                 _mark(x.grad_fn)
                 if x.dim() > 1 and x.numel():
@@ -179,6 +175,11 @@ class DeadUnits(InventoryPart):
             values["returned"] = key in self._outputs
             rows.append(values | {"dead": dead, "saturated": next(numbers) if marks[1:] else None})
         return rows
+
+
+def _may_die(x: Tensor) -> bool:
+    """True for numbers that vary, of a tensor whose version is known."""
+    return tree.is_plain(x) and x.is_floating_point() and not x.is_inference()
 
 
 def _is_activation(module: nn.Module) -> bool:

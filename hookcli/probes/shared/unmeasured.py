@@ -33,18 +33,15 @@ def never_called(session: HookSession) -> list[Skipped]:
     """Every module that could run and did not, or takes no hooks, with the reason as far as it is known."""
     skipped = [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()]
     never = [fqn for fqn, one in session.never_called().items() if type(one).forward is not nn.Module.forward]
-    reasons = _reasons(session.model) if never else {}
-    return skipped + [Skipped(fqn, reasons[fqn], kind=Reason.NEVER_CALLED) for fqn in never]
-
-
-def _reasons(model: nn.Module) -> dict[str, str]:
-    """Why each module would never be called, by name. Each is visited once, after the one around it."""
+    if not never:
+        return skipped
+    model = session.model
     plain = f"never called in {'train' if model.training else 'eval'} mode"
     fused = "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
     reasons: dict[str, str] = {}
     modules: dict[str, nn.Module] = {}
     of_parts: dict[str, str] = {}
-    for fqn, module in model.named_modules(remove_duplicate=False):
+    for fqn, module in model.named_modules(remove_duplicate=False):  # each after the one around it
         owner = fqn.rpartition(".")[0]
         is_fused = isinstance(module, nn.TransformerEncoderLayer) and not model.training
         reasons[fqn] = of_parts.get(owner, plain)
@@ -52,7 +49,7 @@ def _reasons(model: nn.Module) -> dict[str, str]:
         if fqn and isinstance(modules[owner], nn.MultiheadAttention):
             reasons[fqn] = "never called: MultiheadAttention uses its weights without calling it"
         modules[fqn] = module
-    return reasons
+    return skipped + [Skipped(fqn, reasons[fqn], kind=Reason.NEVER_CALLED) for fqn in never]
 
 
 class UnreachableTensors:
