@@ -133,6 +133,11 @@ class InventoryProbe(Probe):
 
     def rows(self) -> list[Row]:
         sums = numbers_of([total for _, total in self._bits])
+        hooks = []
+        for hook in self._hooks:
+            at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
+            values: dict[str, object] = {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind}
+            hooks.append(Row(values | {"name": f"{hook.function} ({at})"}))
         never: list[dict[str, object]] = []
         for item in never_called(self.session):
             module = self.session.model.get_submodule(item.fqn)
@@ -142,7 +147,7 @@ class InventoryProbe(Probe):
             values = {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params}
             never.append(values | {"trainable": trainable, "builtin": builtin, "used": used})
         return [
-            *map(_hook_row, self._hooks),
+            *hooks,
             *_measured(self._held),
             *(self._batches.rows() or _measured(self._taken)),
             *(Row(values) for values in self._outputs),
@@ -174,9 +179,3 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, object], Tensor]]:
 def _measured(taken: Sequence[tuple[dict[str, object], PendingFigures]]) -> list[Row]:
     measured = resolve([pending for _, pending in taken])
     return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
-
-
-def _hook_row(hook: ExistingHook) -> Row:
-    at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
-    name = f"{hook.function} ({at})"
-    return Row({"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": name})

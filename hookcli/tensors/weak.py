@@ -79,21 +79,17 @@ class Unchanged(Generic[T]):
         state = version(tensor), glimpsed
         result = self._seen.get(tensor)
         if result is None or result[0] != state:
-            shared = self._of_same_elements(tensor)
+            shared: list[tuple[object, T]] = []  # the latest result of tensors with the same elements
+            if self._views and is_gapless(tensor):
+                memory = tensor.untyped_storage()
+                if (results := self._elements.get(memory)) is None:
+                    results = self._elements[memory] = {}
+                bits = tensor.is_conj(), tensor.is_neg()
+                shared = results.setdefault((tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits), [])
             result = shared[0] if shared and shared[0][0] == state else (state, make(tensor))
             self._seen[tensor] = result
             shared[:] = [result]
         return result[1]
-
-    def _of_same_elements(self, tensor: Tensor) -> list[tuple[object, T]]:
-        """The place of the latest result, with its state, for tensors that have the same elements."""
-        if not self._views or not is_gapless(tensor):
-            return []
-        memory = tensor.untyped_storage()
-        if (results := self._elements.get(memory)) is None:
-            results = self._elements[memory] = {}
-        bits = tensor.is_conj(), tensor.is_neg()
-        return results.setdefault((tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits), [])
 
 
 def glimpse(tensor: Tensor) -> object:

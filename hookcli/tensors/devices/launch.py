@@ -45,8 +45,12 @@ def by_kernels(make: Callable[[], Tensor], *tensors: Tensor) -> Tensor | None:
     Kernels that can't be compiled are not tried again; reports then have a note.
     """
     global _given_up
-    if _given_up or not all(map(_is_suitable, tensors)):
+    if _given_up:
         return None
+    for x in tensors:  # one-dimensional and contiguous, to be read by their addresses
+        known = x.dtype in _NARROW or x.dtype in _WIDE or _is_float8(x.dtype)
+        if not (known and (x.device.type in _DEVICES or _interpreted) and is_readable(x)):
+            return None
     try:
         device = tensors[0].device
         with torch.accelerator.device_index(device.index) if device.type in _DEVICES else nullcontext():
@@ -63,12 +67,6 @@ def by_kernels(make: Callable[[], Tensor], *tensors: Tensor) -> Tensor | None:
             f"{why}: statistics on {kind} take PyTorch's operators, which read tensors several times over"
         )
         return None
-
-
-def _is_suitable(x: Tensor) -> bool:
-    """True if a kernel can read a one-dimensional contiguous tensor by its address."""
-    kind = x.dtype in _NARROW or x.dtype in _WIDE or _is_float8(x.dtype)
-    return kind and (x.device.type in _DEVICES or _interpreted) and is_readable(x)
 
 
 def _is_float8(dtype: torch.dtype) -> bool:
