@@ -188,20 +188,20 @@ class Output:
         folds = not any(selection.needed(self._reporter))  # a reporter that requires columns gets every row
         for report in reports:
             self._require_suited(report.columns)
-            view = _suited(self.view, report) if mixed else self.view
+            view = self.view
+            if mixed:
+                columns = [name for name in view.columns if _has(report, name)]
+                sort = view.sort if view.sort and _has(report, view.sort.removeprefix("-")) else None
+                view = replace(view, columns=columns, sort=sort)
             if not self.view.columns or view.columns:  # else it has none of those chosen
                 yield shown(report, view, folds=folds)
 
 
-def _suited(view: View, report: Report) -> View:
-
-    def has(name: str) -> bool:
-        with suppress(UsageError):
-            return bool(find_column("", name, report.columns))
-        return False
-
-    sort = view.sort if view.sort and has(view.sort.removeprefix("-")) else None
-    return replace(view, columns=[*filter(has, view.columns)], sort=sort)
+def _has(report: Report, name: str) -> bool:
+    """True if the report has a column that is called so."""
+    with suppress(UsageError):
+        return bool(find_column("", name, report.columns))
+    return False
 
 
 def remark(text: str | None, options: Options) -> None:

@@ -57,14 +57,6 @@ _SHARED: Schema = {
 }
 
 
-def _of_column(column: Column) -> Schema:
-    """The schema of a column's values. Its title, unit and explanation go with it; `x-identity`: it tells the place."""
-    kind = _KINDS.get(column.kind, _FIGURE)
-    texts = {"title": column.full or column.title, "description": column.explanation, "x-unit": column.unit}
-    texts = {key: text for key, text in texts.items() if text}
-    return (kind if column.required else _any(kind, _NULL)) | texts | ({"x-identity": True} if column.identity else {})
-
-
 def _of_hint(hint: object) -> Schema:
     """The schema of the values of a type."""
     kind, arguments = get_origin(hint), get_args(hint)
@@ -98,8 +90,15 @@ def document_schema(columns: Sequence[Column] = (), errors: Mapping[str, str] | 
     report["skipped"] = _list(_ref("skipped"))
     ids = [{"const": name, "description": text} for name, text in (errors or {}).items()]
     error = {"id": {"oneOf": ids} if ids else _TEXT, "message": _TEXT, "exit_code": _COUNT}
+    values: dict[str, Schema] = {}
+    for column in columns or DECLARED.values():
+        kind = _KINDS.get(column.kind, _FIGURE)
+        texts = {"title": column.full or column.title, "description": column.explanation, "x-unit": column.unit}
+        about = {key: text for key, text in texts.items() if text}
+        tells_the_place = {"x-identity": True} if column.identity else {}
+        values[column.name] = (kind if column.required else _any(kind, _NULL)) | about | tells_the_place
     parts = {
-        "row": _object({column.name: _of_column(column) for column in columns or DECLARED.values()}),
+        "row": _object(values),
         "meta": _object(_of_class(Meta)),
         "column": _object(names, names),
         "skipped": _object(skipped, ("fqn", "reason")),
