@@ -64,7 +64,8 @@ class ProgramClock:
         if self._depth == 0:
             seconds = perf_counter() - self._entered
             self._own += seconds
-            self._processor += self._processor_now()
+            if self._counts_processor:
+                self._processor += self._processor_now()
             ProgramClock.total += seconds
 
     def counted(self, function: Callable[P, T]) -> Callable[P, T]:

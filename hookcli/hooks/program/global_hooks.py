@@ -200,7 +200,7 @@ _AS_SCALED = "losses and gradients are shown as GradScaler scaled them"
 
 def _lasting(argument: object) -> object:
     """The argument; an iterator, which can be read only once, as a tuple."""
-    return tuple(argument) if isinstance(argument, Iterator) else argument
+    return tuple(argument) if hasattr(type(argument), "__next__") else argument
 
 
 _BACKWARD = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")

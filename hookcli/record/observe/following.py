@@ -16,9 +16,9 @@ from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.system.torchrun import joined_world
 
-_SHARE, _AIM = 0.02, 0.015
+_SHARE, _AIM = 0.01, 0.0075
 """Following every step may take this share of the program's time; where it takes more, this one is aimed at."""
-_SLOW = 0.02
+_SLOW = 0.06
 """Seconds of the program's own from which on each of its steps is followed, whatever that takes."""
 _SAMPLES = 8
 _FIRST = 1000
@@ -38,8 +38,8 @@ class Following:
     """Says, at the end of each step, how many steps to let pass without following them.
 
     The rule: the first thousand steps are followed, and until eight of those that are not recorded have been timed. If
-    hookcli takes more than 2 % of the program's time in such steps, and the program less than 20 ms for each, then only
-    those are followed whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 1.5 %; two
+    hookcli takes more than 1 % of the program's time in such steps, and the program less than 60 ms for each, then only
+    those are followed whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 0.75 %; two
     runs have steps in common. Followed in any case, each from the end of the step before it, are the steps that the
     schedule may choose: by their number, after something was found, and at the ends of epochs. Where every step is
     asked for (an interval, a part that wants, hears of or looks inside each step, ranks), none passes.
@@ -57,6 +57,7 @@ class Following:
         self._costs = deque[float](maxlen=_SAMPLES)
         self._seconds = deque[float](maxlen=_SAMPLES)
         self._before: _Moment | None = None
+        schedule.followed = self.share
 
     def begin(self) -> None:
         """A step begins here that is followed, after others that were not."""
@@ -80,11 +81,22 @@ class Following:
             until += 1
         return until - step
 
+    def share(self) -> float:
+        """Return the share of the program's time that it would take to follow each step; 0 while it is not known."""
+        if len(self._costs) < _SAMPLES:
+            return 0.0
+        cost, seconds = self._usual()
+        return cost / seconds if seconds else 1.0
+
+    def _usual(self) -> tuple[float, float]:
+        cost, seconds = (sorted(times)[_SAMPLES // 4] for times in (self._costs, self._seconds))
+        return cost, seconds
+
     def between(self) -> int:
         """Return the interval between followed steps; 1 if all are followed."""
         if len(self._costs) < _SAMPLES:
             return 1
-        cost, seconds = (sorted(times)[_SAMPLES // 4] for times in (self._costs, self._seconds))
+        cost, seconds = self._usual()
         if seconds >= _SLOW or cost <= _SHARE * seconds:
             return 1
         number = 1

@@ -285,7 +285,7 @@ class Observer:
 
 
 _PASSED = (
-    "the loss of {number:,} of {of:,} steps is not known: to follow each would have taken more than 2 % of the"
+    "the loss of {number:,} of {of:,} steps is not known: to follow each would have taken more than 1 % of the"
     " program's time (--every N follows each)"
 )
 

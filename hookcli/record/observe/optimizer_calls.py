@@ -76,8 +76,8 @@ class OptimizerCalls:
                     step.measured.take_gradients(optimizer)
                 step.measured.take_updates(snapshot)
         models = self._models.of(optimizer)
-        numbers = {model.name: model.next_step_of(optimizer) for model in models}
-        of_models = {model: numbers[model.name] for model in models}
+        of_models = {model: model.next_step_of(optimizer) for model in models}
+        numbers = {model.name: number for model, number in of_models.items()}
         self._steps.parts.tell("optimizer_stepped", "", of_models, optimizer)
         self._steps.losses.stepped(numbers, optimizer)
         for model in models:
@@ -94,7 +94,8 @@ class OptimizerCalls:
                 self._steps.close_finished(step)
         if snapshot is not None:
             self._record_hidden(optimizer, snapshot, steps)
-        for model in self._models.of(optimizer):  # perhaps one that was found just now
+            models = self._models.of(optimizer)  # perhaps one that was found just now
+        for model in models:
             self._await_hidden(model)
             model.ended = self._steps.clock.mark()
 

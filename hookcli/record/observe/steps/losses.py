@@ -124,7 +124,7 @@ class HeldGradients:
         return now.number > 0 and (not now.filled or any(map(bool, now.filled)))
 
 
-_SAMPLED = 16
+_SAMPLED = 8
 
 
 def _state(grad: Tensor | None) -> tuple[int, int] | None:
