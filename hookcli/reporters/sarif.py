@@ -63,7 +63,11 @@ class SarifReporter(Reporter):
                 # Unique, and the same when messages and figures change.
                 fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
                 results.append(_result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}})
-        driver = {"name": "hookcli", "version": version("hookcli"), "rules": descriptions}  # another word
+        driver = {
+            "name": "hookcli",
+            "version": version("hookcli"),
+            "rules": descriptions,  # another word
+        }
         run = {
             "tool": {"driver": driver},
             "automationDetails": {"id": "hookcli/check/"},
