@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any
@@ -35,47 +35,53 @@ class SarifReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write one run with the findings of all reports."""
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})
-        descriptions = []
-        for name in ids:
-            described: dict[str, Any] = {"id": name}
-            if check := rule(name):
-                text = check.explanation()
-                described |= {
-                    "name": "".join(part.capitalize() for part in check.name.split("-")),
-                    "shortDescription": {"text": text.partition("\n")[0]},
-                    "fullDescription": {"text": text},
-                    "help": {"text": f"It usually means: {check.means}. Try: {check.advice}."},
-                    "defaultConfiguration": {"level": _level(check.severity)},
-                }
-            descriptions.append(described)
-        invocations, results = list[dict[str, Any]](), list[dict[str, Any]]()
-        seen: Counter[tuple[str, str, str]] = Counter()
-        for report in reports:
-            if report.meta.get("complete") is not False:
-                invocations.append({"executionSuccessful": True})
-            else:
-                why = f"{report.model}: {report.meta.get('error', 'stopped')}"
-                invocations.append({"executionSuccessful": False, "exitCodeDescription": why})
-            for finding in report.findings:
-                identity = (report.model, finding.check, finding.fqn)
-                text = "\n".join((*identity, str(seen[identity])))
-                seen[identity] += 1
-                # Unique, and the same when messages and figures change.
-                fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-                results.append(_result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}})
         driver = {
             "name": "hookcli",
             "version": version("hookcli"),
-            "rules": descriptions,  # another word
+            "rules": [_rule(name) for name in ids],  # another word
         }
         run = {
             "tool": {"driver": driver},
             "automationDetails": {"id": "hookcli/check/"},
-            "invocations": invocations,
-            "results": results,
+            "invocations": [_invocation(report) for report in reports],
+            "results": list(_results(reports, ids)),
         }
         document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
         return visible_json(json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    check = rule(name)
+    if check is None:
+        return {"id": name}
+    text = check.explanation()
+    return {
+        "id": name,
+        "name": "".join(part.capitalize() for part in check.name.split("-")),
+        "shortDescription": {"text": text.partition("\n")[0]},
+        "fullDescription": {"text": text},
+        "help": {"text": f"It usually means: {check.means}. Try: {check.advice}."},
+        "defaultConfiguration": {"level": _level(check.severity)},
+    }
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    if report.meta.get("complete") is not False:
+        return {"executionSuccessful": True}
+    why = f"{report.model}: {report.meta.get('error', 'stopped')}"
+    return {"executionSuccessful": False, "exitCodeDescription": why}
+
+
+def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Make the results, each with a unique fingerprint that stays when messages and figures change."""
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for report in reports:
+        for finding in report.findings:
+            identity = (report.model, finding.check, finding.fqn)
+            text = "\n".join((*identity, str(seen[identity])))
+            seen[identity] += 1
+            fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+            yield _result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}}
 
 
 def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, Any]:

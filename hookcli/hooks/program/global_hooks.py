@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from functools import partial
 from mmap import mmap
 from multiprocessing.process import BaseProcess
-from typing import Self
+from typing import Any, Self
 from weakref import ref
 
 import torch
@@ -198,7 +198,7 @@ def subclasses(kind: type) -> Iterator[type]:
 _AS_SCALED = "losses and gradients are shown as GradScaler scaled them"
 
 
-def _lasting(argument: object) -> object:
+def _lasting(argument: Any) -> object:
     """The argument; an iterator, which can be read only once, as a tuple."""
     return tuple(argument) if hasattr(type(argument), "__next__") else argument
 
