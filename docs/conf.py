@@ -32,6 +32,15 @@ html_title = f"hookcli {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+templates_path = ["_templates"]
+if tags.has("published"):  # type: ignore[name-defined]  # noqa: F821  # `sphinx-build -t published`, for a site beside other versions'
+    html_sidebars = {
+        "**": [
+            *(f"sidebar/{part}.html" for part in ("scroll-start", "brand", "search", "navigation")),
+            "versions.html",
+            "sidebar/scroll-end.html",
+        ]
+    }
 html_show_copyright = False
 
 autodoc_typehints_format = "short"
