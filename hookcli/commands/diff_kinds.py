@@ -32,9 +32,7 @@ class DiffOptions:
 
     panel = "Comparison"
 
-    rtol: float | None = tolerance_option(
-        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32]."
-    )
+    rtol: float | None = tolerance_option("Relative tolerance, by norm [sqrt(eps), float32: 3.5e-4].")
     atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].", seldom=True)
     same_weights: bool = option(False, "Copy A's weights into B.")
     allow_settings: list[str] = option(

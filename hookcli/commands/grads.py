@@ -33,7 +33,7 @@ class GradsOptions(TensorOptions):
 
     panel = GRADIENTS
 
-    of: str = choice("parameters", "Gradients of parameters, or of every module's outputs or inputs.", GRADIENTS_OF)
+    of: str = choice("parameters", "Gradients of parameters, outputs or inputs.", GRADIENTS_OF)
     via: str = choice("tensor", "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.", VIA)
 
 

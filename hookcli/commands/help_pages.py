@@ -94,7 +94,7 @@ class Page:
             name = self._styled(names, _NAME) + (f" {self._styled(metavar, _METAVAR)}" if metavar else "")
             room = self._width - column - 4
             cut = one_line and self._width >= _USUAL
-            filled = [shortened_to(text, room)] if cut else self._filled(text, room) or [""]
+            filled = [first_clauses(text, room)] if cut else self._filled(text, room) or [""]
             if width > column:
                 lines.append(f"  {name}")
             else:
@@ -107,6 +107,18 @@ class Page:
 
     def _styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._color else text
+
+
+def first_clauses(text: str, width: int) -> str:
+    """Return the clauses of an option's text, separated by semicolons, that fit the width; of one too long, its words.
+
+    "..." stands for the end of a list only: a clause that is a sentence fits a line of the first screen.
+    """
+    clauses = text.split("; ")
+    for number in range(len(clauses), 0, -1):
+        if len(short := "; ".join(clauses[:number])) <= width:
+            return short
+    return shortened_to(clauses[0], width)
 
 
 def shortened_to(text: str, width: int) -> str:

@@ -109,7 +109,7 @@ class _Data:
         list, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
     )
     data: str | None = option(None, "Real input: an iterable of batches; file.py:name.", metavar="MODULE:NAME")
-    batches: str = option("1", "Run N batches of real input and merge their statistics.", metavar="N|all")
+    batches: str = option("1", "Batches of real input to run; their statistics are merged.", metavar="N|all")
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -122,7 +122,7 @@ class _Running:
         None, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
     )
     device: str = option("cpu", "cpu, cuda, cuda:1, mps or meta.", metavar="DEVICE")
-    dtype: str | None = option(None, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE")
+    dtype: str | None = option(None, "dtype of model and inputs, such as bfloat16 [the model's].", metavar="DTYPE")
     threads: int | None = option(None, "CPU threads [PyTorch's choice].", metavar="N", min=1, max=2**16, seldom=True)
     fastpath: bool = option(True, "Show the parts of attention: no fused path in eval mode.", seldom=True)
     edit: list[str] = option(list, _EDIT, metavar="PATTERN:WHAT=OP")

@@ -42,7 +42,7 @@ OF_CHECKS = (
     *("max_params", "max_macs", "max_activation_memory", *ADDED_NAMES, "config", "loss"),
     *("compile", "emulate_casts"),
 )
-_TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
+_TARGET = "A model, a record or a saved report; hookcli run writes records, --output FILE.json saves reports."
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (*RUNNING, *DATA, "ops", "edit", "format", "output", "quiet", "debug")
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def loss_option() -> Any:
     """The option --loss, of all commands that run backward."""
     text = (
-        "sum, mean, cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
-        "[the model's own, or by kind of model]."
+        "sum, mean, cross-entropy, file.py:fn, an output's key; fn makes a scalar of the output, a key is such as "
+        "losses.total [the model's own, or by kind of model]."
     )
     return option(None, text, panel=GRADIENTS, metavar="NAME")
 

@@ -54,13 +54,13 @@ class ShowOptions:
     panel = "Selection"
 
     step: str | None = option(
-        None, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
+        None, "A recorded step, or all; by default the last of each model and phase (exports: all).", metavar="N|all"
     )
     model: str | None = option(None, "Only this model.", metavar="NAME", blank=True)
     phase: str | None = option(None, "Only this phase.", metavar="train|no_grad")
-    probe: str | None = option(None, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
+    probe: str | None = option(None, "Only this probe, such as grads [all, joined].", metavar="NAME")
     over_time: str | None = option(
-        None, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME", blank=True
+        None, "Draw a module or parameter over time; . is the model.", metavar="NAME", blank=True
     )
     match: str | None = option(
         None,
@@ -105,7 +105,7 @@ def show(
         list[str] | None,
         typer.Argument(
             metavar="[RECORD]...",
-            help="Records from hookcli run (files or folders), or a saved JSON report [the latest record].",
+            help="Records from hookcli run, or a saved JSON report; files or folders [the latest record].",
             show_default=False,
         ),
     ] = None,

@@ -60,6 +60,8 @@ def test_golden(cli: Cli, command: str, request: pytest.FixtureRequest) -> None:
     more = len(options_on(whole) - options_on(usual))
     assert usual.endswith(f"\n{more} more option{'s' * (more > 1)}: hookcli {command} --help all\n" if more else whole)
     assert all("Examples:" in page for page in (first, usual, whole))
+    cut = [line for line in first.splitlines() if line.endswith("...") and not line.startswith("Usage:")]
+    assert all(re.search(r"[\w.:-]+, [\w.:-]+, \.\.\.$", line) for line in cut), cut  # lists, no sentences
     text = f"\n{'=' * 80}\n\n".join([first, usual, whole] if more else [first, usual])
     assert max(map(len, text.splitlines())) <= 80 and "\x1b" not in text
     for clutter in ("<=x", "[x>=", "{", "[[", "<str>", "[default:"):

@@ -47,14 +47,14 @@ class CoordOptions:
     panel = "Training"
 
     optimizer: str = option(
-        "adamw", "adamw, adam, sgd, or file.py:fn, a function of the model or its parameters.", metavar="NAME"
+        "adamw", "adamw, adam, sgd or file.py:fn; fn gets the model or its parameters.", metavar="NAME"
     )
     lr: str | None = option(None, "Learning rate, or several, as 1e-3,1e-2 [1e-3].", metavar="X")
     steps: int | None = option(
         None, f"Steps of each training [{STEPS}; {RATE_STEPS} with several --lr].", metavar="N", min=1
     )
     seeds: int = option(5, "Trainings at each width, with other weights.", metavar="N", min=1)
-    points: bool = option(False, "Instead of slopes: the sizes at each width, with each seed, after each step.")
+    points: bool = option(False, "Show sizes by width, seed and step instead of slopes.")
     loss: str | None = loss_option()
 
 

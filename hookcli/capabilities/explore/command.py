@@ -36,7 +36,7 @@ from hookcli.table.files import looks_saved, read_reports
 
 EXAMPLES = ("hookcli explore resnet50", "hookcli explore net.py:Net --ops", "hookcli explore train.run.jsonl")
 FIRST = "weights input batch_size train device ops data select ignore"
-_TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
+_TARGET = "A model, a record or a saved report; hookcli run writes records, --output FILE.json saves reports."
 _SHARED = (*RUNNING, *DATA, "ops", "edit", "quiet", "debug")
 
 

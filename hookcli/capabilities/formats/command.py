@@ -49,10 +49,10 @@ class FormatsOptions:
 
     panel = "Measurements"
 
-    to: list[str] = option(list, f"Formats, or all [{', '.join(DEFAULT)}].", metavar="A,B")
+    to: list[str] = option(list, f"Formats, or all; by default {', '.join(DEFAULT)}.", metavar="A,B")
     of: list[str] = option(list, f"{', '.join(OF)} [the first two].", metavar="A,B")
-    effect: bool = option(False, "Round the layers, and show how far the output moves, instead.")
-    channels: bool = option(False, "Show the channels that stand out in what layers receive, instead.")
+    effect: bool = option(False, "Round the layers, and show how far the output moves.")
+    channels: bool = option(False, "Show the channels that stand out in layers' inputs.")
 
 
 def formats(

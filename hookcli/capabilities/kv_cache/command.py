@@ -44,12 +44,12 @@ class CacheOptions:
     cache_dtype: str | None = choice(None, "dtype of keys and values [the model's].", _DTYPES, meant_by=_CACHE_DTYPE)
     fits: str | None = option(
         None,
-        "Find the largest batch that fits, or with --batch-size the longest prompt.",
+        "Find the largest batch that fits; with --batch-size, the longest prompt.",
         metavar="BYTES",
         meant_by=_FITS,
     )
     reserve: str | None = option(
-        None, f"Kept free by --fits; +300MiB adds to it [{RESERVE}, at most half].", metavar="BYTES"
+        None, f"Memory that --fits keeps free; +300MiB adds to it [{RESERVE}, at most half].", metavar="BYTES"
     )
 
 

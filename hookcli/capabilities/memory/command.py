@@ -67,12 +67,12 @@ class MemoryOptions:
         None, "Find the largest batch that fits into this memory.", metavar="BYTES", meant_by=_NAMES
     )
     reserve: str | None = option(
-        None, f"Kept free by --fits; +300MiB adds to it [{RESERVE}, at most half].", metavar="BYTES"
+        None, f"Memory that --fits keeps free; +300MiB adds to it [{RESERVE}, at most half].", metavar="BYTES"
     )
     checkpoint: list[str] = option(
-        list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
+        list, "Recompute these modules' activations; for example 'layers.*'; repeatable.", metavar="PATTERN"
     )
-    timeline: bool = option(False, "Show the memory over the step instead of what holds it.")
+    timeline: bool = option(False, "Show how memory changes over the step.")
     parallel: str = option(
         PARALLEL[0],
         "With --nproc: ddp or fsdp. Alone: tp=N, N processes that divide the model by its own plan.",

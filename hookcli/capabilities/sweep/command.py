@@ -38,12 +38,12 @@ class SweepOptions:
     experts: bool = option(False, "Sweep experts, not modules.")
     quantize: str | None = option(
         None,
-        f"Round each layer's weights, instead: {', '.join(NUMBER_FORMATS)}.",
+        f"Round each layer's weights instead; formats: {', '.join(NUMBER_FORMATS)}.",
         words=NUMBER_FORMATS,
         metavar="FORMAT",
     )
     logit: str | None = option(
-        None, "Rank by this number of the output: 42, '[0,-1,42]', 'logits[0,-1,42]'.", metavar="INDEX"
+        None, "Rank by this number of the output; 42, '[0,-1,42]' or 'logits[0,-1,42]'.", metavar="INDEX"
     )
     loss: str | None = loss_option()
 

@@ -33,7 +33,7 @@ EXAMPLES = (
     "hookcli weights net.py:Net --weights new.pt --depth 1",
 )
 COLUMNS = WEIGHTS
-_WHAT = "Files or folders of tensors (.safetensors, .gguf, .pt, .bin), or models."
+_WHAT = "Files, folders or models; files: .safetensors, .gguf, .pt, .bin."
 
 
 def example(typed: Sequence[str]) -> str:
