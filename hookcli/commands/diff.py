@@ -67,8 +67,8 @@ def diff(
     from there. A folder that --dump has written is compared tensor by tensor with another one, or with a model, which
     runs on the same inputs; so is what ONNX Runtime computes from an .onnx file, with the model it came from. Of two
     files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed,
-    and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a module of
-    two models has another setting that can change figures of this run (an eps, a stride; not Dropout's p in eval mode).
+    and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a
+    setting changed that can affect figures of this run (an eps, a stride; not Dropout's p in eval mode).
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)

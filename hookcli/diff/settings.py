@@ -85,15 +85,15 @@ def causes(settings: Iterable[ChangedSettings], alignment: Alignment, allowed: S
         for remark, names in remarks.items():
             changed = tuple(f"{name} ({module.changes[name]})" for name in names)
             groups.setdefault((module.type, remark, changed), []).append(module.fqn)
-    found = []
+    differing = []
     for (kind, remark, changed), fqns in groups.items():
         more = [f"{len(changed) - _NAMED} more"] if changed[_NAMED:] else []
         *most, last = [*changed[:_NAMED], *more]
         what = f"{', '.join(most)} and {last}" if most else last
-        sentence = f"{_who(fqns, kind)} {'has' if len(fqns) == 1 else 'have'} another {what}{remark}"
+        sentence = f"{_who(fqns, kind)}: changed {what}{remark}"
         settings_changed = ", ".join(text.partition(" (")[0] for text in changed)
-        found.append(Cause(fqns, sentence, NOTE if remark else ERROR, remark in ("", _ALLOWED), settings_changed))
-    return found + list(_retyped(alignment))
+        differing.append(Cause(fqns, sentence, NOTE if remark else ERROR, remark in ("", _ALLOWED), settings_changed))
+    return differing + list(_retyped(alignment))
 
 
 def _retyped(alignment: Alignment) -> Iterator[Cause]:

@@ -110,7 +110,7 @@ def drawn(
 def _remarks(scales: Sequence[Scale]) -> Iterator[str]:
     """A line on bars that are not shares, if there are any."""
     if titles := [scale.column.title for scale in scales if scale.logarithmic]:
-        yield f"Bars: {' and '.join(titles)} logarithmic"
+        yield f"Bars on a log scale: {' and '.join(titles)}"
 
 
 def _longest(spare: int, number: int, *, ends: bool) -> int:

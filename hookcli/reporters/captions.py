@@ -23,7 +23,8 @@ _SHORTENED = (
 )
 """Probes whose commands have --depth, which shows the lines in full."""
 _COMPARED = {column.name for column in COMPARISON}
-_BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
+_ENDS = re.compile(r" · | \(|; ")  # of a part that says something by itself
+_BREAKS = re.compile(r" \+ |, |: ")
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,10 @@ class Captions:
     def _in_short(self, totals: Sequence[str], notes: Sequence[str], width: int) -> list[str]:
         """Two lines: always the parts of the peak; what grew is left out where the table is too narrow."""
         uncut = self.report.totals.get("held") or (not self.tight and self.report.totals.get("grew"))
-        first = _cut(footer.short_totals(self.report, totals), width, str(uncut or ""))
-        notes = [*notes, *(text for text in totals if text.count("\n"))]
+        short = footer.short_totals(self.report, totals)
+        first = _cut(short, width, str(uncut or ""))
+        several = [text for text in totals if text.count("\n")]
+        notes = [*notes, *(several or ([short] if first != short else []))]
         if not first and notes and cell_len(notes[0]) <= width:
             first, *notes = notes
         told = self._counted(len(notes) + len(self.remarks))
@@ -119,13 +122,18 @@ def _height(lines: Sequence[str], width: int | None) -> int:
 
 
 def _cut(text: str, width: int | None, uncut: str = "") -> str:
-    """The text, or as much of its parts as fits one line, but at least up to the end of `uncut`."""
+    """The text, or as many of its parts as fit one line, but at least up to the end of `uncut`.
+
+    "…" stands for the rest of a list whose first part alone is too long.
+    """
     if width is None or cell_len(text) <= width:
         return text
     least = text.find(uncut) + len(uncut) if uncut in text else 0
-    ends = [match.start() for match in _BREAKS.finditer(text) if cell_len(text[: match.start()]) + 2 <= width]
-    kept = text[: max([least, *ends])]
-    return text if not kept else kept if len(kept) == least else f"{kept} …"
+    ends = [match.start() for match in _ENDS.finditer(text) if cell_len(text[: match.start()]) <= width]
+    if least or ends:
+        return text[: max([least, *ends])]
+    breaks = [match.start() for match in _BREAKS.finditer(text) if cell_len(text[: match.start()]) + 2 <= width]
+    return f"{text[: breaks[-1]]} …" if breaks else text
 
 
 def is_sequence(report: Report) -> bool:

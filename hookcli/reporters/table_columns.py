@@ -122,7 +122,10 @@ def _beside(cells: Sequence[Sequence[str]], room: int) -> list[bool]:
 def _clipped(remark: str) -> str:
     """The first words of a remark, as many as a mark beside a row may have."""
     first = remark[:_CLIPPED]
-    return remark if remark == first else f"{first.rpartition(', ')[0] or first.rpartition(' ')[0]} …"
+    if remark == first:
+        return remark
+    words = first.rpartition(", ")[0] or first.rpartition(" ")[0]
+    return words.removesuffix(":") if words.endswith(":") else f"{words} …"
 
 
 def widths_of(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: View) -> dict[str, int]:

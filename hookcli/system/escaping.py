@@ -59,18 +59,20 @@ def shell_path(path: object) -> str:
 INDENT = "  "
 _LEAST = 20  # columns; on a narrower terminal the line is left to it
 
-# Text in backticks; a command after a colon, until the sentence goes on; and quoted text.
+# Text in backticks; a command after a colon, until the sentence goes on; quoted text; and a figure with its unit.
 _WHOLE = re.compile(
     r"`[^`]+`\S*"
     r"|(?<=: )(?:hookcli|pip|python|tensorboard|wandb) .+?(?=; | \(|$)"
     r"|(?<![^\s(=])'[^']*'(?![^\s;,.:)?])\S*"
+    r"|(?<![\w.,])\d[\d.,]* (?:[mµ]?s|min|[KMGT]iB|B|dB)\b"
 )
 
 
 def wrapped(text: str, width: int | None) -> str:
     """Return the lines of a text, those that are wider than `width` columns broken at spaces (None: no terminal).
 
-    Further lines of a broken one are indented. Commands and words are never broken, even if they don't fit.
+    Further lines of a broken one are indented. Commands and words are never broken, even if they don't fit;
+    nor is a figure parted from its unit.
     """
     if width is None or width < _LEAST:
         return text

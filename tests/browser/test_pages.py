@@ -197,9 +197,7 @@ def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pa
 def test_settings_that_differ_are_the_verdict_and_no_good_one(visit: Visit, pages: Path) -> None:
     page = visit(pages / "settings.html")
     first = page.locator("#verdict p").first
-    assert first.inner_text().startswith(
-        "(model) (LayerNorm) has another eps (1e-05 → 1e-06); outputs within tolerance"
-    )
+    assert first.inner_text().startswith("(model) (LayerNorm): changed eps (1e-05 → 1e-06); outputs within tolerance")
     assert "error" in first.get_attribute("class").split() and page.locator(".diff-first").count() == 0
     assert first.evaluate("e => parseFloat(getComputedStyle(e).fontSize)") >= 15
 

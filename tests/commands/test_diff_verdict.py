@@ -51,7 +51,7 @@ def mine(tiny=1e-5):
 """
 GPT, IMAGE = ("--input", "2x5x32"), ("--input", "2x3x8x8")
 A = "nets.py:gpt"
-GELUS = "3 GELUs have another approximate (none → tanh)"
+GELUS = "3 GELUs: changed approximate (none → tanh)"
 EPS, TANH = f"{A} --arg eps=1e-6", f"{A} --arg form=tanh"
 
 
@@ -63,7 +63,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("columns", [80, swept(120), swept(200)])
-@pytest.mark.parametrize(("b", "cause"), [swept(EPS, "6 LayerNorms have another eps (1e-05 → 1e-06)"), (TANH, GELUS)])
+@pytest.mark.parametrize(("b", "cause"), [swept(EPS, "6 LayerNorms: changed eps (1e-05 → 1e-06)"), (TANH, GELUS)])
 def test_a_terminal_shows_the_cause_first_and_once(nets: Path, columns: int, b: str, cause: str) -> None:
     text = on_terminal(columns, "diff", A, b, *GPT, NO_COLOR="1", LINES="24", both=True)
     first = " ".join(text.partition("settings differ")[0].split())
@@ -102,19 +102,19 @@ def test_allowed_settings_are_told_and_no_finding(cli: Cli, nets: Path) -> None:
 
 
 TRAINING = "which acts only in train mode"
-DROPOUTS, MOMENTUM = "3 Dropouts have another p (0.1 → 0.2)", "layer 1 (BatchNorm2d) has another momentum (0.1 → 0.2)"
-PADDING = "layer 0 (Conv2d) has another padding_mode (zeros → reflect); first difference: layer 0, "
+DROPOUTS, MOMENTUM = "3 Dropouts: changed p (0.1 → 0.2)", "layer 1 (BatchNorm2d): changed momentum (0.1 → 0.2)"
+PADDING = "layer 0 (Conv2d): changed padding_mode (zeros → reflect); first difference: layer 0, "
 CASES = {
     "dropout": (("gpt", "p=0.2"), 0, f"{DROPOUTS}, {TRAINING}"),
     "dropout in training": (("gpt", "p=0.2", "--train"), 1, f"{DROPOUTS}; "),
     "momentum": (("convolutions", "momentum=0.2"), 0, f"{MOMENTUM}, {TRAINING}"),
     "momentum in training": (("convolutions", "momentum=0.2", "--train"), 1, f"{MOMENTUM}; identical, bit for bit"),
-    "inplace": (("convolutions", "inplace=true"), 0, "2 (ReLU) has another inplace (False → True), which changes no"),
+    "inplace": (("convolutions", "inplace=true"), 0, "2 (ReLU): changed inplace (False → True), which changes no"),
     "padding": (("convolutions", "padding_mode=reflect"), 1, PADDING),
     "of a class of one's own": (
         ("mine", "tiny=1e-6"),
         1,
-        "layer 1 (Mine) has another tiny (1e-05 → 1e-06); outputs within",
+        "layer 1 (Mine): changed tiny (1e-05 → 1e-06); outputs within",
     ),
 }
 
@@ -131,7 +131,7 @@ def test_a_setting_counts_if_it_can_change_figures_of_the_run(cli: Cli, nets: Pa
 
 
 def test_an_inner_difference_that_the_output_does_not_show(cli: Cli, nets: Path) -> None:
-    inner = "layer 1 (LayerNorm) has another eps (1e-05 → 1e-06); first difference: layer 1, relative error "
+    inner = "layer 1 (LayerNorm): changed eps (1e-05 → 1e-06); first difference: layer 1, relative error "
     code, (report,), _ = diffed(cli, "nets.py:damped", "nets.py:damped --arg eps=1e-6", *GPT)
     beyond = {row["fqn"]: row.get("beyond") for row in report["rows"]}
     assert code == 1 and beyond["1"] and not beyond[""]
@@ -150,12 +150,12 @@ def test_weights_that_differ_first_stay_the_cause(cli: Cli, nets: Path) -> None:
     code, (report,), _ = diffed(cli, A, "more.py:bent", *GPT)
     verdict = report["totals"]["verdict"]
     assert code == 1 and verdict.startswith("First difference: 0.fc (bias differs), relative error "), verdict
-    assert verdict.endswith("; 6 LayerNorms have another eps (1e-05 → 1e-06)")
+    assert verdict.endswith("; 6 LayerNorms: changed eps (1e-05 → 1e-06)")
 
 
 @pytest.mark.parametrize("name", ["markdown", "html", "csv"])
 def test_other_formats_begin_with_it(cli: Cli, nets: Path, name: str) -> None:
-    cause = "6 LayerNorms have another eps (1e-05 → 1e-06); outputs within tolerance"
+    cause = "6 LayerNorms: changed eps (1e-05 → 1e-06); outputs within tolerance"
     ran = cli("diff", A, EPS, *GPT, "-f", name, *(("-o", "page.html") if name == "html" else ()))
     assert ran.code == 1
     if name == "markdown":

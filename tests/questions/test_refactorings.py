@@ -17,11 +17,11 @@ RENAMED = [
 PLANTED = {
     "eps": (
         ("self.norm_b = nn.BatchNorm2d(b)", "self.norm_b = nn.BatchNorm2d(b, eps=1e-2)"),
-        r"3 BatchNorm2ds have another eps \(1e-05 → 0\.01\); first difference: layer1\.bn2, relative error ",
+        r"3 BatchNorm2ds: changed eps \(1e-05 → 0\.01\); first difference: layer1\.bn2, relative error ",
     ),
     "stride": (
         ("self.stage_b = Residual(16, 32, 2)", "self.stage_b = Residual(16, 32, 1)"),
-        r"2 Conv2ds have another stride \(2 → 1\); first difference: layer2\.conv1, shape 4x32x8x8 → 4x32x16x16 ",
+        r"2 Conv2ds: changed stride \(2 → 1\); first difference: layer2\.conv1, shape 4x32x8x8 → 4x32x16x16 ",
     ),
     "residual": (("y + self.shortcut(x)", "y"), r"First difference: layer1\.down, called in A only "),
     "pool": (
@@ -81,6 +81,6 @@ def test_a_setting_that_changes_no_figure_is_told(ask: Asker) -> None:
         ("self.norm_a = nn.BatchNorm2d(b)", "self.norm_a = nn.BatchNorm2d(b, momentum=0.2)"),
     )
     answer = ask(f"hookcli diff residual.py:Net new.py:Net {INPUT}")
-    idle = "3 BatchNorm2ds have another momentum (0.1 → 0.2), which acts only in train mode"
+    idle = "3 BatchNorm2ds: changed momentum (0.1 → 0.2), which acts only in train mode"
     assert answer.first == f"Identical, bit for bit (22 modules renamed); {idle}"
     assert "settings differ: momentum in layer1.bn1, layer2.bn1, layer3.bn1" in answer.out

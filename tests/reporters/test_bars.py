@@ -54,7 +54,7 @@ def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> N
     assert lengths == sorted(lengths) and lengths[0] >= 1 and lengths[-1] > lengths[0] + 5
     assert max(map(len, lines(report, width))) <= width
     assert lines(report, width, color=True) == lines(report, width)
-    assert any(line.startswith("Bars: L2 logarithmic") for line in lines(report, width))
+    assert any(line.startswith("Bars on a log scale: L2") for line in lines(report, width))
 
 
 def test_no_bar_is_of_one_cell() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hookcli.system.escaping import wrapped
@@ -25,3 +27,9 @@ LINES = {
 def test_lines(line: str) -> None:
     assert wrapped(line, 20).split("\n") == LINES[line]
     assert wrapped(line, None) == wrapped(line, 200) == wrapped(line, 5) == line
+
+
+def test_a_figure_stays_with_its_unit() -> None:
+    text = "float32 · the loss of (cross-entropy) · ran 0.57 s (hookcli 1,021 ms) · peak 14.73 MiB, 18.0 dB"
+    for width in range(20, 90):
+        assert not re.search(r"\d$", wrapped(text, width), re.MULTILINE), width

@@ -15,7 +15,9 @@ DECLARED = (
     Column("queries", "Queries", merge=Merge.MOST, shown=Shown.ASKED, **_COUNT),
     Column("padding", "Padding", merge=Merge.MOST, shown=Shown.SET, drop=90, full="Queries that are padding", **_COUNT),
     Column("entropy", "Entropy", kind=Kind.FIGURE, drop=82, full="Entropy in nats", **_LEAST),
-    Column("entropy_share", "of max", kind=Kind.SHARE, bar=Bar.SHARE, drop=88, full="Entropy of the most", **_LEAST),
+    Column(
+        "entropy_share", "Entropy share", kind=Kind.SHARE, bar=Bar.SHARE, drop=88, full="Share of the most", **_LEAST
+    ),
     Column("max_logit", "Max logit", kind=Kind.FIGURE, full="Largest logit", **_MOST),
     Column("max_weight", "Max weight", kind=Kind.SHARE, drop=80, full="Largest weight", **_MOST),
     Column("first_share", "First", kind=Kind.SHARE, bar=Bar.SHARE, drop=89, full="Weight on the first token", **_MOST),

@@ -26,9 +26,9 @@ SHARE = 0.06
 """An outlier is large in at least this share of the rows, as of the tokens in LLM.int8() (Dettmers et al. 2022, arXiv
 2208.07339, section 4.1). A channel of one huge token is none: a scale for each token would cost the others nothing."""
 _NOTE = (
-    f"an outlier's largest magnitude is above {FAR} times the median channel's peak in the same input, channels of"
-    f" zeros left out, and it is above that peak in {SHARE:.0%} of the rows, 2 at least; where more than 1 of {FAR}"
-    f" channels are, none is"
+    f"an outlier peaks above {FAR} times the median channel's peak in the same input (channels of zeros don't count),"
+    f" and is above the median's peak in at least {SHARE:.0%} of the rows and 2 of them; if more than 1 in {FAR}"
+    " channels are that large, none counts as an outlier"
 )
 
 

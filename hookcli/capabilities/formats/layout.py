@@ -87,9 +87,9 @@ COLUMNS = columns_of(FORMATS)
 _COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False}
 CHANNELS = (
     Column("channel", "Channel", **_COUNT),
-    Column("channels", "Of", **_COUNT),
+    Column("channels", "Channels", **_COUNT),
     Column("outlier_inputs", "Outlier in", **_COUNT),
-    Column("inputs_seen", "Of inputs", **_COUNT),
+    Column("inputs_seen", "Inputs", **_COUNT),
     Column("outlier_share", "Share", kind=Kind.SHARE),
     Column("times_median", "Times median", kind=Kind.FIGURE),
     Column("row_share", "Of rows", kind=Kind.SHARE, drop=20),

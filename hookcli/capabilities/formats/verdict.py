@@ -78,7 +78,7 @@ def _tolerates(rows: Sequence[Row], formats: Sequence[str]) -> str:
     if math.isinf(least):
         return f"{none} in {every}: no value changes"
     place = f"{in_words(lowest[worst].fqn)} ({lowest[worst]['kind']})"
-    text = f"{none} in {every}; least is left of {place} in {worst}, {least:.1f} dB"
+    text = f"{none} in {every}; the lowest is {least:.1f} dB, {place} in {worst}"
     others = [name for name in formats if name != worst] if len(formats) <= _FEW else []
     least_of = {name: _figure(lowest[name], name) for name in others}
     also = [f", {name} {left:.1f} dB ({USUAL[name]:.1f})" for name, left in least_of.items() if math.isfinite(left)]

@@ -52,7 +52,7 @@ def advice(scale: NoiseScale, batch: int) -> str:
     if batch > NEAR * high:
         many = f"{1 + batch / value:.3g} times as many samples as with very small batches"
         return f"a smaller batch than {batch} saves samples; at {batch}, training takes about {many}"
-    return f"a batch of {batch} is about that large, where steps and samples are both well spent"
+    return f"a batch of {batch} is close to that, a good compromise between steps and samples"
 
 
 def _whole(samples: float) -> str:

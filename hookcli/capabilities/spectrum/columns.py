@@ -12,6 +12,6 @@ DECLARED = (
     Column("input_rank", "Input rank", kind=Kind.FIGURE, drop=40, **_LEAST),
     Column("token_spread", "Token spread", kind=Kind.SHARE, drop=30, **_LEAST),
     Column("input_spread", "Input spread", kind=Kind.SHARE, charted=False, drop=10, **_LEAST),
-    Column("top_share", "Largest, of all", kind=Kind.SHARE, drop=18, **_MOST),
+    Column("top_share", "Top share", kind=Kind.SHARE, drop=18, **_MOST),
 )
 """`dimensions` is the largest possible rank; `input_` figures describe what a module received."""

@@ -40,8 +40,8 @@ def _fallen(rows: Sequence[Row], name: str, of_input: str, low: float, high: flo
 
 
 def in_short(row: Row, limit: float = ALIKE) -> str:
-    """all tokens become alike: effective rank 1.016, of 50.96 in its input"""
+    """all tokens become alike: effective rank 1.016 (50.96 in its input)"""
     what, name, of_input = "all tokens become alike: effective rank", "effective_rank", "input_rank"
     if row[name] > limit or (row.get(of_input) or 0.0) < _SEVERAL:
         what, name, of_input = "the tokens of each item become alike: spread", "token_spread", "input_spread"
-    return f"{what} {number(row[name])}, of {number(row[of_input])} in its input"
+    return f"{what} {number(row[name])} ({number(row[of_input])} in its input)"

@@ -92,7 +92,7 @@ def test_the_first_line_says_what_can_be_told() -> None:
     assert clear.value == pytest.approx(4, rel=0.1)
     assert "a smaller batch than 64 saves samples; at 64, training takes about 1" in verdict(clear, 2000, 64)
     assert "a larger batch than 1 saves steps; at 1, training takes about 5" in verdict(clear, 2000, 1)
-    assert "a batch of 4 is about that large" in verdict(clear, 2000, 4)
+    assert "a batch of 4 is close to that" in verdict(clear, 2000, 4)
     scale = estimate(norms(drawn(64, scale=1e9)))
     hidden = verdict(scale, 64, 2)
     assert hidden.startswith("The noise scale is above ") and "64 samples don't tell how far above" in hidden

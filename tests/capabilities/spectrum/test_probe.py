@@ -208,9 +208,7 @@ def test_attention_without_a_shortcut_is_found_however_many_items_stay_apart(ite
         model(x)
     assert found(*recording.reports()) == ["0"]
     [spectrum] = hookcli.capture(net(shortcut=False), x, probes="spectrum")
-    alike = (
-        "all tokens become alike: effective rank 1.000, of" if items == 1 else "the tokens of each item become alike"
-    )
+    alike = "all tokens become alike: effective rank 1.000 (" if items == 1 else "the tokens of each item become alike"
     assert str(spectrum.totals["verdict"]).startswith(f"layer 0: {alike}")
 
 
