@@ -71,7 +71,7 @@ class Captions:
         short = footer.short_totals(self.report, totals)
         first = _cut(short, width, str(uncut or ""))
         several = [text for text in totals if text.count("\n")]
-        notes = [*notes, *(several or ([short] if first != short else []))]
+        notes = [*notes, *(several or [short] * (first != short))]
         if not first and notes and cell_len(notes[0]) <= width:
             first, *notes = notes
         told = self._counted(len(notes) + len(self.remarks))
