@@ -78,9 +78,9 @@ class Histogram:
         overflows = [0] * len(FORMATS)
         for part in parts:
             overflows = [a + b for a, b in zip(overflows, part.overflows, strict=True)]
-            for found, counts in zip(sides, (part.negative, part.positive), strict=True):
+            for counts_by_bin, counts in zip(sides, (part.negative, part.positive), strict=True):
                 for k, count in enumerate(counts, part.low):
-                    found[k] = found.get(k, 0) + count
+                    counts_by_bin[k] = counts_by_bin.get(k, 0) + count
         merged = cls.of(*sides, overflows)
         counted = [part for part in parts if part.negative]
         if not all(part.has_linear for part in counted):

@@ -153,8 +153,8 @@ class LossCourse:
     @property
     def first_jump(self) -> int | None:
         """The first step whose loss jumped, whatever came before; None if none did."""
-        found = [self.jumped, blown.step if (blown := self.blow_up()) else None]
-        return min((step for step in found if step is not None), default=None)
+        steps = [self.jumped, blown.step if (blown := self.blow_up()) else None]
+        return min((step for step in steps if step is not None), default=None)
 
     @property
     def jumped_first(self) -> bool:

@@ -165,20 +165,20 @@ def faults(report: Report) -> list[Fault | None]:
     return [fault(row, report.probe) for row in report.rows]
 
 
-def worst(found: Sequence[Fault], tree: Tree) -> tuple[Fault, int]:
+def worst(faults: Sequence[Fault], tree: Tree) -> tuple[Fault, int]:
     """The worst of one or more faults in a tree, where they begin: inside the modules that hand them on, in the order
     of the run; and the number of other places with faults as bad.
     """
-    severity = min((one.severity for one in found), key=SEVERITIES.index)
-    alike = [one for one in found if one.severity == severity]
+    severity = min((one.severity for one in faults), key=SEVERITIES.index)
+    alike = [one for one in faults if one.severity == severity]
     outer = {place.fqn for one in alike for place in tree[one.fqn].around()}
     inner = [one for one in alike if one.fqn not in outer]
     return inner[0], len({one.fqn for one in inner}) - 1
 
 
-def within(place: Node, found: Sequence[Fault], tree: Tree) -> str:
+def within(place: Node, inner: Sequence[Fault], tree: Tree) -> str:
     """The mark of a row that hides these faults of its parts: ▲ mlp.act all zero, and 2 more."""
-    first, others = worst(found, tree)
+    first, others = worst(inner, tree)
     return f"{SIGN} {in_words(first.fqn, place.fqn)} {first.words}{f', and {others} more' if others else ''}"
 
 

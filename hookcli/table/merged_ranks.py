@@ -38,12 +38,12 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     stats, rules = table.stats(of), rules_of(first.columns)
     by_place, counted = (rows_by_place(parts), table.counted(of)) if rules else ({}, [[]] * len(of))
     rows, remarks = [], []
-    for key, verdict, found, ranks in zip(table.keys, verdicts, stats, counted, strict=True):
+    for key, verdict, merged_stats, ranks in zip(table.keys, verdicts, stats, counted, strict=True):
         if verdict.remark:
             place = dict(zip(IDENTITY, key, strict=True))
             remarks.append(Skipped(str(place["fqn"]), verdict.remark, str(place["path"] or ""), verdict.reason))
         if verdict.values is not None:
-            row = Row({key: value for key, value in verdict.values.items() if key not in LAYOUT}, found)
+            row = Row({key: value for key, value in verdict.values.items() if key not in LAYOUT}, merged_stats)
             rows.append(row.having(ruled([by_place[key][rank] for rank in ranks], rules)) if rules else row)
     meta = without(common_meta(parts), "rank", "tensor_parallel")
     skipped = [*common_skipped(parts), *remarks]
@@ -66,13 +66,13 @@ def _verdict(place: PlaceOnRanks, whole: Any) -> _Verdict:
     Statistics of a sum can't be computed from its summands' statistics. So there is no row for the gradient of a tensor
     that exists once for the whole batch, such as an embedding of positions: each rank has only a summand of it.
     """
-    first, ranks = place.found[0]
+    first, ranks = place.groups[0]
     size, number = place.sizes[0]
     if first.get("partial"):
         return _Verdict(None, "all", SUMMED, Reason.SUMMED if first.get("kind") == "parameter" else Reason.OTHER)
     if first.get("sharded") and "mesh" not in first:
         return _Verdict(first, "all", place.remark)
-    if len(place.found) == len(ranks) == 1:
+    if len(place.groups) == len(ranks) == 1:
         return _Verdict(first, "rank", place.remark)
     if len(place.sizes) == number == 1:
         return _Verdict({**first, "shape": size}, "all", place.remark)
@@ -82,13 +82,13 @@ def _verdict(place: PlaceOnRanks, whole: Any) -> _Verdict:
         whole = place.concatenated()
     if whole is not None:
         return _Verdict({**first, "shape": whole}, "all", place.remark)
-    shapes = ", ".join(f"{shape(values['shape'])} on {ranks_named(own)}" for values, own in place.found)
+    shapes = ", ".join(f"{shape(values['shape'])} on {ranks_named(own)}" for values, own in place.groups)
     return _together(place, f"the ranks' shapes do not go together: {shapes}")
 
 
 def _of_one_size(place: PlaceOnRanks, whole: Any) -> _Verdict | None:
     """The row of a tensor that does not grow with the batch; None for one that does."""
-    first = place.found[0][0]
+    first = place.groups[0][0]
     kind = first.get("kind")
     if whole is None and kind != "parameter":
         # whatever the batch, the ranks computed the same
@@ -104,5 +104,5 @@ def _of_one_size(place: PlaceOnRanks, whole: Any) -> _Verdict | None:
 
 def _together(place: PlaceOnRanks, remark: str) -> _Verdict:
     """A row with the merged statistics of tensors that are not parts of one."""
-    shapes = [values["shape"] for values, ranks in place.found for _ in ranks]
-    return _Verdict({**place.found[0][0], "shape": shapes}, "all", remark)
+    shapes = [values["shape"] for values, ranks in place.groups for _ in ranks]
+    return _Verdict({**place.groups[0][0], "shape": shapes}, "all", remark)

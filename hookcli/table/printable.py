@@ -23,22 +23,22 @@ def printable(report: Report, *, lines: bool = False) -> Report:
 
 
 def _made_visible(value: T, shown: Callable[[str], str]) -> T:
-    found: Any = value
+    visible: Any = value
     if value is None or isinstance(value, (float, int, Enum, TensorStats)):  # most are, and dataclasses take long
         pass
     elif isinstance(value, str):
-        found = shown(value)
+        visible = shown(value)
     elif isinstance(value, Mapping):
-        found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
+        visible = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
-        found = [_made_visible(item, shown) for item in value]
+        visible = [_made_visible(item, shown) for item in value]
     elif isinstance(value, Column):
         if value is not DECLARED.get(value.name):
             texts: dict[str, Any] = {
                 name: shown(getattr(value, name)) for name in ("name", "title", "full", "total", "explanation")
             }
-            found = replace(value, **texts, unit=value.unit and shown(value.unit))
+            visible = replace(value, **texts, unit=value.unit and shown(value.unit))
     elif is_dataclass(value) and not isinstance(value, type):
         whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
-        found = replace(value, **whole)
-    return found  # type: ignore[no-any-return]
+        visible = replace(value, **whole)
+    return visible  # type: ignore[no-any-return]

@@ -29,7 +29,7 @@ def beside(parts: Parts) -> Report:
     """The rows of these ranks next to each other, each with its `rank` and how it `deviates` from the others."""
     first = next(iter(parts.values()))
     if first.grouping in ("nested", "steps"):
-        rows = [row for found in rows_by_place(parts).values() for row in _compared(found)]
+        rows = [row for row_by_rank in rows_by_place(parts).values() for row in _compared(row_by_rank)]
     else:
         rows = [_of(rank, row) for rank, part in parts.items() for row in part.rows]
     return replace(
@@ -64,16 +64,16 @@ def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
     return places
 
 
-def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
+def _compared(row_by_rank: Mapping[int, Row]) -> Iterator[Row]:
     alone: dict[int, str] = {}
     for what, count in (("Inf", "inf"), ("NaN", "nan")):
         # in gradients, too: those that a communication hook received, or a module's
         names = count, f"before_{count}", f"grad_{count}"
-        having = [rank for rank, row in found.items() if any(map(row.get, names))]
-        if len(having) == 1 < len(found):
+        having = [rank for rank, row in row_by_rank.items() if any(map(row.get, names))]
+        if len(having) == 1 < len(row_by_rank):
             alone[having[0]] = f"{what} here alone"
-    for rank, row in found.items():
-        others = [other for r, other in found.items() if r != rank]
+    for rank, row in row_by_rank.items():
+        others = [other for r, other in row_by_rank.items() if r != rank]
         yield _of(rank, row, alone.get(rank) or _deviation(row, others))
 
 

@@ -294,16 +294,16 @@ class TrainingCourse:
 
     def undone(self) -> dict[str, ParameterCourse]:
         """The parameters that optimizers moved, and that were where they had been as each next recorded step began."""
-        found = {fqn: course for fqn, course in self.parameters.items() if len(course.undone) >= LEAST}
-        return {fqn: one for fqn, one in found.items() if one.undone[-1] - one.undone[0] + 1 >= SPAN}
+        often = {fqn: course for fqn, course in self.parameters.items() if len(course.undone) >= LEAST}
+        return {fqn: one for fqn, one in often.items() if one.undone[-1] - one.undone[0] + 1 >= SPAN}
 
     def waiting(self) -> dict[str, list[str]]:
         """The parameters that get gradients and keep their values, by the optimizer that has never used them."""
-        found: dict[str, list[str]] = {}
+        waiting: dict[str, list[str]] = {}
         for fqn, course in self.parameters.items():
             if course.waits and course.reached >= LEAST and not course.moved:
-                found.setdefault(course.waits, []).append(fqn)
-        return found
+                waiting.setdefault(course.waits, []).append(fqn)
+        return waiting
 
     def unheld(self) -> list[str]:
         """The parameters that get gradients, that no optimizer has, and that nothing else moves.
@@ -369,8 +369,8 @@ class TrainingCourse:
         """
         steps = self._row[0] + 1
         since = {name: steps - one.fell_at for name, one in self.rates.items() if one.fallen >= LEAST_RESTING}
-        found = {name: self.rates[name] for name, n in since.items() if n >= SPAN and n > _END * steps}
-        return {"": found[""]} if "" in found else found
+        fallen = {name: self.rates[name] for name, n in since.items() if n >= SPAN and n > _END * steps}
+        return {"": fallen[""]} if "" in fallen else fallen
 
     @property
     def rests(self) -> bool:
