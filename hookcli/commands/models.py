@@ -59,9 +59,9 @@ def models(
     glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
     fits = _fitting(own.source, pattern, glob)
     if not fits:
-        found = {name: len(_fitting(name, pattern, glob)) for name in _HAS}
+        numbers = {name: len(_fitting(name, pattern, glob)) for name in _HAS}
         command = f"hookcli models {quote(pattern)} --source"
-        lists = [f"`{command} {name}` lists {number}" for name, number in found.items() if number]
+        lists = [f"`{command} {name}` lists {number}" for name, number in numbers.items() if number]
         if lists:
             raise UsageError(f"{LIBRARIES[own.source]} has no model {shortened(pattern)!r}; {', '.join(lists)}")
         raise UsageError(unknown("model", pattern, names, see="no name contains it"))

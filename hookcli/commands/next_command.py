@@ -57,7 +57,7 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
 
 def in_advice(text: str, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:
     """Advice whose commands name the model, input and loss as typed, in place of MODEL."""
-    return _COMMAND.sub(lambda found: f"`{_on_model(found[1] + found[2], spec, options, step, settings)}`", text)
+    return _COMMAND.sub(lambda match: f"`{_on_model(match[1] + match[2], spec, options, step, settings)}`", text)
 
 
 def _on_model(

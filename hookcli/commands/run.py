@@ -191,9 +191,9 @@ def _failure(files: RecordFiles, process: int, checked: bool, lost: bool) -> tup
 
     records = list(records_of_run(files, process))
     faults = ((path, fault(record, checked, said=path == files.record and path.is_file())) for path, record in records)
-    path, found = next(((path, found) for path, found in faults if found), (files.record, ""))
-    if found:
-        return 1, found if path == files.record else f"{path.name}: {found}"
+    path, problem = next(((path, problem) for path, problem in faults if problem), (files.record, ""))
+    if problem:
+        return 1, problem if path == files.record else f"{path.name}: {problem}"
     if lost:
         return 2, "not all could be recorded, and the rest was not judged (a warning above says why)"
     # A child may be ended by its parent, which has no need of it any more.
