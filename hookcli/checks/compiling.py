@@ -80,8 +80,8 @@ class CompiledAgain(_OfCompiled):
             message = f"{_named(one)} was recompiled {often}, guard that failed: {one.why}"
             if one.sizes and one.most == 1:
                 message = f"{_named(one)} was compiled once more, for other sizes: {one.why}"
-            found = self.at(one.place, message, one.times, advice=_SIZES if one.sizes else "")
-            yield replace(found, severity=INFO) if one.sizes and one.most == 1 else found
+            finding = self.at(one.place, message, one.times, advice=_SIZES if one.sizes else "")
+            yield replace(finding, severity=INFO) if one.sizes and one.most == 1 else finding
         if why := measured.compilation.untried:
             yield Skipped(f"{self.id} {self.name}", f"not judged on other batch sizes: {why}")
 

@@ -26,10 +26,10 @@ def _slope(check: Check, measured: ReadsWeightsAndGrads, above: bool) -> Iterato
         for r in measured.grads.rows
         if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn, 0) > 0
     }
-    if check.limit is not None and (found := slope(relative, check.limit, above=above)):
-        stay = f"from here to {found.until} gradients stay {'above' if above else 'below'} {number(check.limit)}"
-        most = f"{number(found.utmost)} at {found.where}"
-        yield check.finding(found.begins, f"{stay} of those near the loss: {most}", found.figure)
+    if check.limit is not None and (steep := slope(relative, check.limit, above=above)):
+        stay = f"from here to {steep.until} gradients stay {'above' if above else 'below'} {number(check.limit)}"
+        most = f"{number(steep.utmost)} at {steep.where}"
+        yield check.finding(steep.begins, f"{stay} of those near the loss: {most}", steep.figure)
 
 
 class VanishingGradients(Check):

@@ -48,9 +48,9 @@ class Judgement:
 class SoFar:
     """Findings of earlier steps of a program, which some checks keep. A single run has none."""
 
-    def add(self, check: Check, found: list[Finding]) -> list[Finding]:
+    def add(self, check: Check, findings: list[Finding]) -> list[Finding]:
         """The findings of a check, with the earlier steps' findings that stay."""
-        return found
+        return findings
 
     def recall(self, check: Check) -> list[Finding] | None:
         """The findings of a check that this step does not let judge, as of the steps before; None if it never did."""
@@ -87,8 +87,8 @@ def judge(
             findings += recalled
             continue
         reason = reason or check.too_little(measured)
-        found, left_out = ([], []) if reason else _judged(check, measured)
-        of_check = [] if reason else so_far.add(check, found)
+        new_findings, left_out = ([], []) if reason else _judged(check, measured)
+        of_check = [] if reason else so_far.add(check, new_findings)
         if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason and not of_check:

@@ -59,8 +59,8 @@ class NotInOptimizer(Check):
             owner, listed = _place(names)
             stale = f"; {course.stale}" if course.stale else ""
             message = f"no optimizer has {listed}: gradients arrive, but nothing updates the values{stale}"
-            found = self.finding(owner, message, len(names))
-            yield replace(found, severity=ERROR) if stale else found
+            finding = self.finding(owner, message, len(names))
+            yield replace(finding, severity=ERROR) if stale else finding
 
 
 class StillWeights(Check):
@@ -136,8 +136,8 @@ class StillWeights(Check):
             owner, listed = _place(names)
             first = still[names[0]]
             steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}"
-            found = self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
-            yield found if first.rounds_away else replace(found, remedy=_IN_PLACE, hint=_IN_PLACE)
+            unmoved = self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
+            yield unmoved if first.rounds_away else replace(unmoved, remedy=_IN_PLACE, hint=_IN_PLACE)
 
     def _warned(self, place: str, message: str, value: int, remedy: str) -> Finding:
         return replace(self.finding(place, message, value), severity=WARNING, remedy=remedy, hint=remedy)
@@ -169,7 +169,7 @@ class UpdateTooLarge(Check):
 
     def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
         course = measured.losses
-        if found := course.blow_up():
-            finding = self.finding("", f"the loss {course.jumps()}", found.update.ratio)
-            recovered = course.last is not None and course.last <= found.before
+        if blown := course.blow_up():
+            finding = self.finding("", f"the loss {course.jumps()}", blown.update.ratio)
+            recovered = course.last is not None and course.last <= blown.before
             yield finding if recovered else replace(finding, severity=ERROR)

@@ -156,9 +156,9 @@ class MergedPairs:
     def __init__(self) -> None:
         self._places: dict[Hashable, Compared] = {}
 
-    def add(self, found: Iterable[Compared]) -> None:
+    def add(self, pairs: Iterable[Compared]) -> None:
         """Take in a batch. A place that could not be compared in one batch has no figures."""
-        for item in found:
+        for item in pairs:
             values = item.values if isinstance(item, MeasuredPair) else item
             in_b = values.get("change") == "added"  # under B's name, which another place may have in A
             key = (in_b, *place_of(values))

@@ -80,15 +80,15 @@ def _external() -> tuple[Plugin, ...]:
     """Return the plugins that installed distributions declare, one by one or by a capability; cached."""
     if not any_declared():
         return ()
-    found = set()
+    plugins = set()
     for kind in KINDS:
         for entry, owner in declared(kind):
-            found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
+            plugins.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
         for one in capabilities():
             if one.distribution != "hookcli":
-                found |= {Plugin(kind, name, target, one.distribution) for name, target in one.plugins(kind).items()}
+                plugins |= {Plugin(kind, name, target, one.distribution) for name, target in one.plugins(kind).items()}
     _remarks.update(broken)
-    return tuple(sorted(found))
+    return tuple(sorted(plugins))
 
 
 def plugins(kind: str) -> Iterator[Plugin]:

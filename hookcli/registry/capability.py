@@ -228,19 +228,21 @@ def capabilities() -> Sequence[Capability]:
     first is taken; `require_no_two` raises.
     """
     own = (path.parent.name for path in _FOLDER.glob("*/__init__.py"))
-    found: list[Capability] = [import_module(f"hookcli.capabilities.{name}").CAPABILITY for name in sorted(own)]
-    for entry, owner in sorted(declared("capabilities"), key=lambda found: found[0].name) if any_declared() else ():
+    manifests: list[Capability] = [import_module(f"hookcli.capabilities.{name}").CAPABILITY for name in sorted(own)]
+    for entry, owner in (
+        sorted(declared("capabilities"), key=lambda manifests: manifests[0].name) if any_declared() else ()
+    ):
         named = f"capability {entry.name!r} (from {owner})"
         try:
             with UserCode(partial(_unloaded, named)):
                 manifest = entry.load()
                 if not isinstance(manifest, Capability):
                     raise PluginError(f"{named} is not a Capability, but {class_name(manifest)}")
-                found.append(replace(manifest, name=entry.name, distribution=owner))
+                manifests.append(replace(manifest, name=entry.name, distribution=owner))
         except PluginError as error:
             broken[str(error)] = None
     by_name: dict[str, Capability] = {}
-    for one in found:
+    for one in manifests:
         if one.name in by_name:
             owners = f"{by_name[one.name].distribution} and {one.distribution}"
             _ambiguous.append(f"capability {one.name!r} is ambiguous: {owners} both bring it; uninstall one")

@@ -36,16 +36,16 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
 }
 
 
-def misfit(kind: str, found: object) -> str | None:
+def misfit(kind: str, loaded: object) -> str | None:
     """Return the reason why an object can't be a plugin of this kind; None if it can."""
     if kind == "edits":
-        return None if callable(found) else f"an edit is a function, not {class_name(found)}"
-    if not isinstance(found, type):
-        return f"its entry point names {class_name(found)}, not a class"
+        return None if callable(loaded) else f"an edit is a function, not {class_name(loaded)}"
+    if not isinstance(loaded, type):
+        return f"its entry point names {class_name(loaded)}, not a class"
     for name in _METHODS[kind]:
-        if not any(callable(getattr(found, one, None)) for one in name.split(" or ")):
-            return f"the class {found.__qualname__} has no method {name}"
-    return misfitting_attribute(kind, found)
+        if not any(callable(getattr(loaded, one, None)) for one in name.split(" or ")):
+            return f"the class {loaded.__qualname__} has no method {name}"
+    return misfitting_attribute(kind, loaded)
 
 
 def misfitting_attribute(kind: str, made: object) -> str | None:

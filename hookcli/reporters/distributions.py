@@ -100,14 +100,14 @@ def fitted(stats: TensorStats, most: int) -> list[Bin]:
             places = range(used[0], used[-1] + 1) if used else range(0)
             sides.append([Bin(bound(step * (begin + i)), bound(step * (begin + i + 1)), counts[i]) for i in places])
         below = [Bin(-high, -low, count) for low, high, count in reversed(sides[0])]
-        found = [*below, *([Bin(0.0, 0.0, stats.zeros)] if stats.zeros else []), *sides[1]]
-        if len(found) <= most:
+        bins = [*below, *([Bin(0.0, 0.0, stats.zeros)] if stats.zeros else []), *sides[1]]
+        if len(bins) <= most:
             break
         step *= 2
     linear = _linear_bins(stats, stats.hist, most)
-    if linear and len(linear) >= min(len(found), _ENOUGH):
+    if linear and len(linear) >= min(len(bins), _ENOUGH):
         return linear
-    return [Bin(max(low, stats.min), min(high, stats.max), count) for low, high, count in found]
+    return [Bin(max(low, stats.min), min(high, stats.max), count) for low, high, count in bins]
 
 
 def _linear_bins(stats: TensorStats, hist: Histogram, most: int) -> list[Bin]:

@@ -46,18 +46,18 @@ def entries(report: Report, view: View) -> Sequence[Entry] | None:
     return list(_entries(report.rows))
 
 
-def worst(found: Sequence[Entry]) -> str:
+def worst(entries: Sequence[Entry]) -> str:
     """The numbers of findings by severity, and the first of the worst: 2 warnings; worst: blocks.7.mlp.1: ...
 
     Where that may follow from another finding, the first cause is named before it.
     """
-    counts = Counter(sorted((one.severity for one in found), key=SEVERITIES.index))
-    place = min(range(len(found)), key=lambda number: SEVERITIES.index(found[number].severity))
-    begins = next((n for n in range(place, -1, -1) if not found[n].follows), place)
-    text = found[begins].text
+    counts = Counter(sorted((one.severity for one in entries), key=SEVERITIES.index))
+    place = min(range(len(entries)), key=lambda number: SEVERITIES.index(entries[number].severity))
+    begins = next((n for n in range(place, -1, -1) if not entries[n].follows), place)
+    text = entries[begins].text
     if begins != place:
         where = f"{text.partition(': ')[0]}: "  # named once, if both are there
-        text += f"; then {found[place].text.removeprefix(where)}"
+        text += f"; then {entries[place].text.removeprefix(where)}"
     return f"{', '.join(counted(number, word) for word, number in counts.items())}; worst: {text}"
 
 

@@ -17,10 +17,10 @@ def cells(row: Row, report: Report, view: View) -> dict[str, Any]:
     return declared if view.columns else {**declared, **report.flat(row)}
 
 
-def names(declared: Iterable[str], found: Iterable[str]) -> list[str]:
+def names(declared: Iterable[str], used: Iterable[str]) -> list[str]:
     """Return the table's columns: those that the reports declare, in their order, then others that rows have."""
     declared = list(dict.fromkeys(declared))
-    return [*declared, *sorted(set(found) - set(declared))]
+    return [*declared, *sorted(set(used) - set(declared))]
 
 
 def single(name: str, value: object) -> Any:

@@ -145,13 +145,13 @@ class _Course:
         self.lost = [step for step, value in points if isinstance(value, float) and not math.isfinite(value)]
 
 
-def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
-    course = _Course(found)
+def _alone(title: str, points: Sequence[tuple[int, object]]) -> Curves:
+    course = _Course(points)
     finite, lost = course.finite, course.lost
     flat = ""
     if _is_flat(finite):
-        where = "throughout" if len(finite) >= len(found) else f"in {len(finite)} of {len(found)} recorded steps"
-        flat = f"{title}: {formatting.number(finite[0])}" + (f" {where}" if found[1:] else "")
+        where = "throughout" if len(finite) >= len(points) else f"in {len(finite)} of {len(points)} recorded steps"
+        flat = f"{title}: {formatting.number(finite[0])}" + (f" {where}" if points[1:] else "")
     more = f" and {counted(len(lost) - 1, 'more step')}" if lost[1:] else ""
     remark = f"NaN or Inf in step {lost[0]:,}{more}" if lost else ""
     return Curves(title, [course.curve], is_logarithmic(finite), remark, flat=flat, lost=lost)

@@ -20,7 +20,7 @@ def visible(text: str) -> str:
     r"""Return the text on one line, with characters that are not printable as Python escapes them: `\n`, `\x1b`."""
     if text.isascii() and text.isprintable():  # nearly all are, and this is fast
         return text
-    return _ANY.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _ANY.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def visible_lines(text: str) -> str:
@@ -30,7 +30,7 @@ def visible_lines(text: str) -> str:
 
 def visible_json(text: str) -> str:
     r"""Escape the characters of a JSON document that `json` does not: `\u009b` means the same to a parser."""
-    return text if text.isascii() else _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if text.isascii() else _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def shell_word(text: str) -> str:

@@ -170,10 +170,10 @@ def too_large(most: int) -> OSError:
     return OSError(errno.EFBIG, f"larger than {most / 2**20:,.0f} MiB, the most that is read")
 
 
-def _require_regular(found: os.stat_result, path: str | Path) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _require_regular(status: os.stat_result, path: str | Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-        raise OSError(errno.EINVAL, f"{kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, not a file", str(path))
+        raise OSError(errno.EINVAL, f"{kinds.get(stat.S_IFMT(status.st_mode), 'a device')}, not a file", str(path))
 
 
 def _bounded(blocks: Iterator[bytes], most: int) -> Iterator[bytes]:

@@ -83,7 +83,7 @@ def heed() -> None:
     global _interrupts
     _interrupts = _Interrupts()
     unraisable = sys.unraisablehook
-    sys.unraisablehook = lambda found: None if came() and found.exc_type is KeyboardInterrupt else unraisable(found)
+    sys.unraisablehook = lambda error: None if came() and error.exc_type is KeyboardInterrupt else unraisable(error)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # last of all: Python then takes its handlers away
     signal.signal(signal.SIGINT, _interrupts)
 

@@ -128,22 +128,28 @@ def distance(a: StoredTensor, b: StoredTensor, tell: Callable[[int], object]) ->
     return Discrepancy.merge(parts)
 
 
-def change_of_low_rank(a: StoredTensor, b: StoredTensor, found: Discrepancy) -> LowRank | None:
+def change_of_low_rank(a: StoredTensor, b: StoredTensor, discrepancy: Discrepancy) -> LowRank | None:
     """The rank of ``B - A``, if it is low and more than rounding to the dtypes explains; else None."""
     smaller = min(a.shape[0], a.columns) if a.is_matrix else 0
     is_complex = a.is_complex or b.is_complex
-    if smaller < _NARROWEST or a.columns > WIDEST or not 0 < found.max_abs < math.inf or found.nonfinite or is_complex:
+    if (
+        smaller < _NARROWEST
+        or a.columns > WIDEST
+        or not 0 < discrepancy.max_abs < math.inf
+        or discrepancy.nonfinite
+        or is_complex
+    ):
         return None
-    unit = found.max_abs  # in whose units float32 suffices
+    unit = discrepancy.max_abs  # in whose units float32 suffices
     # Rounding to a spacing of eps has a variance of eps**2 / 12 of the element's square at most. B was rounded after
     # the change; if the dtypes differ, one side was before it, too.
     times = 1 if a.dtype == b.dtype else 2
-    rounding = times * (eps(a.dtype, b.dtype) * max(found.a_l2, found.b_l2) / unit) ** 2 / 12
+    rounding = times * (eps(a.dtype, b.dtype) * max(discrepancy.a_l2, discrepancy.b_l2) / unit) ** 2 / 12
 
     def rows() -> Iterator[Floats]:
         return ((y - x) / unit for x, y in zip(a.rows(), b.rows(), strict=True))
 
-    return low_rank(rows, a.columns, (found.error_l2 / unit) ** 2, rounding, smaller // _LOW)
+    return low_rank(rows, a.columns, (discrepancy.error_l2 / unit) ** 2, rounding, smaller // _LOW)
 
 
 def _numbers(tensor: StoredTensor, paired: bool) -> Iterator[Values]:

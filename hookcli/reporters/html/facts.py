@@ -99,14 +99,14 @@ def tiles(reports: Sequence[Report]) -> list[tuple[str, str, str]]:
         return []
     forward, trainable = forward_of(reports), totals.get("trainable")
     trained = "all trainable" if trainable == totals["params"] else f"{quantity(trainable)} trainable"
-    found = [("Parameters", quantity(totals["params"]), trained if totals["params"] else "")]
+    figures = [("Parameters", quantity(totals["params"]), trained if totals["params"] else "")]
     if "macs" in totals:
-        found.append(("MACs", quantity(totals["macs"]), f"{totals['macs']:,} in {forward}"))
+        figures.append(("MACs", quantity(totals["macs"]), f"{totals['macs']:,} in {forward}"))
     if "kept_bytes" in totals:
         mode = f" in {totals['kept_mode']} mode" if totals.get("kept_mode") else ""
-        found.append(("Kept for backward", size(totals["kept_bytes"]), f"by {forward}{mode}"))
+        figures.append(("Kept for backward", size(totals["kept_bytes"]), f"by {forward}{mode}"))
     training = [training_memory(report.totals) for report in reports if "grad_bytes" in report.totals]
-    return [*found, *(("Memory to train", *memory) for memory in training[:1])]  # another word
+    return [*figures, *(("Memory to train", *memory) for memory in training[:1])]  # another word
 
 
 def forward_of(reports: Sequence[Report]) -> str:

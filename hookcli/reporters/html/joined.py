@@ -34,13 +34,13 @@ def beside(
     are all names in them, and further `names`, each with the name of the module around it.
     """
     every = dict(enumerate([*reports, *settings]))
-    found = [faults(with_slope(one) if one.probe == "grads" else one) for one in every.values()]
+    faults_by_row = [faults(with_slope(one) if one.probe == "grads" else one) for one in every.values()]
     joins = []
     for group in groups_of(reports, kind):
         model = reports[group[0]].model
         group += [number for number in every if number >= len(reports) and every[number].model == model]
-        joins.append(Join({number: every[number] for number in group}, found).payload())
-    shown = [*map(shown_rows, reports, found)]
+        joins.append(Join({number: every[number] for number in group}, faults_by_row).payload())
+    shown = [*map(shown_rows, reports, faults_by_row)]
     return {"shown": shown, "joined": joins, "places": places_of(every.values(), names)}
 
 
@@ -70,8 +70,8 @@ def places_of(reports: Iterable[Report], names: Iterable[str]) -> dict[str, str]
 class Join:
     """The modules and parameters of one model, of reports and their faults by the numbers of these on the page."""
 
-    def __init__(self, reports: Mapping[int, Report], found: Sequence[Sequence[Fault | None]]) -> None:
-        self._reports, self._faults = reports, found
+    def __init__(self, reports: Mapping[int, Report], row_faults: Sequence[Sequence[Fault | None]]) -> None:
+        self._reports, self._faults = reports, row_faults
         self._tree = Tree()
         self._types: dict[Node, str] = {}
         self._modules: dict[Node, dict[str, list[Place]]] = {}
@@ -215,6 +215,6 @@ class Join:
                 own = (self._faults[number][at] for number, at in self._modules[module].get(kind, ()))
                 yield from ((module, fault) for fault in own if fault)
         findings = (one for report in self._reports.values() for one in report.findings if one.severity in SEVERITIES)
-        for found in dict.fromkeys(Fault(one.fqn, one.severity, one.message) for one in findings):
-            if owner := self._nearest(self._tree[found.fqn].chain()):
-                yield owner, found
+        for one_fault in dict.fromkeys(Fault(one.fqn, one.severity, one.message) for one in findings):
+            if owner := self._nearest(self._tree[one_fault.fqn].chain()):
+                yield owner, one_fault

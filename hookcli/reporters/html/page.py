@@ -149,8 +149,8 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     for report in reports:  # around its table, as the terminal has them
         totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
         judged = with_verdict(report)
-        found = [*filter(None, faults(judged))]
-        first = asdict(worst(found, report.tree)[0]) if found else {}
+        row_faults = [*filter(None, faults(judged))]
+        first = asdict(worst(row_faults, report.tree)[0]) if row_faults else {}
         notes = (*footer.remarks(report), *table_columns.notes(report, report.columns))
         lines.append(
             {

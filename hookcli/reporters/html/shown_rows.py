@@ -15,7 +15,7 @@ from hookcli.table.tree import Node
 _OUTPUTS = ("output", "", None)  # kinds of a comparison's rows that form a tree
 
 
-def shown_rows(report: Report, found: Sequence[Fault | None]) -> dict[str, Any]:
+def shown_rows(report: Report, row_faults: Sequence[Fault | None]) -> dict[str, Any]:
     """The rows of a report as a page shows them, with these faults.
 
     `texts` are cells by column, None where the value is its own text; `marks` the remarks on rows by their numbers, but
@@ -28,7 +28,7 @@ def shown_rows(report: Report, found: Sequence[Fault | None]) -> dict[str, Any]:
         "texts": texts_of(report, report.rows),
         "marks": {at: visible(text) for at, text in enumerate(marks) if text},
         "parents": parents,
-        "inside": faults_inside(report, parents, found) if parents else {},
+        "inside": faults_inside(report, parents, row_faults) if parents else {},
     }
 
 
@@ -67,10 +67,10 @@ def parents_of(report: Report) -> list[int | None] | None:
     return parents
 
 
-def faults_inside(report: Report, parents: Sequence[int | None], found: Sequence[Fault | None]) -> dict[int, str]:
+def faults_inside(report: Report, parents: Sequence[int | None], row_faults: Sequence[Fault | None]) -> dict[int, str]:
     """The worst fault of the parts of each row, by its number."""
     held: dict[int, list[Fault]] = defaultdict(list)
-    for at, fault in enumerate(found):
+    for at, fault in enumerate(row_faults):
         around = parents[at] if fault else None
         while fault and around is not None:
             held[around].append(fault)
