@@ -38,11 +38,11 @@ def judged_outputs(
         with suppress(ModelError), preserved_with_attributes(model, inputs):
             ways.append(eval_runs(model, inputs, 1, True))
     for one in ways:
-        found = _traced(model, inputs, one, ops)
-        if found.activations:
-            rows = [Row({**row.values, "bad_batch": number}, row.stats) for row in found.activations]
-            found = found if number is None else replace(found, activations=rows)
-            return replace(found, gradients=runs.gradients, with_alone=one.gradients and not runs.gradients)
+        outputs = _traced(model, inputs, one, ops)
+        if outputs.activations:
+            rows = [Row({**row.values, "bad_batch": number}, row.stats) for row in outputs.activations]
+            outputs = outputs if number is None else replace(outputs, activations=rows)
+            return replace(outputs, gradients=runs.gradients, with_alone=one.gradients and not runs.gradients)
     return EvalOutputs(gradients=runs.gradients, unseen=not (runs.outputs[0] or runs.hidden[0]))
 
 

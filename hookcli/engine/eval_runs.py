@@ -177,8 +177,8 @@ class EvalOfBatch:
         value = largest_difference([of_one_item(a, b, size, item) for a, b in pairs])
         if not self._fails("companions", Comparison(value)):
             return Comparison(value)
-        found = mixing(self._model, (self._inputs, others), size, self._runs.changed, value, item)
-        return replace(found, item="last" if item else "first")
+        comparison = mixing(self._model, (self._inputs, others), size, self._runs.changed, value, item)
+        return replace(comparison, item="last" if item else "first")
 
     def _halves(self, size: int) -> Comparison | str:
         text, cuts = tree.shape_text, (slice(size // 2), slice(size // 2, None))

@@ -109,9 +109,9 @@ def _roots(
     roots: list[Tensor] = []
     session = HookSession(run.model)
 
-    def seen(found: Sequence[Tensor]) -> None:
-        see(found)
-        roots.extend(x.detach().clone() for x in found)
+    def seen(tensors: Sequence[Tensor]) -> None:
+        see(tensors)
+        roots.extend(x.detach().clone() for x in tensors)
 
     session.before_backward(seen)
     step = replace(run.step, backward=True, otherwise="randn", passes=1, optimizer=None, state_dict=False)

@@ -33,23 +33,23 @@ class Outputs:
 
     @classmethod
     def of(cls, output: object) -> Outputs:
-        found, results, aside = floating_leaves(output), dict[str, Tensor](), dict[str, None]()
-        for path, x in found.items():
+        leaves, results, aside = floating_leaves(output), dict[str, Tensor](), dict[str, None]()
+        for path, x in leaves.items():
             if name := next((name for name in dotted(path).split(".") if name.endswith(_NOT_RESULTS)), ""):
                 aside[name] = None
             else:
                 results[path] = x
-        first = {path: x.detach().clone() for path, x in (results or found).items()}
+        first = {path: x.detach().clone() for path, x in (results or leaves).items()}
         return cls(first, [*aside] if results else [])
 
     def distances(self, output: object) -> dict[str, float] | None:
         """The relative l2 distance of each output, infinite where NaN or Inf came; None if one has another shape."""
-        found = floating_leaves(output)
-        if any(path not in found or found[path].shape != x.shape for path, x in self.first.items()):
+        leaves = floating_leaves(output)
+        if any(path not in leaves or leaves[path].shape != x.shape for path, x in self.first.items()):
             return None
         distances = {}
         for path, x in self.first.items():
-            if pending := compare(x, found[path]):
+            if pending := compare(x, leaves[path]):
                 (apart,) = resolve([pending])
                 distances[path] = math.inf if apart.nonfinite else apart.rel_l2
         return distances
@@ -83,12 +83,12 @@ class Outputs:
 
 def floating_leaves(output: object) -> dict[str, Tensor]:
     """Each floating-point or complex tensor of an output, by the first of its paths."""
-    found, seen = dict[str, Tensor](), set[int]()
+    leaves, seen = dict[str, Tensor](), set[int]()
     for path, x in tree.leaves(output):
         if (x.is_floating_point() or x.is_complex()) and id(x) not in seen:
             seen.add(id(x))
-            found[path] = x
-    return found
+            leaves[path] = x
+    return leaves
 
 
 def short(path: str) -> str:

@@ -99,14 +99,14 @@ def _cut(holder: Any) -> None:
 
 def _containers(todo: list[Any]) -> list[Any]:
     """The lists, dicts, sets and deques among these, at any depth; not those in other objects, such as a trainer."""
-    found: dict[int, Any] = {}
+    containers: dict[int, Any] = {}
     while todo:
         x = todo.pop()
-        if id(x) in found or not (type(x) in _CONTAINERS or isinstance(x, tuple)):
+        if id(x) in containers or not (type(x) in _CONTAINERS or isinstance(x, tuple)):
             continue
-        found[id(x)] = x
+        containers[id(x)] = x
         todo += _items(x)
-    return [x for x in found.values() if not isinstance(x, tuple)]
+    return [x for x in containers.values() if not isinstance(x, tuple)]
 
 
 _TABLES = frozenset(vars(nn.Module()))

@@ -117,8 +117,8 @@ def _explained(reason: str) -> tuple[str, str]:
     """
     cause = reason.rpartition("another graph break occurred: ***")[0] or reason  # the first one
     for pattern, words, advice in _WORDS:
-        if found := re.match(pattern, cause):
-            return words.format(*found.groups()), advice
+        if match := re.match(pattern, cause):
+            return words.format(*match.groups()), advice
     title = cause.strip().partition("\n")[0]
     explanation, hint = (re.search(f"{word}: {_SENTENCE}", cause) for word in ("Explanation", "Hint"))
     return _plain(explanation[1] if explanation else title), _plain(hint[1]) if hint else _ADVICE

@@ -57,11 +57,11 @@ class FullBackwardHooks(HookGroup):
         self._searching = self._searched = False
         self._one_tensor: set[str] = set()
 
-    def leave_out(self, found: OneTensorError) -> None:
-        """Use fewer hooks than the run that raised `found`: none, to find all such modules; then none on those."""
-        self._searching, self._searched = not found.all, found.all
-        if found.all:
-            self._left_out |= found.fqns
+    def leave_out(self, error: OneTensorError) -> None:
+        """Use fewer hooks than the run that raised `error`: none, to find all such modules; then none on those."""
+        self._searching, self._searched = not error.all, error.all
+        if error.all:
+            self._left_out |= error.fqns
 
     def start(self, kind: HookKind) -> None:
         if not self._noting:

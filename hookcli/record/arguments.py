@@ -55,21 +55,21 @@ def check_arguments(
 def arguments(function: Callable[..., object]) -> dict[str, object]:
     """The annotations of a function's arguments, by name; one that takes further ones takes the options of parts."""
     called: Any = vars(function)["__init__"] if isinstance(function, type) else function
-    hints, found = get_type_hints(called), dict[str, object]()
+    hints, kinds = get_type_hints(called), dict[str, object]()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             added = ((option.name, one) for one in capabilities() for option in one.options)
-            require_distinct("`hookcli.watch`", found, added)
+            require_distinct("`hookcli.watch`", kinds, added)
             for name, option in recorder_options().items():
                 if option.default == ():
-                    found[name] = str | Sequence[str]
+                    kinds[name] = str | Sequence[str]
                 elif isinstance(option.default, bool):
-                    found[name] = bool
+                    kinds[name] = bool
                 else:
-                    found[name] = str | Path | None if option.folder else str | None
+                    kinds[name] = str | Path | None if option.folder else str | None
         else:
-            found[parameter.name] = hints[parameter.name]
-    return found
+            kinds[parameter.name] = hints[parameter.name]
+    return kinds
 
 
 def _kinds(hint: object) -> Sequence[object]:

@@ -109,7 +109,7 @@ def _spec(name: str, model_class: object, config: Any) -> InputSpec | None:
 
 def _first(config: object, *names: str) -> Any:
     """The first of these attributes that the configuration has; None for none."""
-    return next((found for name in names if (found := getattr(config, name, None)) is not None), None)
+    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
 
 
 def _pictures(config: Any, model_class: object) -> InputSpec:

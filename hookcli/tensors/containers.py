@@ -22,9 +22,9 @@ class Walked:
     """
 
     def __init__(
-        self, kind: str, found: Sequence[tuple[str, Tensor]] = (), unseen: Sequence[tuple[str, Walked]] = ()
+        self, kind: str, tensors: Sequence[tuple[str, Tensor]] = (), unseen: Sequence[tuple[str, Walked]] = ()
     ) -> None:
-        self.kind, self.found, self.unseen = kind, found, unseen
+        self.kind, self.tensors, self.unseen = kind, tensors, unseen
 
 
 def kind_of(value: object) -> str:
@@ -37,7 +37,7 @@ def items_of(value: Any) -> Iterable[tuple[str, object]] | None:
     if type(value) in (tuple, list):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
     if type(value) is Walked:
-        return value.found
+        return value.tensors
     if isinstance(value, Mapping):
         return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", item) for key, item in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):

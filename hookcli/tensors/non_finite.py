@@ -40,7 +40,7 @@ class Kinds(NamedTuple):
         return bool(self.is_mask and self.hidden_row)
 
     def present(self) -> Iterator[str]:
-        return (name for name, found in zip(self._fields[:3], self[:3], strict=True) if found)
+        return (name for name, present in zip(self._fields[:3], self[:3], strict=True) if present)
 
 
 def kinds_of(x: Tensor) -> Tensor | None:

@@ -61,10 +61,10 @@ def layers_of(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     return [(fqn, [*heads]) for (fqn, _), heads in groupby(rows, key=lambda row: (row.fqn, row.get("call")))]
 
 
-def numbered(found: Sequence[Row], heads: Sequence[Row]) -> str:
+def numbered(some: Sequence[Row], heads: Sequence[Row]) -> str:
     """Some of a layer's heads as the subject of a sentence: 2 of 12 heads (3, 5) have."""
-    names = listed([row["head"] for row in found], 8)
-    return f"{len(found)} of {counted(len(heads), 'head')} ({names}) {'have' if found[1:] else 'has'}"
+    names = listed([row["head"] for row in some], 8)
+    return f"{len(some)} of {counted(len(heads), 'head')} ({names}) {'have' if some[1:] else 'has'}"
 
 
 _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
@@ -90,7 +90,9 @@ def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
     """The faults, each with its heads; the heads that rest; and the largest logit if there is no fault."""
     everything = [*rows, *broken]
     parts = [told(broken, everything, "not finite (NaN or Inf)")] * bool(broken)
-    parts += [told(found, everything, what) for test, (what, _) in _FAULTS.items() if (found := [*filter(test, rows)])]
+    parts += [
+        told(matching, everything, what) for test, (what, _) in _FAULTS.items() if (matching := [*filter(test, rows)])
+    ]
     most = max((row["queries"] for row in rows), default=0)
     looked = "dead, collapsed or like another" if most >= ENOUGH else "dead"
     healthy = f"none of {counted(len(rows), 'head')} is {looked}" * (not parts)
@@ -105,15 +107,15 @@ def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
     return "; ".join(parts)
 
 
-def told(found: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
+def told(matching: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
     """The number of such heads, and where they are: 3 of 144 heads are dead: h.0.attn heads 1, 2; h.3.attn head 4."""
     layers: dict[str, list[str]] = {}
-    for row in found:
+    for row in matching:
         of_one = what in _OF_A_KEY and row["top_key"] is not None and row["top_key_share"] > SINK
         layers.setdefault(in_words(row.fqn), []).append(
             f"{row['head']} (key {row['top_key']})" if of_one else str(row["head"])
         )
     places = [f"{fqn} head{'s' * (len(heads) > 1)} {listed(heads, 4)}" for fqn, heads in layers.items()]
     more = f"; and in {counted(len(places) - 2, 'more layer')}" if places[2:] else ""
-    count = f"{len(found):,} of {counted(len(rows), 'head')} {verbs[bool(found[1:])]}"
+    count = f"{len(matching):,} of {counted(len(rows), 'head')} {verbs[bool(matching[1:])]}"
     return f"{count} {what}: {'; '.join(places[:2])}{more}"

@@ -102,16 +102,16 @@ class AttentionProbe(Probe):
 
     def _look(self, event: HookEvent) -> None:
         """Take the figures of a softmax, in case that it is attention's, and of attention when it ends."""
-        found = self._calls.of(event)
-        if isinstance(found, Softmax):
-            logits = found.by_heads(tree.received(event.args, event.kwargs)[0])
+        call = self._calls.of(event)
+        if isinstance(call, Softmax):
+            logits = call.by_heads(tree.received(event.args, event.kwargs)[0])
             scores = Scores(logits, logits, given=logits, one_sequence=self._is_of_one_sequence(event))
-            found.figures = HeadSums.of(scores)
-        elif found:
-            sums = found.softmax.figures if found.softmax else HeadSums.of(self._scores(found))
+            call.figures = HeadSums.of(scores)
+        elif call:
+            sums = call.softmax.figures if call.softmax else HeadSums.of(self._scores(call))
             if sums is None:  # its softmax was skipped
                 return
-            sums = sums.add_output(found.by_heads(found.output))
+            sums = sums.add_output(call.by_heads(call.output))
             key, self._made = (event.fqn, event.call), None
             if not sums.heads:
                 self._skip(event.fqn, "a call of attention in it has no heads")
@@ -169,8 +169,8 @@ class AttentionProbe(Probe):
     def totals(self) -> Mapping[str, object]:
         rows, broken = self._measured()
         nothing = "attention was seen, but there is nothing to measure in it" if self._layers else NO_ATTENTION
-        found = {"verdict": verdict(rows, broken), "heads": len(rows)} if rows or broken else None
-        return found or {"nothing": nothing}
+        totals = {"verdict": verdict(rows, broken), "heads": len(rows)} if rows or broken else None
+        return totals or {"nothing": nothing}
 
     def skipped(self) -> list[Skipped]:
         """Attention without figures, and modules named after it that ran without any: the outermost of each."""

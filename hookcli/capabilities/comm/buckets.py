@@ -100,12 +100,12 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
     return merged.having({"note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
 
 
-def _agreed(found: Sequence[TensorStats]) -> TensorStats:
+def _agreed(copies: Sequence[TensorStats]) -> TensorStats:
     """The statistics of one rank if all agree, else of all together."""
     import numpy as np  # which starts slower than the commands that show no ranks
 
     from hookcli.table.merging import parts_agree
 
-    figures = np.array([[stats.floats()] for stats in found])
-    [agree] = parts_agree(figures, np.ones((len(found), 1), np.bool_), ALIKE)
-    return found[0] if agree else TensorStats.merge(found)
+    figures = np.array([[stats.floats()] for stats in copies])
+    [agree] = parts_agree(figures, np.ones((len(copies), 1), np.bool_), ALIKE)
+    return copies[0] if agree else TensorStats.merge(copies)

@@ -58,9 +58,13 @@ class Results:
         if not (followed or diverging):
             raise UsageError(f"no module could be followed: {skipped[-1].reason if skipped else 'none was called'}")
         growths = {fqn: [*self.growths(fqn)] for fqn in (followed if self.steps >= 0 else ())}
-        rows = [Row(self.row(fqn, found) | {"index": n}) for n, (fqn, found) in enumerate(growths.items())]
+        rows = [
+            Row(self.row(fqn, module_growths) | {"index": n}) for n, (fqn, module_growths) in enumerate(growths.items())
+        ]
         low, *_, high = self.widths
-        growing = verdict([growth for found in growths.values() for growth in found], f"{low} to {high}")
+        growing = verdict(
+            [growth for module_growths in growths.values() for growth in module_growths], f"{low} to {high}"
+        )
         columns = columns_named(*names(COLUMNS), size_narrowest=f"At {low}", size_widest=f"At {high}")
         totals = {"verdict": diverging or growing, "runs": len(self.runs)}
         meta = with_notes(self.meta, *self.notes(f"{growing} (after step {self.steps})" if diverging else ""))
@@ -84,8 +88,8 @@ class Results:
             points["size"] = [(width, figures[self.steps].size) for width, figures in pairs]
             points["change"] = [(width, figures[self.steps].change) for width, figures in pairs]
         for kind, of_kind in points.items():
-            if found := slope(of_kind):
-                yield Growth(fqn, kind, found)
+            if fit := slope(of_kind):
+                yield Growth(fqn, kind, fit)
 
     def row(self, fqn: str, growths: Sequence[Growth]) -> dict[str, Any]:
         """The values of a module; its sizes are means over the seeds."""

@@ -124,12 +124,12 @@ class Outputs:
 
     def figures(self) -> dict[str, Figures]:
         """The figures of each module in the last forward, in the order of first calls."""
-        found = {}
+        by_module = {}
         for fqn in sorted(self._sums, key=self._order.__getitem__):
             counts, sums = zip(*self._sums[fqn], strict=True)
-            found[fqn] = Figures(*(torch.stack(sums).sum(0) / sum(counts)).tolist())
+            by_module[fqn] = Figures(*(torch.stack(sums).sum(0) / sum(counts)).tolist())
         self._sums, self._begun = {}, True
-        return found
+        return by_module
 
 
 @dataclass(frozen=True)

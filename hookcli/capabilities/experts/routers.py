@@ -82,9 +82,9 @@ def find_router(session: HookSession, fqn: str, number: int) -> Router | None:
 def _experts_in(module: nn.Module, number: int) -> list[nn.Module] | None:
     """The experts: modules of one type in a list or mapping; [] if a weight of three dimensions holds them; or None."""
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        found = [part for part in module.children() if next(part.parameters(), None) is not None]
-        kinds = [kind for kind, several in Counter(map(type, found)).items() if several == number]
-        return [part for part in found if type(part) in kinds[:1]] or None
+        parts = [part for part in module.children() if next(part.parameters(), None) is not None]
+        kinds = [kind for kind, several in Counter(map(type, parts)).items() if several == number]
+        return [part for part in parts if type(part) in kinds[:1]] or None
     layer = type(module).__module__.startswith("torch.nn")  # whose first dimension is of channels
     weights = module.parameters(recurse=False)
     return [] if not layer and any(w.dim() == 3 and w.shape[0] == number for w in weights) else None

@@ -125,15 +125,15 @@ class Explorer(App[None]):
     def _show(self, event: object = None, fqn: str | None = None) -> None:
         """Build the tree of what the search finds, and go to a place; else to the first that is found, or stay."""
         places, test = self._joined.places.values(), search(self._joined, self._input.value)
-        found = [*filter(test, places)]  # all without a test
-        place = self._joined.near(fqn if fqn is not None else found[0].fqn if test and found else self._fqn)
+        matches = [*filter(test, places)]  # all without a test
+        place = self._joined.near(fqn if fqn is not None else matches[0].fqn if test and matches else self._fqn)
         if not self._search:
             self._open = {fqn for fqn, node in self._made.items() if node.is_expanded}
         self._search = self._input.value
-        self._kept = {each for one in found for each in one.chain()}
-        opened = [*place.chain(), *(self._kept if test and len(found) < _MANY else ())]
+        self._kept = {each for one in matches for each in one.chain()}
+        opened = [*place.chain(), *(self._kept if test and len(matches) < _MANY else ())]
         self._tree.root.remove_children()
-        number = f" ({len(found):,} of {len(places):,} found)" if test else ""
+        number = f" ({len(matches):,} of {len(places):,} found)" if test else ""
         self._tree.root.set_label(Text(visible(self._subject.title) + number))
         self._made = {"": self._tree.root}
         self._grow(self._tree.root, self._open | {one.fqn for one in opened})
@@ -185,11 +185,11 @@ class Explorer(App[None]):
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        found = self._joined.findings[event.option_index]
-        if (at := self._subject.lines.get(found)) not in (None, self._at):
+        finding = self._joined.findings[event.option_index]
+        if (at := self._subject.lines.get(finding)) not in (None, self._at):
             self._load(at)
             self._list.highlighted = event.option_index
-        self.action_go(found.fqn)
+        self.action_go(finding.fqn)
 
     @on(Input.Submitted)
     def _enter(self) -> None:

@@ -90,7 +90,7 @@ def of_reports(reports: Sequence[Report]) -> list[Subject]:
 
 def of_record(record: Record) -> list[Subject]:
     """The models of a record by phase: with remarks on a step, then trained ones. Raises UsageError without a step."""
-    found, lock = list[Subject](), Lock()
+    subjects, lock = list[Subject](), Lock()
     if not record.entries:
         raise UsageError(f"{record.path}: no step was recorded")
     said = [line for line in remarks(record) if " step " in line]
@@ -107,8 +107,8 @@ def of_record(record: Record) -> list[Subject]:
         named = [(x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in lines]
         told = {Finding("", "", fqns.get(step, ""), x): at.get(step) for step, x in named}
         title, history = f"{model} · {spoken(phase)}", partial(read, "over_time")
-        found.append(Subject(title, partial(read, "step"), steps, losses, history, told))
-    return sorted(found, key=lambda one: not one.lines)
+        subjects.append(Subject(title, partial(read, "step"), steps, losses, history, told))
+    return sorted(subjects, key=lambda one: not one.lines)
 
 
 def _read(lock: Lock, selection: Selection, what: str, value: Any) -> Sequence[Report]:

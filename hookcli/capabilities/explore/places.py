@@ -78,10 +78,10 @@ class Joined:
             [*lines, *_findings(reports, self._tree)],
             all(x.meta.get("complete", True) for x in reports),
         )
-        for found in reversed(self.findings):
-            self.near(found.fqn).remarks.insert(0, told(found))
-            for place in self.near(found.fqn).chain():
-                place.faulty |= found.severity in SEVERITIES
+        for finding in reversed(self.findings):
+            self.near(finding.fqn).remarks.insert(0, told(finding))
+            for place in self.near(finding.fqn).chain():
+                place.faulty |= finding.severity in SEVERITIES
         for item in dict.fromkeys(item for report in reports for item in report.skipped):
             self.near(item.fqn).remarks.append(visible(f"not measured: {in_words(item.fqn)}: {item.reason}"))
 
@@ -94,7 +94,7 @@ class Joined:
 
     def _rows(self, reports: Sequence[Report]) -> dict[str, dict[str, list[Row]]]:
         """The rows of reports by the name of their module, and by their head."""
-        found: dict[str, dict[str, list[Row]]] = {}
+        rows: dict[str, dict[str, list[Row]]] = {}
         aside = ("check", *_DRAWN) if reports[1:] else ("check",)
         for report in reports:
             if report.probe in aside:
@@ -105,10 +105,10 @@ class Joined:
                 fqn, heads = _where(report.probe, row, details)
                 for head in heads:
                     self.columns.setdefault(head, {}).update(columns)
-                    found.setdefault(fqn, {}).setdefault(head, []).append(row)
+                    rows.setdefault(fqn, {}).setdefault(head, []).append(row)
         for item in (item for report in reports for item in report.skipped if item.kind == Reason.NEVER_CALLED):
-            found.setdefault(item.fqn, {}).setdefault("", [Row({"type": "never called"})])
-        return found
+            rows.setdefault(item.fqn, {}).setdefault("", [Row({"type": "never called"})])
+        return rows
 
     def _place(self, fqn: str, heads: Mapping[str, Sequence[Row]]) -> Place:
         rows = {head: merged(own, self._tree[fqn], (), self.columns[head].values()) for head, own in heads.items()}
@@ -130,21 +130,21 @@ def _where(probe: str, row: Row, details: Sequence[str]) -> tuple[str, list[str]
     return fqn, [f"{head} {inner}".strip(), *([] if alone else [head])]
 
 
-def told(found: Finding) -> str:
+def told(finding: Finding) -> str:
     """A finding on one line: HK010 warning relu: 52 of 64 units are dead."""
-    where = f"{in_words(found.fqn)}: " if found.severity else ""  # the first lines on a run name their own
-    return visible(" ".join(filter(None, (found.check, found.severity, f"{where}{found.message}"))))
+    where = f"{in_words(finding.fqn)}: " if finding.severity else ""  # the first lines on a run name their own
+    return visible(" ".join(filter(None, (finding.check, finding.severity, f"{where}{finding.message}"))))
 
 
 def _findings(reports: Sequence[Report], tree: Tree) -> list[Finding]:
     """Findings of checks, and faults of rows that no check reports; the worst first, and inner places before outer."""
-    found = [*{(one.check, one.fqn, one.message): one for report in reports for one in report.findings}.values()]
-    known = {one.fqn for one in found}
+    findings = [*{(one.check, one.fqn, one.message): one for report in reports for one in report.findings}.values()]
+    known = {one.fqn for one in findings}
     marked = {one.fqn: one for report in reports for one in faults(report) if one and one.fqn not in known}
-    found += [Finding(one.check, one.severity, one.fqn, one.words) for one in marked.values()]
-    outer = {(one.severity, name) for one in found for name in (node.fqn for node in tree[one.fqn].around())}
+    findings += [Finding(one.check, one.severity, one.fqn, one.words) for one in marked.values()]
+    outer = {(one.severity, name) for one in findings for name in (node.fqn for node in tree[one.fqn].around())}
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
-    return sorted(found, key=lambda one: (rank.get(one.severity, 9), (one.severity, one.fqn) in outer))
+    return sorted(findings, key=lambda one: (rank.get(one.severity, 9), (one.severity, one.fqn) in outer))
 
 
 def headline(subject: Subject, joined: Joined, at: int, width: int) -> Text:

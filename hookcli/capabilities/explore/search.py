@@ -31,12 +31,12 @@ def search(joined: Joined, text: str) -> Test | None:
 
 
 def _term(term: str, joined: Joined) -> Test:
-    found, without = _COMPARISON.fullmatch(term), _word(term[1:], joined)
-    named = _named(found[1].lower(), joined) if found and found[3] else None
-    if found is None or named is None:
-        return (lambda place: not without(place)) if term[:1] == "-" != term and not found else _word(term, joined)
-    (head, column, numeric), given = named, found[3].lower()
-    number, compare, equal = _NUMBER.fullmatch(given), _COMPARE[found[2]], found[2] == "="
+    match, without = _COMPARISON.fullmatch(term), _word(term[1:], joined)
+    named = _named(match[1].lower(), joined) if match and match[3] else None
+    if match is None or named is None:
+        return (lambda place: not without(place)) if term[:1] == "-" != term and not match else _word(term, joined)
+    (head, column, numeric), given = named, match[3].lower()
+    number, compare, equal = _NUMBER.fullmatch(given), _COMPARE[match[2]], match[2] == "="
     limit = _SPECIAL.get(given, float(number[1]) * _UNITS[number[2]] if number and number[2] in _UNITS else None)
 
     def test(place: Place) -> bool:

@@ -65,15 +65,15 @@ def prints_of(record: Record, model: str) -> dict[Place, Fingerprint]:
 
 def values_of(record: Record, model: str) -> dict[Place, Values]:
     """The digests of the values in a model's steps, each with the names."""
-    found: dict[Place, Values] = {}
+    by_place: dict[Place, Values] = {}
     last: dict[int, Values] = {}
     for line in record.of(Values):
         if line.model != model:
             continue
         if not line.output_names and (before := last.get(line.rank)):
             line = replace(line, output_names=before.output_names, gradient_names=before.gradient_names)
-        found[line.step, line.rank] = last[line.rank] = line
-    return found
+        by_place[line.step, line.rank] = last[line.rank] = line
+    return by_place
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class TwoRuns:
         if there and there.weights == one.weights:
             return ""
         later = (at for at in sorted(self.a, reverse=True) if at > begin and self.a[at].weights == one.weights)
-        if (found := next(later, None)) is None:
+        if (parting := next(later, None)) is None:
             return ""
-        before, first, second = self.a[found], labels[0], labels[1]
-        when = f"after step {found[0] - 1:,}" if before.after else f"at step {found[0]:,}"
+        before, first, second = self.a[parting], labels[0], labels[1]
+        when = f"after step {parting[0] - 1:,}" if before.after else f"at step {parting[0]:,}"
         apart, same = self.split(before, one)
         lost = f"not restored: {_listed(apart)}" if apart else f"restored, too: {_listed(same[1:])}"
         alike = (step for (step, _), x in sorted(self.a.items()) if x.received and x.received == one.received)

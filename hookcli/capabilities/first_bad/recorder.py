@@ -15,7 +15,7 @@ class Recorder(RecorderPart):
 
     def begin_run(self, run: RecordedRun) -> None:
         if self._stops:
-            self._search.found = run.end_program
+            self._search.when_found = run.end_program
 
     def wants(self, step: int) -> bool:
         """Every step is searched until a value is found."""

@@ -32,10 +32,10 @@ _INPUT = "input"
 
 @dataclass
 class SearchState:
-    """How far the search of a run has come. `found` is called with the first value."""
+    """How far the search of a run has come. `when_found` is called with the first value."""
 
     on: bool = True
-    found: Callable[[], object] = lambda: None
+    when_found: Callable[[], object] = lambda: None
     updates: dict[str, tuple[int, Row]] = field(default_factory=dict)
     """By model: its last step, and the group that changed most."""
     usual: dict[str, set[ReceivedKind]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class SearchedStep(StepPart):
             value = value or run.doubtful
         if value is not None:
             run.on = False
-            run.found()
+            run.when_found()
             return self._first(value, step)
         run.usual.setdefault(model, set()).update(self._evidence.take_usual())
         run.harmless = run.harmless or (over and run.doubtful is not None and run.doubtful.model == model)

@@ -92,5 +92,5 @@ def verdict(
     if first:
         return f"{first}the longest prompt is {largest:,}{alone}, with {room.kept}"
     more = size(tried[largest + 1].highest - room.usable)
-    found = f"Largest batch of {asked.prompt:,} + {asked.generated:,} tokens in {room.typed}: {largest:,}{alone}"
-    return f"{found}, with {room.kept}; a batch of {largest + 1:,} needs {more} more"
+    fits = f"Largest batch of {asked.prompt:,} + {asked.generated:,} tokens in {room.typed}: {largest:,}{alone}"
+    return f"{fits}, with {room.kept}; a batch of {largest + 1:,} needs {more} more"

@@ -40,8 +40,8 @@ def generating_recipe(find: Callable[[str | None], Recipe], task: str | None) ->
     recipe = find(task)
     for another in _TASKS if task is None and not _generates(recipe) else ():
         with suppress(UsageError):
-            if _generates(found := find(another)):
-                return found
+            if _generates(other := find(another)):
+                return other
     return recipe
 
 

@@ -180,7 +180,7 @@ def _verdict(profiles: dict[int, MemoryProfile], largest: int, room: Room, proce
         return f"{first}{nothing}, with {room.kept}; a batch of {over:,} takes {peak_text(above)}"
     each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
     if first:
-        found = f"{largest:,}{each} does" if asked > largest else f"the largest is {largest:,}{each}"
-        return f"{first}{found}, with {room.kept}"
+        fits = f"{largest:,}{each} does" if asked > largest else f"the largest is {largest:,}{each}"
+        return f"{first}{fits}, with {room.kept}"
     more = peak_text(above, above.highest - room.usable)
     return f"Largest batch in {room.typed}: {largest:,}{each}, with {room.kept}; a batch of {over:,} needs {more}"

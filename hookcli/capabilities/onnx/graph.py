@@ -76,7 +76,7 @@ def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> lis
     weights = {tensor.name for tensor in graph.initializer}
     values = [name for node in graph.node for name in node.output if re.fullmatch(r"relu(_\d+)?", name)]
     merged = dict(zip(values, relus, strict=True)) if len(values) == len(relus) else {}
-    found: list[Operator] = []
+    operators: list[Operator] = []
     scopes: dict[str, str | None] = {}
     for node in graph.node:
         inputs = [*filter(None, [*node.input, *captured(node)])]
@@ -93,9 +93,9 @@ def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> lis
             scope = computed.pop()
         # A value's name tells the operator that a quantizer merged with the one before it.
         op = value.rpartition("/")[2].partition("_")[0] if _PATH.fullmatch(value) else node.op_type
-        found.append(Operator("Relu" if value in merged else op, scope, inputs, [*filter(None, node.output)]))
+        operators.append(Operator("Relu" if value in merged else op, scope, inputs, [*filter(None, node.output)]))
         scopes |= dict.fromkeys(node.output, scope)
-    return found
+    return operators
 
 
 def acting_in_training(graph: Any) -> Counter[str]:
@@ -108,7 +108,7 @@ def acting_in_training(graph: Any) -> Counter[str]:
         for one in node.attribute if node.op_type == "Constant" else ():
             if one.name == "value":
                 constants[node.output[0]] = one.t
-    found: Counter[str] = Counter()
+    acting: Counter[str] = Counter()
     for node in nodes:
         if node.op_type == "Dropout":  # its third input; before opset 12 there was none, and it never drops
             mode = constants.get(node.input[2]) if len(node.input) > 2 else None
@@ -117,8 +117,8 @@ def acting_in_training(graph: Any) -> Counter[str]:
             acts = any(one.name == "training_mode" and one.i for one in node.attribute) or any(node.output[1:])
         else:
             continue
-        found[node.op_type] += acts
-    return +found
+        acting[node.op_type] += acts
+    return +acting
 
 
 def _nodes(graph: Any) -> Iterator[Any]:

@@ -60,10 +60,10 @@ class OnnxModel(DumpReader):
     @property
     def in_training(self) -> str:
         """A sentence saying that the model was exported in train mode; "" if no operator shows that."""
-        found = [f"{number} {kind}" for kind, number in acting_in_training(self._model.graph).items()]
-        if not found:
+        acting = [f"{number} {kind}" for kind, number in acting_in_training(self._model.graph).items()]
+        if not acting:
             return ""
-        return f"{self.folder} was exported in train mode ({' and '.join(found)} act as in training)"
+        return f"{self.folder} was exported in train mode ({' and '.join(acting)} act as in training)"
 
     def pair_with(self, model: nn.Module, calls: Sequence[Row], call: Arguments) -> Pairing:
         """Run it on a model's first batch, and pair its values with the rows of what the model's calls returned."""
@@ -112,19 +112,19 @@ class OnnxModel(DumpReader):
     def _given(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
         """The graph's inputs: arguments of the same names, else all in the order of the graph's."""
         named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
-        found = {name: x for name, x in named.items() if isinstance(x, Tensor)}
-        if not found.keys() >= self._dtypes.keys():
+        by_name = {name: x for name, x in named.items() if isinstance(x, Tensor)}
+        if not by_name.keys() >= self._dtypes.keys():
             tensors = tree.received(args, dict(kwargs))
             if len(tensors) != len(self._dtypes):
                 takes, ours = (listed(names, _LISTED) for names in ([*self._dtypes], [*map(tree.shape_text, tensors)]))
                 raise UsageError(f"{self.folder}: takes {takes}; the PyTorch model gets {ours or 'nothing'}")
-            found = dict(zip(self._dtypes, tensors, strict=True))
+            by_name = dict(zip(self._dtypes, tensors, strict=True))
         for name, sizes in self._sizes.items():
-            own = tree.shape_of(found[name])
+            own = tree.shape_of(by_name[name])
             if len(sizes) != len(own) or any(a not in (0, b) for a, b in zip(sizes, own, strict=True)):
                 takes = "x".join(str(size or "N") for size in sizes) or "a scalar"
                 raise UsageError(f"{self.folder}: takes {takes} as {name}, and gets {shape(own)}")
-        return {name: found[name] for name in self._dtypes}
+        return {name: by_name[name] for name in self._dtypes}
 
 
 def _session(model: Any, folder: Path) -> Any:
@@ -169,8 +169,10 @@ class OnnxComparison(DumpComparison):
         self._rows |= {key_of(row.values, row.fqn): row for row in rows}
 
     def take(self, values: Mapping[str, Any], tensor: Tensor | Callable[[], Tensor]) -> None:
-        fqn, found = values["fqn"], self._pairing
-        if (fqn, values["call"], values["path"]) in found.values:
+        fqn, pairing = values["fqn"], self._pairing
+        if (fqn, values["call"], values["path"]) in pairing.values:
             super().take(values, tensor)
         elif self._wanted(OUTPUT, fqn, values["type"] or ""):
-            self._skipped[Skipped(fqn, found.reasons.get(fqn, "not called in the first batch"), values["path"])] = None
+            self._skipped[Skipped(fqn, pairing.reasons.get(fqn, "not called in the first batch"), values["path"])] = (
+                None
+            )

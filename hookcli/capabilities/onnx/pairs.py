@@ -31,20 +31,20 @@ class Pairing:
     `pair` has found them; and `reasons` why other modules have none.
     """
 
-    def __init__(self, file: str, found: Sequence[Operator], outputs: Sequence[str], calls: Sequence[Row]) -> None:
-        self._file, self._operators, self._outputs, self.calls = file, found, outputs, calls
+    def __init__(self, file: str, operators: Sequence[Operator], outputs: Sequence[str], calls: Sequence[Row]) -> None:
+        self._file, self._operators, self._outputs, self.calls = file, operators, outputs, calls
         types = {row.fqn: row["type"] for row in calls}
         alike = {fqn.rpartition(".")[2]: kind for fqn, kind in types.items()}
-        names = dict.fromkeys(fqn for one in found if one.scope for fqn in (*[*around(one.scope)][::-1], one.scope))
+        names = dict.fromkeys(fqn for one in operators if one.scope for fqn in (*[*around(one.scope)][::-1], one.scope))
         parts = [NamedPart(fqn, types.get(fqn) or alike.get(fqn.rpartition(".")[2], "")) for fqn in {"": None} | names]
         self.alignment = align(parts, [NamedPart(*item) for item in types.items()])
         self.values: dict[Place, str] = {}
         self.reasons: dict[str, str] = {}
         there = self.alignment.in_b
-        self._scopes = [there.get(one.scope, one.scope) if one.scope else one.scope for one in found]
+        self._scopes = [there.get(one.scope, one.scope) if one.scope else one.scope for one in operators]
         self._note_folded()
         self._users: dict[str, list[int]] = {}
-        for number, one in enumerate(found):
+        for number, one in enumerate(operators):
             for name in one.inputs:
                 self._users.setdefault(name, []).append(number)
         self._called = [*self._calls()]

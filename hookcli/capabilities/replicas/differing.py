@@ -29,8 +29,10 @@ def _first(record: object, *, wrong: bool) -> str:
     if not isinstance(record, RankedRecord):
         return ""
     models = dict.fromkeys(entry.model for entry in record.entries if entry.phase == "train")
-    found = (_Parting.of(record, model) for model in models)
-    return next((one.apart() if wrong else one.on_their_own() for one in found if one and one.replicate is wrong), "")
+    partings = (_Parting.of(record, model) for model in models)
+    return next(
+        (one.apart() if wrong else one.on_their_own() for one in partings if one and one.replicate is wrong), ""
+    )
 
 
 class _Parting:

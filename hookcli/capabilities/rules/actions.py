@@ -59,9 +59,9 @@ def located(text: str) -> str:
     """The text of `--then` with the full path of its command: the program may change its folder. Raises UsageError."""
     if not (words := parse_then(text).command):
         return text
-    if not (found := shutil.which(words[0])):
+    if not (path := shutil.which(words[0])):
         raise UsageError(f"--then exec: no such command: {words[0]}; a line for the shell is exec:sh -c '...'")
-    return f"{text.partition('exec:')[0]}exec:{shlex.join([str(Path(found).absolute()), *words[1:]])}"
+    return f"{text.partition('exec:')[0]}exec:{shlex.join([str(Path(path).absolute()), *words[1:]])}"
 
 
 def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> str:

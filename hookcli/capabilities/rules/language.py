@@ -128,8 +128,8 @@ def _quoted(call: re.Match[str]) -> str:
 def _holds(node: ast.expr, leaf: Leaf) -> bool:
     match node:
         case ast.BoolOp(op=op, values=parts):
-            found = [_holds(part, leaf) for part in parts]
-            return all(found) if isinstance(op, ast.And) else any(found)
+            truths = [_holds(part, leaf) for part in parts]
+            return all(truths) if isinstance(op, ast.And) else any(truths)
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="finite"), args=[of], keywords=[])):
             return not math.isfinite(leaf(of, None) or 0.0)
         case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op).__name__ in _ORDERS for op in ops):

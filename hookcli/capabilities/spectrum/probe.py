@@ -76,8 +76,8 @@ class SpectrumProbe(Probe):
             session.forward(self._leave)
 
     def _enter(self, event: HookEvent) -> None:
-        found = (self._matrix(x) for _, x in tree.arguments(event.args, event.kwargs))
-        received: _Found = next((one for one in found if isinstance(one, Matrix)), _NO_MATRIX)
+        matrices = (self._matrix(x) for _, x in tree.arguments(event.args, event.kwargs))
+        received: _Found = next((one for one in matrices if isinstance(one, Matrix)), _NO_MATRIX)
         self._received[event.fqn, event.call] = received
 
     def _leave(self, event: HookEvent) -> None:
@@ -176,13 +176,13 @@ class SpectrumProbe(Probe):
             yield from self._row(values, place.output, figures)
 
     def _row(
-        self, values: dict[str, Any], found: _Found, figures: Callable[[Matrix], Figures | str] = Matrix.figures
+        self, values: dict[str, Any], matrix: _Found, figures: Callable[[Matrix], Figures | str] = Matrix.figures
     ) -> Iterator[Row]:
-        if isinstance(found, Matrix) and isinstance(measured := figures(found), Figures):
-            shape = {"shape": [found.count, found.columns], "dimensions": found.dimensions}
+        if isinstance(matrix, Matrix) and isinstance(measured := figures(matrix), Figures):
+            shape = {"shape": [matrix.count, matrix.columns], "dimensions": matrix.dimensions}
             yield Row(shape | values | measured._asdict())
         else:
-            reason = "the update: " * (values["kind"] == "update") + (found if isinstance(found, str) else measured)
+            reason = "the update: " * (values["kind"] == "update") + (matrix if isinstance(matrix, str) else measured)
             self._unfit[Skipped(values["fqn"], reason, values["path"])] = None
 
     def totals(self) -> Mapping[str, object]:
@@ -192,8 +192,8 @@ class SpectrumProbe(Probe):
         if broken:
             first = reduce(lambda around, fqn: fqn if is_within(fqn, around) else around, broken)
             return {"verdict": f"NaN or Inf in {in_words(first)}"}
-        if found := next((row for row in rows if row.get("note")), None):
-            return {"verdict": f"{in_words(found.fqn)}: {found['note']} (HK051)"}
+        if noted := next((row for row in rows if row.get("note")), None):
+            return {"verdict": f"{in_words(noted.fqn)}: {noted['note']} (HK051)"}
         several = [row for row in rows if row["dimensions"] > 1]
         rows = [row for row in several if row["kind"] == "output"] or several
         if not rows:

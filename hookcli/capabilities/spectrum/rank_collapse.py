@@ -35,8 +35,8 @@ def _fallen(rows: Sequence[Row], name: str, of_input: str, low: float, high: flo
         ends = max(one["index"] for one in seen if one.fqn == row.fqn or is_within(one.fqn, row.fqn))
         return all(one[name] < high for one in seen if one["index"] > ends or is_within(row.fqn, one.fqn))
 
-    found = [*filter(falls, seen)]
-    return [row for row in found if not any(is_within(one.fqn, row.fqn) for one in found)]
+    fallen = [*filter(falls, seen)]
+    return [row for row in fallen if not any(is_within(one.fqn, row.fqn) for one in fallen)]
 
 
 def in_short(row: Row, limit: float = ALIKE) -> str:

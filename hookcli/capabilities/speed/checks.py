@@ -84,8 +84,8 @@ class SlowRank(LinesCheck):
 def headline(record: Record) -> list[str]:
     """Net: waits for data 62% of the time: 4.9 s of 8.0 s in 120 batches ...; none if nothing is worth saying."""
     models = [line.model for line in record.of(Pace)][-1:]
-    found = ((model, judge([WaitsForData(), SlowRank()], whole_run(record, model)).findings) for model in models)
-    return [f"{model}: {one.message}" for model, findings in found for one in findings]
+    judged = ((model, judge([WaitsForData(), SlowRank()], whole_run(record, model)).findings) for model in models)
+    return [f"{model}: {one.message}" for model, findings in judged for one in findings]
 
 
 _WORDS = {"data": "waiting for its data", "forward": "its forward"}

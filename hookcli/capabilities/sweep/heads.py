@@ -32,8 +32,8 @@ class SeenHeads:
     def _see(self, event: HookEvent) -> None:
         with torch.no_grad(), torch.DisableTorchFunction():
             try:
-                found = self.calls.of(event)
-                if isinstance(found, AttentionCall) and (heads := found.by_heads(found.output).shape[1]):
+                call = self.calls.of(event)
+                if isinstance(call, AttentionCall) and (heads := call.by_heads(call.output).shape[1]):
                     self.layers.setdefault(event.fqn, heads)
             except _UNFOLLOWED as error:
                 self.unfollowed[event.fqn] = in_brief(error)
@@ -56,17 +56,17 @@ class HeadChange:
     def _change(self, event: HookEvent) -> object:
         try:
             with torch.DisableTorchFunction():
-                found = self._calls.of(event)
-                if found is None or isinstance(found, Softmax) or event.fqn != self.fqn:
+                call = self._calls.of(event)
+                if call is None or isinstance(call, Softmax) or event.fqn != self.fqn:
                     return event.output
-                numbers = torch.arange(found.output.numel(), device=found.output.device).view(found.output.shape)
-                by_heads = found.by_heads(numbers)
+                numbers = torch.arange(call.output.numel(), device=call.output.device).view(call.output.shape)
+                by_heads = call.by_heads(numbers)
         except _UNFOLLOWED:
             return event.output
         if by_heads.shape[1] != self.heads:
             return event.output
         with torch.DisableTorchFunction():
-            changed = self.applied_to(found.output, by_heads[:, self.head], event)
+            changed = self.applied_to(call.output, by_heads[:, self.head], event)
         flex = event.operator is not None and event.operator.name == FLEX
         return (changed, *event.output[1:]) if flex else changed
 

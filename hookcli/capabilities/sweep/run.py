@@ -132,14 +132,14 @@ class SweepRun:
 
     def _measure(self, figures: Figures, output: object) -> None:
         """Take the figures of a run, when the model returns."""
-        found = floating_leaves(output)
-        if not found:
+        outputs = floating_leaves(output)
+        if not outputs:
             raise UsageError("the model returns no floating-point tensor, so nothing can be seen to change")
         self._outputs = self._outputs or Outputs.of(output)
         with suppress(*([] if self.run.step.loss else [HookcliError])):
             figures["loss"] = float(self.run.step.loss_of(self.run.step.loss or "loss", output, {})[0])
         if self.logit:
-            main = min(found.items(), key=lambda item: ("logits" not in item[0], item[1].numel() < 2))
+            main = min(outputs.items(), key=lambda item: ("logits" not in item[0], item[1].numel() < 2))
             figures["logit"] = self._logit_of(output, *main)
         if distances := self._outputs.distances(output):
             most = max(distances, key=lambda path: distances[path])

@@ -105,10 +105,10 @@ class SeenModules:
 
     def unswept(self, fqns: Mapping[str, object]) -> dict[str, Skipped]:
         """The modules among these whose output is not worth a run, each with the reason."""
-        found = {item.fqn: item for item in never_called(self._session) if item.fqn in fqns}
+        uncalled = {item.fqn: item for item in never_called(self._session) if item.fqn in fqns}
         why = ("returns no floating-point tensor", "passes on what it receives")
         left = [fqn for fqn in fqns if fqn in self.makers and fqn not in self._own]
-        return found | {fqn: Skipped(fqn, why[bool(self.makers[fqn])]) for fqn in left}
+        return uncalled | {fqn: Skipped(fqn, why[bool(self.makers[fqn])]) for fqn in left}
 
 
 class _Ways:
@@ -163,13 +163,13 @@ def _modules(
     few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
     depth = sweep.depth or next(few, 1)
     ways = [_Ways(seen.flow.calls, path) for path in paths if sweep.done in _DONE.values()]
-    found = [
+    trials = [
         Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=_is_bottleneck(seen.makers[n], ways))
         for n, own in depths.items()
         if own <= depth
     ]
     deeper = f"deeper than {depth:g}; --depth all sweeps {len(depths)} modules"
-    return found, [*unswept.values(), *(Skipped(n, deeper) for n, own in depths.items() if own > depth)]
+    return trials, [*unswept.values(), *(Skipped(n, deeper) for n, own in depths.items() if own > depth)]
 
 
 def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
@@ -179,19 +179,19 @@ def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen
     the functions of attention return. Without these it is to the columns of the projection's weight.
     """
     assert seen.heads
-    found, skipped = list[Trial](), dict[str, Skipped]()
+    trials, skipped = list[Trial](), dict[str, Skipped]()
     by_module = {fqn: [*heads] for fqn, heads in groupby(parts.heads(model), key=attrgetter("fqn"))}
     for fqn, number in seen.heads.layers.items():
         if fqn in wanted:
             heads = projected(fqn, by_module, seen.heads.layers)
-            found += by_attention(sweep, (fqn, type_text(wanted[fqn]), number), heads, seen, skipped)
+            trials += by_attention(sweep, (fqn, type_text(wanted[fqn]), number), heads, seen, skipped)
     for fqn, why in seen.heads.unfollowed.items():
         if fqn in wanted and fqn not in by_module:
             skipped[fqn] = Skipped(fqn, f"its heads can't be followed: {why}")
     further = wanted.keys() - {name for fqn in seen.heads.layers for name in (fqn, *around(fqn))}
     for fqn, heads in by_module.items():
-        found += by_projection(sweep, heads, seen, skipped) if fqn in further else []
-    return found, [*skipped.values()]
+        trials += by_projection(sweep, heads, seen, skipped) if fqn in further else []
+    return trials, [*skipped.values()]
 
 
 def projected(
@@ -250,7 +250,7 @@ def by_projection(
 
 def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
     """A run for each expert: on what it returns, or where all are one weight, on its part of that."""
-    found, known = [], [expert for expert in parts.experts(model) if expert[0] in wanted]
+    trials, known = [], [expert for expert in parts.experts(model) if expert[0] in wanted]
     skipped = seen.unswept({fqn: module for fqn, module, _, fused in known if not fused})
     for fqn, module, number, fused in known:
         if fused and not sweep.quantize and sweep.operation != "zero":
@@ -262,8 +262,8 @@ def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], se
             elif sweep.quantize:
                 every = ((one, parts.matrices(one)) for one in module.modules())
                 change = {"weights": [w for each in every for w in _changes(sweep, *each)]}  # another word
-            found.append(Trial(fqn, type_text(module), part={"expert": number}, **change))
-    return found, [*skipped.values()]
+            trials.append(Trial(fqn, type_text(module), part={"expert": number}, **change))
+    return trials, [*skipped.values()]
 
 
 def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) -> Iterator[ChangedWeight]:
@@ -276,12 +276,12 @@ def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) ->
 
 def _layers(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module]) -> Found:
     """A run for each module with its own weights; of those that share one, only for the first."""
-    found, skipped, owners = [], [], dict[int, str]()
+    trials, skipped, owners = [], [], dict[int, str]()
     modules = dict(model.named_modules())
     for fqn, module in wanted.items():
         held = {w: owners.setdefault(id(w), fqn) for w in parts.matrices(module)}
         weights = [*_changes(sweep, laid_out_as(modules, fqn), [w for w in held if held[w] == fqn])]
-        found += [Trial(fqn, type_text(module), weights=weights)] if weights else []
+        trials += [Trial(fqn, type_text(module), weights=weights)] if weights else []
         tied = (owner for owner in held.values() if owner != fqn)
         skipped += [Skipped(fqn, f"has the weight of {owner}, which was swept") for owner in tied]
-    return found, skipped
+    return trials, skipped

@@ -51,23 +51,25 @@ class Further:
 
     def precision(self, run: Any, *, float64: bool, isolate: bool) -> Precision | None:
         """Make the runs that are asked for, after a comparison; None if there are none. Raises KeyboardInterrupt."""
-        found = Precision()
+        precision = Precision()
         if isolate:
             self.feedback.stage("running each module of B on what A's received")
             compared = by_place(run.pairs.rows(Tolerance(), complete=True))
-            self._try("--isolate", found, lambda: found.isolate(compared, self._rows(*self.sides, isolate=True)))
+            self._try(
+                "--isolate", precision, lambda: precision.isolate(compared, self._rows(*self.sides, isolate=True))
+            )
         a, b = self.sides
         if float64 and a.computes != b.computes:
             wider = b if model_dtype(b.model).itemsize > model_dtype(a.model).itemsize else a
-            self._try(_NO_FLOAT64, found, lambda: self._judge(found, wider, run.unlike))
-        return found if found.values or found.skipped else None
+            self._try(_NO_FLOAT64, precision, lambda: self._judge(precision, wider, run.unlike))
+        return precision if precision.values or precision.skipped else None
 
-    def _judge(self, found: Precision, wider: Side, unlike: str) -> None:
+    def _judge(self, precision: Precision, wider: Side, unlike: str) -> None:
         if unlike or any(x.is_mps for x in wider.model.parameters()):
             raise UsageError(unlike or "MPS has none")
         self.feedback.stage(f"running {wider.name or type(wider.model).__name__} in float64")
         exact = in_float64(wider)
-        found.judge(*(self._rows(exact, side) for side in self.sides))
+        precision.judge(*(self._rows(exact, side) for side in self.sides))
 
     def _rows(self, a: Side, b: Side, *, isolate: bool = False) -> Rows:
         second = self.again((a, b), isolate=isolate)
@@ -78,13 +80,13 @@ class Further:
             raise UsageError("it draws other random numbers")
         return by_place(second.pairs.rows(Tolerance(), complete=True))
 
-    def _try(self, what: str, found: Precision, act: Callable[[], None]) -> None:
+    def _try(self, what: str, precision: Precision, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:
             if not (isinstance(error, HookcliError) or failure.out_of_memory(error)):
                 raise  # a bug of hookcli's
-            found.skipped.append(Skipped("", f"{what}: {message_of(error).splitlines()[0]}"))
+            precision.skipped.append(Skipped("", f"{what}: {message_of(error).splitlines()[0]}"))
 
 
 def in_float64(side: Side) -> Side:

@@ -93,8 +93,8 @@ def traced_hooks(
 class _Once:
     """Puts shown tensors in place of those found, the same for the same one. `received` are handed on if returned."""
 
-    def __init__(self, way: Operators, call: Tensor, kind: str, found: Found, received: list[Tensor]) -> None:
-        self.way, self.call, self.kind, self.found, self.received = way, call, kind, found, received
+    def __init__(self, way: Operators, call: Tensor, kind: str, tensors: Found, received: list[Tensor]) -> None:
+        self.way, self.call, self.kind, self.tensors, self.received = way, call, kind, tensors, received
         self.made: list[tuple[Tensor, Tensor]] = []
 
     def show(self, x: Tensor) -> Tensor:
@@ -104,15 +104,15 @@ class _Once:
             if old is x:
                 return same
         handed_on = "handed on" if [y for y in self.received if y is x] else ""
-        what = SEPARATOR.join([self.kind, handed_on, *[path for path, y in self.found if y is x]])
+        what = SEPARATOR.join([self.kind, handed_on, *[path for path, y in self.tensors if y is x]])
         new: Tensor = Shown.apply(x, self.way.tie, self.way.gradient, self.call, what)
         self.made.append((x, new))
         return new
 
 
-def _described(what: str, kind: str, found: Found, others: list[str]) -> str:
+def _described(what: str, kind: str, tensors: Found, others: list[str]) -> str:
     """The label of a look: its kind, the type that holds the tensors, their paths (+: needs gradients), and others."""
-    return SEPARATOR.join([what, kind, *[("+" if x.requires_grad else "-") + path for path, x in found], *others])
+    return SEPARATOR.join([what, kind, *[("+" if x.requires_grad else "-") + path for path, x in tensors], *others])
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any], others: list[str]) -> Found:
@@ -136,17 +136,17 @@ def _items(value: Any) -> list[tuple[str, Any, Any]] | None:
     return None
 
 
-def _walked(value: Any, path: str, found: Found, others: list[str]) -> Found:
+def _walked(value: Any, path: str, tensors: Found, others: list[str]) -> Found:
     """As `tree.leaves`; also adds the paths and types of `others`, which can't be looked into."""
     if isinstance(value, Tensor):
-        found.append((path, value))
+        tensors.append((path, value))
     elif not isinstance(value, _PLAIN):
         items = _items(value)
         if items is None:
             others.append(f"{UNSEEN}{path} {type(value).__name__}")
         for step, _, item in items or ():
-            _walked(item, path + step, found, others)
-    return found
+            _walked(item, path + step, tensors, others)
+    return tensors
 
 
 def _replaced(value: Any, shown: _Once) -> Any:

@@ -32,10 +32,10 @@ def from_dump(x: Tensor, dump: str, fqn: str | None = None, *, place: Mapping[st
         there = listed([words for owner, words in rows if owner == name], between="; ")
         why = row["reason"] if row else f"it has {there or 'nothing'} there"
         raise UsageError(f"{dump} has no {_words(place, f' of {in_words(name)}')}: {why}")
-    found = reader.load(row)
-    if (has := f"{shape_text(found)} {dtype_text(found)}") != (ours := f"{shape_text(x)} {dtype_text(x)}"):
+    loaded = reader.load(row)
+    if (has := f"{shape_text(loaded)} {dtype_text(loaded)}") != (ours := f"{shape_text(x)} {dtype_text(x)}"):
         raise UsageError(f"{dump} has {has} there, this run {ours}")
-    value = torch.empty_like(x, requires_grad=False).copy_(found)
+    value = torch.empty_like(x, requires_grad=False).copy_(loaded)
     return torch.where(torch.ones_like(x, dtype=torch.bool), value, x) if x.requires_grad else value
 
 

@@ -54,7 +54,7 @@ class Choices(NamedTuple):
 
 def choices_of(loss: Tensor) -> list[Choices]:
     """The mean cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
-    found: list[Choices] = []
+    choices: list[Choices] = []
     left: list[tuple[Node | None, float]] = [] if loss.is_complex() else [(loss_node(loss), 1.0)]
     while left:
         node, factor = left.pop()
@@ -62,11 +62,11 @@ def choices_of(loss: Tensor) -> list[Choices]:
         if terms:
             left += [(_past(term, "ToCopyBackward0"), factor * times) for term, times in terms]
             continue
-        if node is None or not factor > 0 or len(found) == _MOST or not (shape := scores_shape(node)):
+        if node is None or not factor > 0 or len(choices) == _MOST or not (shape := scores_shape(node)):
             return []
         classes = shape[1] if shape[1:] else shape[0]
-        found.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes))
-    return found
+        choices.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes))
+    return choices
 
 
 def scores_shape(node: Node) -> tuple[int, ...]:

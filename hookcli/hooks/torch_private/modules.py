@@ -211,18 +211,18 @@ def unpacked(module: nn.Module) -> dict[str, Tensor]:
     kind = type(module)
     try:
         if any(callable(getattr(kind, bias, None)) for bias in ("bias", "get_bias")):
-            found = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")()
+            weights = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")()
         elif callable(getattr(kind, "weight", None)):  # of embeddings
             weight: Any = module.weight()  # type: ignore[operator]  # the class is one of PyTorch's
             weight.held_by = module  # whose memory it refers to without keeping it
-            found = (weight,)
+            weights = (weight,)
         else:
             return {}
     except (AttributeError, RuntimeError):  # not packed yet
         return {}
-    if not isinstance(found, tuple):  # of recurrent layers: {"weight": {"weight_ih_l0": ...}, "bias": ...}
-        return {path.rpartition('["')[2].removesuffix('"]'): x for path, x in tree.leaves(found)}
-    return {name: x for name, x in zip(("weight", "bias"), found, strict=False) if isinstance(x, Tensor)}
+    if not isinstance(weights, tuple):  # of recurrent layers: {"weight": {"weight_ih_l0": ...}, "bias": ...}
+        return {path.rpartition('["')[2].removesuffix('"]'): x for path, x in tree.leaves(weights)}
+    return {name: x for name, x in zip(("weight", "bias"), weights, strict=False) if isinstance(x, Tensor)}
 
 
 STATE_VERSIONS = "_metadata"

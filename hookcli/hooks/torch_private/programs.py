@@ -35,9 +35,9 @@ def as_written(model: nn.Module) -> tuple[nn.Module, ExitStack]:
     What was wrapped still runs compiled, as it was. Closing the stack puts the wrappers back.
     """
     stack, wrapper = ExitStack(), optimized_module()
-    found: list[Any] = [m for m in model.modules() if isinstance(m, wrapper)] if wrapper is not None else []
+    wrapped: list[Any] = [m for m in model.modules() if isinstance(m, wrapper)] if wrapper is not None else []
     lost = "the names of compiled parts have _orig_mod in them"
-    ways = {one: private(one, "dynamo_ctx", None, lost) for one in found}
+    ways = {one: private(one, "dynamo_ctx", None, lost) for one in wrapped}
     wrappers: list[Any] = [one for one, way in ways.items() if way is not None]
     for holder in [*model.modules()] if wrappers else ():
         for name, part in [*holder.named_children()]:

@@ -181,8 +181,8 @@ class Record:
 
     def counts(self, entry: StepEntry) -> bool:
         """True if to show a step by default: it was finished, or it has the non-finite value."""
-        found = [(one.model, one.phase, one.step) for one in self.non_finite]
-        return entry.complete or (*entry.key, entry.step) in found
+        non_finite = [(one.model, one.phase, one.step) for one in self.non_finite]
+        return entry.complete or (*entry.key, entry.step) in non_finite
 
     def finished(self, entries: Sequence[StepEntry]) -> list[StepEntry]:
         """The entries of steps that are finished or have a non-finite value; all of a model and phase without any."""

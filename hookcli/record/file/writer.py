@@ -90,8 +90,8 @@ class RecordWriter:
     def in_place(self) -> bool:
         """False if the file was deleted or replaced: its path leads to another, or to none."""
         with suppress(OSError):
-            found = self.path.stat()
-            return not stat.S_ISREG(found.st_mode) or _inode(found) == self._opened
+            status = self.path.stat()
+            return not stat.S_ISREG(status.st_mode) or _inode(status) == self._opened
         return False
 
     def close(self) -> None:
@@ -127,5 +127,5 @@ def _identity(file: int) -> tuple[int, int] | None:
         return None
 
 
-def _inode(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -108,12 +108,12 @@ def _has_weights(config: Mapping[str, object]) -> bool:
 def _by_priority(configs: dict[str, Any]) -> list[str]:
     """The tags, the default one first, as timm's generate_default_cfgs orders them; a `*` is taken off their ends."""
     tags: list[str] = []
-    marked = found = False
+    marked = has_weights = False
     for tag, config in list(configs.items()):
         weights = _has_weights(config)
         first = bool(weights and not tag) or (tag.endswith("*") and not marked)
         name = tag.strip("*")
         configs[name] = config
-        tags.insert(0 if first or (weights and not found) else len(tags), name)
-        marked, found = marked or first, found or weights
+        tags.insert(0 if first or (weights and not has_weights) else len(tags), name)
+        marked, has_weights = marked or first, has_weights or weights
     return tags

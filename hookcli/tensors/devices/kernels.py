@@ -183,22 +183,22 @@ def merged(rows, row, count, ROOM: tl.constexpr):
 
 
 @triton.jit
-def _counted(x, there, found, peak, small):
+def _counted(x, there, bin_counts, peak, small):
     """Bins and lanes with one more tile in them: by sign and exponent, the largest magnitudes, and any subnormal."""
     field = (x.to(tl.int32, bitcast=True) >> 23) & 511
-    found += tl.histogram(tl.where(there, field, 255), 512)  # 255 is the field of NaN and Inf, which do not count
+    bin_counts += tl.histogram(tl.where(there, field, 255), 512)  # 255 is the field of NaN and Inf, which do not count
     size = tl.abs(x)
     peak = tl.maximum(peak, tl.where(there & (size < float("inf")), size, 0.0))
-    return found, peak, small | (there & (field % 256 == 0) & (x != 0.0)).to(tl.int32)
+    return bin_counts, peak, small | (there & (field % 256 == 0) & (x != 0.0)).to(tl.int32)
 
 
 @triton.jit
-def _added(counts, found, SHIFT: tl.constexpr):
+def _added(counts, bin_counts, SHIFT: tl.constexpr):
     """Add bins of float32's fields to float64's, whose exponents belong to the numbers times 2**SHIFT."""
     bins = tl.arange(0, 512)
     exponent = bins % 256
-    there = (found > 0) & (exponent > 0) & (exponent < 255)
-    tl.atomic_add(counts + (bins // 256) * 2048 + exponent + (1023 - 127 - SHIFT), found.to(tl.int64), mask=there)
+    there = (bin_counts > 0) & (exponent > 0) & (exponent < 255)
+    tl.atomic_add(counts + (bins // 256) * 2048 + exponent + (1023 - 127 - SHIFT), bin_counts.to(tl.int64), mask=there)
 
 
 @triton.jit(do_not_specialize=["n", "each"])
@@ -213,16 +213,16 @@ def exponents(values, table, counts, n, each, TILE: tl.constexpr, TABLED: tl.con
     start = values + begin
     length = tl.minimum(n - begin, each.to(tl.int64) * TILE).to(tl.int32)
     lanes = tl.arange(0, TILE)
-    found, peak, small = tl.zeros([512], tl.int32), tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.int32)
+    bin_counts, peak, small = tl.zeros([512], tl.int32), tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.int32)
     everywhere = tl.full([TILE], 1, tl.int1)
     whole = length // TILE * TILE
     for tile in range(0, whole, TILE):
         x = loaded(start, table, tile + lanes, None, TABLED, tl.float32)
-        found, peak, small = _counted(x, everywhere, found, peak, small)
+        bin_counts, peak, small = _counted(x, everywhere, bin_counts, peak, small)
     rest = lanes < length - whole
     x = loaded(start, table, whole + lanes, rest, TABLED, tl.float32)
-    found, peak, small = _counted(x, rest, found, peak, small)
-    _added(counts, found, 0)
+    bin_counts, peak, small = _counted(x, rest, bin_counts, peak, small)
+    _added(counts, bin_counts, 0)
     most = tl.max(peak)
     for number in tl.static_range(_FORMATS):
         limit = _LIMITS[number]
@@ -234,11 +234,11 @@ def exponents(values, table, counts, n, each, TILE: tl.constexpr, TABLED: tl.con
                 over += (there & (size >= limit) & (size < float("inf"))).to(tl.int32)
             tl.atomic_add(counts + 4096 + number, tl.sum(over).to(tl.int64))
     if tl.max(small) > 0:
-        found = tl.zeros([512], tl.int32)
+        bin_counts = tl.zeros([512], tl.int32)
         for tile in range(0, length, TILE):
             there = lanes < length - tile
             x = loaded(start, table, tile + lanes, there, TABLED, tl.float32)
             field = (x.to(tl.int32, bitcast=True) >> 23) & 255
             raised = ((x * 18446744073709551616.0).to(tl.int32, bitcast=True) >> 23) & 511  # 2**64
-            found += tl.histogram(tl.where(there & (field == 0) & (x != 0.0), raised, 255), 512)
-        _added(counts, found, 64)
+            bin_counts += tl.histogram(tl.where(there & (field == 0) & (x != 0.0), raised, 255), 512)
+        _added(counts, bin_counts, 64)

@@ -74,13 +74,13 @@ def read(file: Path) -> TensorFile:
         note = ", ".join(counted(number, kind) for kind, number in kinds.items()) or "no tensors"
         return TensorFile(str(file), "TorchScript", _stored(file, held), notes=[f"{file.name}: {note}"])
     whole = load(file)
-    found = content(whole)
-    if not found.tensors:
+    checkpoint = content(whole)
+    if not checkpoint.tensors:
         arrays = any(isinstance(one.value, StandIn) and one.value.is_array for one in entries(whole))
         held_object = "NumPy arrays, which are not read" if arrays else f"an object of type {class_name(whole)}"
         raise UsageError(f"{file}: holds no tensors, but {held_object}")
-    notes = [f"{file.name}: {found.remark}"] if found.remark else []
-    held = [Held(name, tensor, "", "") for name, tensor in found.tensors.items()]
+    notes = [f"{file.name}: {checkpoint.remark}"] if checkpoint.remark else []
+    held = [Held(name, tensor, "", "") for name, tensor in checkpoint.tensors.items()]
     return TensorFile(str(file), "torch.save", _stored(file, held), notes=notes)
 
 

@@ -123,13 +123,13 @@ def rebuilt(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[
 
 def declared_kinds(archive: zipfile.ZipFile, folder: str) -> dict[str, tuple[set[str], set[str]]]:
     """The names of the parameters and of the buffers of each class, as the archive's code declares them."""
-    found = {}
+    kinds = {}
     for path in archive.namelist():
         if path.startswith(folder) and path.endswith(".py"):
             module = path[len(folder) : -3].replace("/", ".")
             for name, parameters, buffers in _CLASS.findall(member(archive, path).decode(errors="replace")):
-                found[f"{module}.{name}"] = {*_QUOTED.findall(parameters)}, {*_QUOTED.findall(buffers)}
-    return found
+                kinds[f"{module}.{name}"] = {*_QUOTED.findall(parameters)}, {*_QUOTED.findall(buffers)}
+    return kinds
 
 
 def held_tensors(whole: object, kinds: Mapping[str, tuple[set[str], set[str]]]) -> Iterator[Held]:

@@ -179,13 +179,13 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
 
 def partings(a: Record, b: Record, model: str, other: str) -> tuple[str, Meta]:
     """The lines of capabilities on where two runs of a model part, and the command to type next, if there is one."""
-    found: list[tuple[str, str]] = []
+    partings: list[tuple[str, str]] = []
     for one, answer in answers("parting", a, b, model, other):
         with left_out(one, f"parting={one.parting!r}"):
             text, command = texts(answer)
-            found.append((text, command))
-    again = next((Meta(next=command) for _, command in found if command), Meta())
-    return "; ".join(text for text, _ in found if text), again
+            partings.append((text, command))
+    again = next((Meta(next=command) for _, command in partings if command), Meta())
+    return "; ".join(text for text, _ in partings if text), again
 
 
 def _lines(steps: Sequence[StepDiff], verdict: Mapping[str, str], parting: str) -> dict[str, str]:

@@ -163,13 +163,13 @@ class RecordPage:
         steps = list(self.record.steps(chosen)) if chosen else []  # the file may not exist yet
         taken = {(step.model, step.phase, step.step) for step in steps}
         steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in taken]
-        found = judged_reports(self.record, steps, in_full)
+        reports = judged_reports(self.record, steps, in_full)
         places = []
         for one in self.record.non_finite:
             rows = rows_before(one)
-            places.append(list(range(len(found), len(found) + len(rows))))
-            found += rows
-        return found, places
+            places.append(list(range(len(reports), len(reports) + len(rows))))
+            reports += rows
+        return reports, places
 
     def _remarks(self, reports: Sequence[Report], live: bool) -> list[str]:
         """Lines on what went wrong, and on what the record lacks: an end, unless the page is live; steps, ranks, lines.

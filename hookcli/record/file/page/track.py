@@ -158,11 +158,11 @@ class Track:
         size = (len(at), len(new))
 
         def figures(name: str, steps: Iterable[tuple[int, list[int], Rounded]], number: int = 0) -> dict[str, object]:
-            found = Rounded(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
+            rounded = Rounded(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
             for column, rows, values in steps:
-                found.mantissas[rows, column] = values.mantissas[:, number]
-                found.exponents[rows, column] = values.exponents[:, number]
-            return {"name": name, "figures": (found.coarser() if coarse else found).packed(), "odd": found.odd}
+                rounded.mantissas[rows, column] = values.mantissas[:, number]
+                rounded.exponents[rows, column] = values.exponents[:, number]
+            return {"name": name, "figures": (rounded.coarser() if coarse else rounded).packed(), "odd": rounded.odd}
 
         for number, statistic in enumerate(_FIGURES):
             if any((values.mantissas[:, number] != ABSENT).any() for _, values, _ in new):

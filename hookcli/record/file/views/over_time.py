@@ -70,7 +70,7 @@ def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Re
     matches = name_filter(pattern, known)
     if not any(map(matches, known, known.values())):
         raise UsageError(f"--match: {no_match(pattern, known)}")
-    found: dict[tuple[str, str], list[Row]] = {}
+    rows_by_model: dict[tuple[str, str], list[Row]] = {}
     columns: dict[tuple[str, str], dict[str, Column]] = {}
 
     def is_asked(row: Row) -> bool:
@@ -85,7 +85,7 @@ def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Re
             own = replace(column, name=f"{column.name}[{place}]", title=place, full="", drop=None)
             columns.setdefault((step.model, step.phase), {})[own.name] = own
             values[own.name] = row[column.name]
-        found.setdefault((step.model, step.phase), []).append(Row(values))
+        rows_by_model.setdefault((step.model, step.phase), []).append(Row(values))
     if not columns:
         figures = dict.fromkeys(c.name for step in steps for report in step.reports for c in figure_columns(report))
         is_known = name in figures or any(name == column.name for column in OVER_TIME)
@@ -93,7 +93,7 @@ def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Re
         raise UsageError(f"--over-time {name}: {absent}")
     when = columns_named("step", "forward")
     return [
-        replace(history(*key, found[key], name), columns=(*when, *own.values()), rows=found[key])
+        replace(history(*key, rows_by_model[key], name), columns=(*when, *own.values()), rows=rows_by_model[key])
         for key, own in columns.items()
     ]
 

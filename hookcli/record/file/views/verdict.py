@@ -71,10 +71,10 @@ def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> 
     early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
     causes = [one for one in early if one.check in LossNotFinite.follows]
     rest = (one if one in early else _after(of_run.findings, one) for one in report.findings if one not in causes)
-    found = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
-    found.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
+    findings = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
+    findings.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
-    whole = Judgement(found, skipped, [*report.meta["checks"], *of_run.checks])
+    whole = Judgement(findings, skipped, [*report.meta["checks"], *of_run.checks])
     of_steps = (
         {"steps": report.totals["steps"], "of_steps": losses.steps + losses.unknown} if "steps" in report.totals else {}
     )
@@ -95,9 +95,9 @@ def verdict_on(record: Record, *, compiling_alone: bool = False) -> list[Report]
     """
     of_records = (check for check in of_whole_runs() if "record" in check.needs and not compiling_alone)
     checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), *of_records)
-    found = judge(checks, Measurements(compilation=record.end.compilation if record.end else None, record=record))
-    report = replace(found, skipped=()).report(record.header.name if record.header else "", {})
-    return [with_script(report, record)] if found.findings else []
+    judgement = judge(checks, Measurements(compilation=record.end.compilation if record.end else None, record=record))
+    report = replace(judgement, skipped=()).report(record.header.name if record.header else "", {})
+    return [with_script(report, record)] if judgement.findings else []
 
 
 def with_script(report: Report, record: Record) -> Report:
@@ -117,8 +117,8 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
 
     In brief if the summary has `said` more; "" if there is none.
     """
-    if (found := part_fault(record, said)) or not checked:
-        return found
+    if (fault_text := part_fault(record, said)) or not checked:
+        return fault_text
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if said else lost
     of_steps = (one for step in record.last() for report in judged(record, step).reports for one in report.findings)
