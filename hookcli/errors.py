@@ -218,41 +218,41 @@ _SECOND = 200  # characters of the line below a heading
 
 def unknown(
     what: str,
-    given: str,
+    typed: str,
     known: Iterable[str],
     *,
     also: Sequence[str] = (),
     see: str = "",
     related: Callable[[re.Pattern[str]], Sequence[str]] = lambda _: (),
 ) -> str:
-    """One line for a wrong name: what was given, the nearest right names, and where all of them are listed.
+    """One line for a wrong name: what was typed, the nearest right names, and where all of them are listed.
 
     `also`: further spellings that are right, and need not be listed. `related`: given a pattern for the wrong name as a
     word or its beginning, returns names to suggest if none is alike.
     """
-    given = shortened(given, _QUOTED)
+    typed = shortened(typed, _QUOTED)
     names = list(known) if isinstance(known, (tuple, list)) else sorted(known)
-    near = nearest(given, [*names, *also])
-    if not near and len(given) >= _WORD:  # a part of a name: `dead`, of dead-units
-        part = re.compile(rf"\b{re.escape(given)}", re.IGNORECASE)
+    near = nearest(typed, [*names, *also])
+    if not near and len(typed) >= _WORD:  # a part of a name: `dead`, of dead-units
+        part = re.compile(rf"\b{re.escape(typed)}", re.IGNORECASE)
         near = [name for name in names if part.search(name)][:3] or list(related(part))[:3]
     guess = f"; did you mean {' or '.join(near)}?" if near else ""
     if near and (see or len(names) > _LISTED):
-        return f"unknown {what} {given!r}{guess}"
+        return f"unknown {what} {typed!r}{guess}"
     listing = see or (f"choose from: {', '.join(names)}" if names else "there are none")
-    return f"unknown {what} {given!r}{guess}{' ' if guess else '; '}{f'({listing})' if guess else listing}"
+    return f"unknown {what} {typed!r}{guess}{' ' if guess else '; '}{f'({listing})' if guess else listing}"
 
 
-def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
+def nearest(typed: str, names: Sequence[str], most: int = 3) -> list[str]:
     """The names that `difflib.get_close_matches` finds, ignoring case; ties go to the longer common prefix."""
     from difflib import SequenceMatcher  # only mistakes need it
 
     ranked = []
-    matcher = SequenceMatcher(b=_without_dashes(given))
+    matcher = SequenceMatcher(b=_without_dashes(typed))
     for name in names:
         matcher.set_seq1(_without_dashes(name))
         if matcher.real_quick_ratio() >= _CLOSE and (ratio := matcher.ratio()) >= _CLOSE:
-            same = [a == b for a, b in zip(given.lower(), name.lower(), strict=False)]
+            same = [a == b for a, b in zip(typed.lower(), name.lower(), strict=False)]
             ranked.append((-ratio, -[*same, False].index(False), name))
     return [name for *_, name in sorted(ranked)[:most]]
 

@@ -103,8 +103,8 @@ class ModelChecks:
         from hookcli.engine.step import Step
 
         loss = settings.pop("loss", None)
-        plan, given = plan_of("assert_unchanged", model, inputs, {"select": "HK001", **settings}, keep=True)
-        examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan)
+        plan, call = plan_of("assert_unchanged", model, inputs, {"select": "HK001", **settings}, keep=True)
+        examination = examine(PreparedRun.of(model, call, Step(loss=loss), name), plan)
         if examination.error:
             raise examination.error
         self._baselines.append(Baseline.of(*examination.kept))

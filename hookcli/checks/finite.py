@@ -288,11 +288,11 @@ class GradientNotFinite(_NotFinite):
             findings = [self.finding("", "gradients of parameters are NaN or infinite")]
         for finding in findings:
             if measured.grads:
-                said = "the parameters' gradients were finite as the optimizer stepped"
-                yield replace(finding, severity=WARNING, message=f"{finding.message}; {said}")
+                remark = "the parameters' gradients were finite as the optimizer stepped"
+                yield replace(finding, severity=WARNING, message=f"{finding.message}; {remark}")
             elif passes >= LEAST:
-                said = f"none of {passes:,} backward passes was followed by a step"
-                yield replace(finding, message=f"{finding.message}, and {said}")
+                remark = f"none of {passes:,} backward passes was followed by a step"
+                yield replace(finding, message=f"{finding.message}, and {remark}")
             else:
                 yield replace(finding, severity=WARNING)
 

@@ -129,10 +129,10 @@ def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
     return {*_named(_matching(words, option)).values()}
 
 
-def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
+def parse_thresholds(thresholds: Mapping[str, float | str], where: str = "") -> dict[str, float]:
     """Thresholds by check id. Raises UsageError, which begins with `where` they were given, for wrong ones."""
     limits: dict[str, float] = {}
-    for word, figure in given.items():
+    for word, figure in thresholds.items():
         try:
             check, limit = parse_threshold(word, figure)
         except UsageError as error:

@@ -79,8 +79,8 @@ def _command(name: str) -> object:
         module = import_module(MODULES[name])
         function = getattr(module, name.replace("-", "_"))
         parts = ("COLUMNS", "FIRST", "ELSEWHERE")
-        given = {part.lower(): getattr(module, part) for part in parts if hasattr(module, part)}
-        details = Details(module.EXAMPLES, example=getattr(module, "example", None), **given)
+        declared = {part.lower(): getattr(module, part) for part in parts if hasattr(module, part)}
+        details = Details(module.EXAMPLES, example=getattr(module, "example", None), **declared)
         text, settings = inspect.getdoc(function), getattr(module, "SETTINGS", None)
     else:
         from hookcli.commands.probe_command import probe_command

@@ -78,8 +78,8 @@ class DumpRuns:
         self._check_model(reader, parts, built.recipe.name)
         data = self._batches(reader, built)
         if data is None:
-            given = common_input(built, built, options, backward)
-            inputs, described, data = given.first[0], given.described, given.of_side(0)
+            common = common_input(built, built, options, backward)
+            inputs, described, data = common.first[0], common.described, common.of_side(0)
         else:
             inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
         model_side = live.side(built, inputs)
@@ -94,14 +94,14 @@ class DumpRuns:
         comparison: DumpComparison,
         live: ModelRuns,
         built: BuiltSide,
-        given: tuple[Any, str, DataBatches | None],
+        common: tuple[Any, str, DataBatches | None],
         texts: tuple[str, str],
     ) -> Report:
-        """The report of a comparison with a model that runs now, on what is `given`: the input, in words, and data."""
+        """The report of a comparison with a model that runs now, on what is `common`: the input, in words, and data."""
         dump = comparison.reader.dump
         asked = [_PROBES[kind] for kind in KINDS if kind in dump.kinds]
         probes: list[Probe] = [load("probes", name)(*of, sink=comparison) for name, *of in asked]
-        inputs, described, data = given
+        inputs, described, data = common
 
         def report(*, complete: bool) -> Report:
             meta = only(comparison.meta, "seconds", "hookcli_seconds", "error")

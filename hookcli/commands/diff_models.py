@@ -45,7 +45,7 @@ class Pair:
     """Two models to compare, and their input."""
 
     built: tuple[BuiltSide, BuiltSide]
-    given: CommonInput
+    common: CommonInput
     same_weights: bool
 
 
@@ -64,24 +64,24 @@ class ModelRuns:
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
         left, right = (self.built(spec, self.backward) for spec in (a, b))
-        given = common_input(left, right, self.options, self.backward)
+        common = common_input(left, right, self.options, self.backward)
         models = left.prepared.model, right.prepared.model
         if same_weights and (problem := copy_weights(*models, alignment_of(*models))):
             remark(problem, self.options)
-        return Pair((left, right), given, same_weights)
+        return Pair((left, right), common, same_weights)
 
     def compare(self, pair: Pair, tolerance: Tolerance) -> Report:
         """Compare two models, run module by module in step."""
         left, right = pair.built
-        given, selection = pair.given, Selection(self.options)
+        common, selection = pair.common, Selection(self.options)
         self._remark_unknown(tolerance.settings, pair)
-        sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
+        sides = [self.side(built, own) for built, own in zip(pair.built, common.first, strict=True)]
         sides = [replace(side, compile=side.compile or x.compiled) for side, x in zip(sides, pair.built, strict=True)]
         if self.isolate and any(side.compile for side in sides):
             raise UsageError("--isolate: what runs inside a compiled program can't get another input")
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
-        step = replace(self.step_of(left, self.backward), target=given.data and given.data.first.target)
-        info: Meta = {**self._both(given.described, given.data), "same_weights": pair.same_weights}
+        step = replace(self.step_of(left, self.backward), target=common.data and common.data.first.target)
+        info: Meta = {**self._both(common.described, common.data), "same_weights": pair.same_weights}
 
         def attempt(gradients: bool) -> Report:
             return compare(
@@ -92,8 +92,8 @@ class ModelRuns:
                 seed=self.options.seed,
                 info=info,
                 feedback=left.prepared.feedback,
-                batches=given.each(),
-                total=given.data.total if given.data else None,
+                batches=common.each(),
+                total=common.data.total if common.data else None,
                 ops=self.options.ops,
                 time=self.time,
                 float64=self.float64,
@@ -102,8 +102,8 @@ class ModelRuns:
 
         report = again_with_gradients(attempt, step)
         selection.require_some()
-        if given.data and "batches" in report.meta:
-            given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
+        if common.data and "batches" in report.meta:
+            common.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
         return report
 
     def _remark_unknown(self, allowed: Sequence[str], pair: Pair) -> None:
@@ -125,9 +125,9 @@ class ModelRuns:
             kinds = {row.get("kind") for row in report.rows if row.get("kind")}
             probe: Probe = load("probes", report.probe)(*(f"{kind}s" for kind in kinds if report.probe == "grads"))
             built = self.built(spec, probe.needs_backward)
-            given = common_input(built, built, self.options, probe.needs_backward)
+            common = common_input(built, built, self.options, probe.needs_backward)
             own = replace(self, options=replace(self.options, ops=report.meta.get("ops")), time=bool(times_of(report)))
-            reports += own.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
+            reports += own.observed(built, common.first[0], common.described, [probe], data=common.of_side(0))
         return reports
 
     def observed(
@@ -200,5 +200,5 @@ class ModelRuns:
 
     def _both(self, described: str, data: DataBatches | None) -> Meta:
         """The entries of `meta` that are the same for both sides."""
-        values: Meta = {"data": data.said} if data else {"fill": self.options.fill}
+        values: Meta = {"data": data.typed} if data else {"fill": self.options.fill}
         return {"input": described, **torchvision_version(), **values}

@@ -135,8 +135,8 @@ def _of_models(
     reports = [next_compared(compared, sides, own, step, options)]
     for number, built in enumerate(pair.built):
         for probes in _probes(live.backward):
-            inputs, data = pair.given.first[number], pair.given.of_side(number)
-            reports += _labelled("ab"[number], live.observed(built, inputs, pair.given.described, probes, data=data))
+            inputs, data = pair.common.first[number], pair.common.of_side(number)
+            reports += _labelled("ab"[number], live.observed(built, inputs, pair.common.described, probes, data=data))
     return reports
 
 

@@ -136,10 +136,10 @@ def run(
         check_live(own.live)
     if world().size > 1:
         raise UsageError("hookcli run goes before torchrun: hookcli run torchrun ... train.py")
-    given = arguments or []
-    program = find(script, given, own.module)
+    script_arguments = arguments or []
+    program = find(script, script_arguments, own.module)
     remarks = [*filter(None, [leftover(), *registry.remarks()])]
-    meant, foreign = _misplaced(own, script, given)
+    meant, foreign = _misplaced(own, script, script_arguments)
     if foreign:
         remarks.append(f"warning: options meant for hookcli go before the program: {meant}")
         meant = ""
@@ -159,18 +159,18 @@ def run(
     if not process:
         for start in starts:
             start()
-        _become(program, files, own, plan, [script, *given], meant, witness)
+        _become(program, files, own, plan, [script, *script_arguments], meant, witness)
     return _exit_code(code, files, process, own, is_lost(witness))
 
 
-def _misplaced(own: RunOptions, script: str, given: Sequence[str]) -> tuple[str, bool]:
+def _misplaced(own: RunOptions, script: str, script_arguments: Sequence[str]) -> tuple[str, bool]:
     """The command line that was meant if options of hookcli stand after the script, else ""; True if they can't be the
     script's.
     """
     kept = () if takes_no_arguments(script) else AMBIGUOUS
-    meant = moved_before(own, [script, *given], kept)
+    meant = moved_before(own, [script, *script_arguments], kept)
     options = {*names(own)}.difference(kept)
-    return meant, bool(meant) and not mentions(script, given, options, spelled=AMBIGUOUS)
+    return meant, bool(meant) and not mentions(script, script_arguments, options, spelled=AMBIGUOUS)
 
 
 def _exit_code(code: int, files: RecordFiles | None, process: int, own: RunOptions, lost: bool) -> int:
@@ -190,7 +190,7 @@ def _failure(files: RecordFiles, process: int, checked: bool, lost: bool) -> tup
     from hookcli.record.file.views.verdict import fault
 
     records = list(records_of_run(files, process))
-    faults = ((path, fault(record, checked, said=path == files.record and path.is_file())) for path, record in records)
+    faults = ((path, fault(record, checked, brief=path == files.record and path.is_file())) for path, record in records)
     path, problem = next(((path, problem) for path, problem in faults if problem), (files.record, ""))
     if problem:
         return 1, problem if path == files.record else f"{path.name}: {problem}"

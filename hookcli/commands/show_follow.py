@@ -125,17 +125,17 @@ def _print_lines(tail: Tail, query: Query, output: Output) -> None:
     """Print each step, and the first non-finite value, as they come."""
     latest: Record | None = None
     steps = values = 0
-    said: list[PartLine] = []
+    printed: list[PartLine] = []
     for record in _changes(tail, output):
         if record is not latest:  # a new run has replaced the file
-            latest, steps, values, said = record, 0, 0, []
+            latest, steps, values, printed = record, 0, 0, []
         lines = [_line(step) for step in record.steps(query.of(record.entries[steps:]))]
         lines += map(non_finite_line, record.non_finite[values:])
-        lines += (one.said for one in record.of_parts if one.said and one not in said)
+        lines += (one.said for one in record.of_parts if one.said and one not in printed)
         for line in lines:
             if not write_report(f"{visible(line)}\n"):
                 raise BrokenPipeError
-        steps, values, said = len(record.entries), len(record.non_finite), [*record.of_parts]
+        steps, values, printed = len(record.entries), len(record.non_finite), [*record.of_parts]
 
 
 def _line(step: RecordedStep) -> str:
@@ -165,12 +165,12 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
         Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
         remarks_on(sys.stderr),
     ):
-        said: list[PartLine] = []
+        printed: list[PartLine] = []
         for record in _changes(tail, output):
             for one in record.of_parts:
-                if one.said and one.is_news and one not in said:
+                if one.said and one.is_news and one not in printed:
                     remark(one.said, output.options)
-            said = [*record.of_parts]
+            printed = [*record.of_parts]
             if query.of(record.entries):
                 with suppress(NothingToShowError):  # the next step may be complete
                     live.update(Text.from_ansi(output.rendered(query.within(record).reports())), refresh=True)

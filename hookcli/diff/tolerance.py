@@ -166,7 +166,7 @@ class MergedPairs:
             if earlier is not item and isinstance(earlier, MeasuredPair):
                 self._places[key] = _merged(earlier, item) if isinstance(item, MeasuredPair) else item
 
-    def found(self) -> list[Compared]:
+    def pairs(self) -> list[Compared]:
         """All places, the first batch's first."""
         return list(self._places.values())
 

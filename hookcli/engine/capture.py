@@ -138,10 +138,10 @@ def capture(
     if probes is None and inputs[1:] and are_probes(inputs[-1]):
         *inputs, probes = inputs  # type: ignore[assignment]
     probes = "shapes" if probes is None else probes
-    given = as_called("capture", model, inputs, keywords, _SETTINGS)
+    call = as_called("capture", model, inputs, keywords, _SETTINGS)
     model, wrapped = as_written(model)
     with wrapped:
-        run = PreparedRun.of(model, given, step or Step(loss=loss), name)
+        run = PreparedRun.of(model, call, step or Step(loss=loss), name)
         run = replace(run, info={**run.info, **(info or {})})
         hooking = Hooking(select, edits, fastpath, globally, ops, time, emulate_casts)
         reports = capture_run(run, make_probes(probes), hooking, restore)

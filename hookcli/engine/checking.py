@@ -90,10 +90,10 @@ def check(
     Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
     random state are afterwards as they were. Raises UsageError for unknown names.
     """
-    plan, given = plan_of("check", model, inputs, settings, keep=save is not None)
+    plan, call = plan_of("check", model, inputs, settings, keep=save is not None)
     model, wrapped = as_written(model)
     with wrapped:
-        examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan)
+        examination = examine(PreparedRun.of(model, call, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
     return examination.report
@@ -110,8 +110,8 @@ def plan_of(
         raise UsageError(f"{function} needs an nn.Module, not {type(model).__name__}")
     names = SETTINGS
     keywords = {name: value for name, value in settings.items() if name not in names}
-    given = as_called(function, model, inputs, keywords, names)
-    return make_plan(**{name: settings[name] for name in names if name in settings}, keep=keep), given
+    call = as_called(function, model, inputs, keywords, names)
+    return make_plan(**{name: settings[name] for name in names if name in settings}, keep=keep), call
 
 
 def examine(
@@ -216,8 +216,8 @@ def report(
     Takes the same arguments as `hookcli.check`, and leaves the model as it was, too. A model that
     fails is a finding, and the page ends there.
     """
-    plan, given = plan_of("report", model, inputs, settings)
+    plan, call = plan_of("report", model, inputs, settings)
     model, wrapped = as_written(model)
     with wrapped:
-        examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan, in_full=True)
+        examination = examine(PreparedRun.of(model, call, Step(loss=loss), name), plan, in_full=True)
     return ReportPage(examination.shown, examination.error)

@@ -117,6 +117,6 @@ def _called(model: nn.Module, inputs: Arguments) -> tuple[Output, Output]:
     args, kwargs = copied(inputs)
     unseen: tree.Unseen = []
     outputs = [plain(x.detach()) for _, x in tree.leaves(model(*args, **kwargs), unseen=unseen)]
-    given = {id(x) for x in hidden_tensors(args, kwargs)}
-    hidden = [plain(x.detach()) for x in hidden_tensors(*(x for _, x in unseen)) if id(x) not in given]
+    of_inputs = {id(x) for x in hidden_tensors(args, kwargs)}
+    hidden = [plain(x.detach()) for x in hidden_tensors(*(x for _, x in unseen)) if id(x) not in of_inputs]
     return outputs, hidden

@@ -49,13 +49,13 @@ _BACKWARD = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 
 
 class _Failed(NamedTuple):
-    """The module or operator that ran when the model failed; `title` and `given`: its name and inputs as text;
+    """The module or operator that ran when the model failed; `title` and `inputs`: its name and inputs as text;
     `source`: the line of the program that called an operator; `why`: in place of the error's own words.
     """
 
     fqn: str
     title: str
-    given: str
+    inputs: str
     source: str = ""
     why: str = ""
 
@@ -76,9 +76,9 @@ def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelErr
         in_backward = any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
         failed = _Failed("", "backward" if in_backward and not isinstance(error, OverdueError) else "the run", "")
     elif _recomputed(error):
-        failed = failed._replace(given=f"{failed.given} in backward, where its activation checkpoint runs it again")
+        failed = failed._replace(inputs=f"{failed.inputs} in backward, where its activation checkpoint runs it again")
     verb = "hangs" if isinstance(error, OverdueError) else "failed"
-    message = f"{place}{failed.title} {verb}{failed.given}: {describe(error, failed.why, advice)}"
+    message = f"{place}{failed.title} {verb}{failed.inputs}: {describe(error, failed.why, advice)}"
     return ModelError(message, fqn=failed.fqn, source=failed.source)
 
 
@@ -149,10 +149,10 @@ def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code is CALL:
             fqn = names[id(module)]
             why = misfit.reason(module, _inputs(frame))
-            failed = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame), why=why)
+            failed = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _inputs_text(frame), why=why)
         if operator := failed_operator(frame):
             name, line = operator
-            failed = _Failed(name, f"{name} ({line})" if line else name, _given(frame), line)
+            failed = _Failed(name, f"{name} ({line})" if line else name, _inputs_text(frame), line)
     return failed
 
 
@@ -160,6 +160,6 @@ def _inputs(frame: FrameType) -> list[Tensor]:
     return tree.received(frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {}))
 
 
-def _given(frame: FrameType) -> str:
+def _inputs_text(frame: FrameType) -> str:
     shapes = [tree.shape_text(x) for x in _inputs(frame)]
     return f" on input {', '.join(shapes)}" if shapes else ""

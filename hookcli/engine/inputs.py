@@ -55,19 +55,21 @@ class Call(NamedTuple):
     kwargs: dict[str, object]
 
 
-def as_called(function: str, model: nn.Module, given: Sequence[Any], keywords: Any, settings: Collection[str]) -> Any:
+def as_called(
+    function: str, model: nn.Module, positional: Sequence[Any], keywords: Any, settings: Collection[str]
+) -> Any:
     """The model's inputs among the arguments of `function`: several belong to one call, one alone may hold them all.
 
     Raises TypeError for a keyword that is neither one of the function's `settings` nor one of the model's forward.
     """
-    if not given and [*keywords] == ["inputs"]:
+    if not positional and [*keywords] == ["inputs"]:
         return keywords["inputs"]
     forward = Forward.of(model)
     for name in keywords:
         if not forward.takes(name):
             see = f"neither a setting nor an argument of {class_name(model)}.forward"
             raise TypeError(f"{function}: {unknown('argument', name, {*settings, *(forward.keywords or ())}, see=see)}")
-    return given[0] if len(given) == 1 and not keywords else Call(tuple(given), dict(keywords))
+    return positional[0] if len(positional) == 1 and not keywords else Call(tuple(positional), dict(keywords))
 
 
 def arguments(inputs: Any) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -182,25 +184,25 @@ class Forward:
         """True if one input by position is enough."""
         return bool(self.names) and self.needed <= 1
 
-    def split(self, given: object) -> tuple[Arguments, object]:
+    def split(self, batch: object) -> tuple[Arguments, object]:
         """The arguments in a batch and its target, None without one. Raises UsageError for what the model can't take.
 
         Keywords are matched by name; one more that is called target or label is the target. The last item of a tuple or
         list is the target where forward needs fewer arguments than there are items.
         """
-        if isinstance(given, AllInput):
-            keywords = given.arguments
-            known = keywords if isinstance(keywords, tuple) else self._named(keywords, (), given.spare, given.typed)[0]
-            return known, given.target
-        if isinstance(given, Mapping):
-            return self._named(given)
-        if not isinstance(given, (tuple, list)):
-            if isinstance(given, Tensor) or hasattr(given, "__array__") or holds_tensors(given):
-                return (given,), None
-            raise UsageError(f"is {class_name(given)}; give a tensor, a tuple of inputs and a target, or a dict")
-        if not given:
+        if isinstance(batch, AllInput):
+            keywords = batch.arguments
+            known = keywords if isinstance(keywords, tuple) else self._named(keywords, (), batch.spare, batch.typed)[0]
+            return known, batch.target
+        if isinstance(batch, Mapping):
+            return self._named(batch)
+        if not isinstance(batch, (tuple, list)):
+            if isinstance(batch, Tensor) or hasattr(batch, "__array__") or holds_tensors(batch):
+                return (batch,), None
+            raise UsageError(f"is {class_name(batch)}; give a tensor, a tuple of inputs and a target, or a dict")
+        if not batch:
             raise UsageError("is empty")
-        items = tuple(given)
+        items = tuple(batch)
         together = len(items) == 2 and self._holds_all(items[0])
         if len(items) == 1 or (len(items) <= self.needed and not together) or (self.more and not self.names):
             return self._alone(items), None
@@ -237,14 +239,14 @@ class Forward:
 
     def _named(
         self,
-        given: Mapping[str, object],
+        named: Mapping[str, object],
         targets: Sequence[str] = TARGET_NAMES,
         spare: bool = False,
         typed: bool = False,
     ) -> tuple[Arguments, object]:
         """The keywords that forward takes, and the one of these targets that is left."""
         taken, rest = {}, {}
-        for key, value in given.items():
+        for key, value in named.items():
             if self.takes(key):
                 taken[key] = value
             else:
@@ -256,5 +258,5 @@ class Forward:
             raise UsageError(unknown("keyword of forward", next(iter(rest)), self.names or sorted(self.keywords or ())))
         for name in self.names[: self.needed]:
             if name not in taken:
-                raise UsageError(f"lacks {name!r}, which forward needs; it has {', '.join(map(str, given))}")
+                raise UsageError(f"lacks {name!r}, which forward needs; it has {', '.join(map(str, named))}")
         return taken, target

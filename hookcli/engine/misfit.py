@@ -24,12 +24,12 @@ def reason(module: nn.Module, inputs: Sequence[Tensor]) -> str:
     return f"it takes {module.in_channels} channels, got {channels}"
 
 
-def remedy(model: nn.Module, given: Sequence[object]) -> str:
+def remedy(model: nn.Module, arguments: Sequence[object]) -> str:
     """The --input to try in place of a model's first argument, if its first convolution suggests one; else ""."""
     first = next((module for module in model.modules() if isinstance(module, _KINDS)), None)
-    if first is None or not given or not isinstance(given[0], Tensor):
+    if first is None or not arguments or not isinstance(arguments[0], Tensor):
         return ""
-    shape, sizes = tuple(tree.shape_of(given[0])), len(first.kernel_size)
+    shape, sizes = tuple(tree.shape_of(arguments[0])), len(first.kernel_size)
     channels = _channels(first, shape)
     if channels == first.in_channels and len(shape) == sizes + 1:
         return f"is the batch dimension missing? Try --input {'x'.join(map(str, (1, *shape)))}"

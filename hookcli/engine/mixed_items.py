@@ -59,7 +59,7 @@ class MixedItems:
 
     def mixture_of(self, one: Operation) -> Mixture:
         taken: dict[str, list[tuple[int, Shape]]] = {SAME: [], CLEAN: [], MIXED: []}
-        operands = zip(one.operands, one.given, strict=True)
+        operands = zip(one.operands, one.shapes, strict=True)
         for n, shape in islice(operands, 1) if one.name in _SHAPE_ONLY else operands:
             taken[self._states[n] if n >= 0 else SAME].append((n, shape))
         clean, mixed, others = ([shape for _, shape in taken[state]] for state in (CLEAN, MIXED, SAME))
@@ -125,10 +125,10 @@ def beside_set(verdict: Verdict, shape: Shape) -> Verdict:
 def alternates(operations: Sequence[Operation], states: Sequence[str], scope: str) -> bool:
     """True if a module normalises a matrix of items over its rows and its columns in turn."""
     of_scope = [
-        (one.given[0], one.dim % len(one.given[0]))
+        (one.shapes[0], one.dim % len(one.shapes[0]))
         for one, state in zip(operations, states, strict=False)
         if state != SAME and one.scope == scope and one.name in _NORMALIZES
-        if one.dim is not None and one.given[0]
+        if one.dim is not None and one.shapes[0]
     ]
     turns = [a != b for (shape, a), (other, b) in pairwise(of_scope) if shape == other]
     return sum(turns) > 1

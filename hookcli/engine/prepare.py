@@ -113,7 +113,7 @@ def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, descr
     meta: Meta = {"seed": setting.seed, **recipe.meta, **torchvision_version(), "input": described}
     if not recipe.batched:
         meta["batch"] = described.count(",") + 1  # each input is one item of the batch
-    meta |= {"data": data.said, **data.how} if data else {"fill": setting.fill}
+    meta |= {"data": data.typed, **data.how} if data else {"fill": setting.fill}
     if setting.backend:
         meta["backend"] = setting.backend
     if setting.parallel:

@@ -48,8 +48,8 @@ def make_probe(make: MakeProbe) -> Probe:
 
 def make_probes(probes: str | Probe | MakeProbe | Sequence[str | Probe | MakeProbe]) -> list[Probe]:
     """The probes, with names and factories replaced by the probes that they mean, in order."""
-    given = cast("Sequence[str | Probe | MakeProbe]", [probes] if is_one(probes) else probes)
-    factories = [registry.load("probes", p) if isinstance(p, str) else p for p in given]
+    listed = cast("Sequence[str | Probe | MakeProbe]", [probes] if is_one(probes) else probes)
+    factories = [registry.load("probes", p) if isinstance(p, str) else p for p in listed]
     return [p if isinstance(p, Probe) else make_probe(p) for p in factories]
 
 
@@ -67,9 +67,9 @@ def are_probes(value: object) -> bool:
 
 def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
     """New edits for one run. Raises UsageError for one that can't change anything in this model."""
-    given = [edits] if isinstance(edits, (str, Edit)) else edits
+    listed = [edits] if isinstance(edits, (str, Edit)) else edits
     changes = []
-    for number, edit in enumerate(given):
+    for number, edit in enumerate(listed):
         if not isinstance(edit, (str, Edit)):
             raise UsageError(f"edits: give 'PATTERN:WHAT=OP' as text, not {type(edit).__name__}")
         made = parse_edit(edit, torch.initial_seed()) if isinstance(edit, str) else edit

@@ -73,12 +73,12 @@ def spare(probe: Probe, named: str) -> None:
     """Guard the methods of a probe, and the callbacks that it attaches: the first error turns them off."""
     attach, batch_ended, report = probe.attach, probe.batch_ended, probe.report
 
-    def guarded(call: Callable[..., Any], *given: Any) -> Any:
+    def guarded(call: Callable[..., Any], *arguments: Any) -> Any:
         """Call it, unless the probe has failed; None if it does so now."""
         if why_left_out(probe):
             return None
         try:
-            return call(*given)
+            return call(*arguments)
         except BaseException as error:
             passes = isinstance(error, HookcliError) and not isinstance(error, PluginError)
             if passes or isinstance(error, KeyboardInterrupt) or raised_by_signal_handler(error):

@@ -131,15 +131,15 @@ class Step:
             session.begin_pass(number, self.passes)
             if inputs and number:
                 inputs.put_back()
-            given = tree.replace((args, kwargs), tree.once(self._own))
+            call = tree.replace((args, kwargs), tree.once(self._own))
             with self.within():
-                output = called(*given[0], **given[1])
+                output = called(*call[0], **call[1])
             refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
                 self._differentiate(session, output, info)
             if self.ran and number == self.passes - 1:
                 self.ran(output)
-            del output, given
+            del output, call
         if random is not None and not torch.equal(random, torch.get_rng_state()):
             info["random"] = "each process draws its own random numbers"
         if optimizer:

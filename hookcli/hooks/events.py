@@ -128,8 +128,8 @@ class PicklableHook:
     def __init__(self, hook: Callable[..., object]) -> None:
         self._hook = hook
 
-    def __call__(self, *given: object) -> Any:
-        return self._hook(*given)
+    def __call__(self, *arguments: object) -> Any:
+        return self._hook(*arguments)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Callable[..., None]:
         return _NOTHING.__exit__

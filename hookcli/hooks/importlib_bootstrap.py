@@ -24,9 +24,9 @@ def latest(holder: object, name: str) -> Function:
     return call
 
 
-def call_of_class(method: ClassMethodDescriptorType, given: type, *args: object, **kwargs: object) -> object:
+def call_of_class(method: ClassMethodDescriptorType, kind: type, *args: object, **kwargs: object) -> object:
     """Call a class method, as its class holds it, of the class that is given."""
-    return method.__get__(None, given)(*args, **kwargs)
+    return method.__get__(None, kind)(*args, **kwargs)
 
 
 def between(begins: Function, over: Function) -> Callable[[Function], Function]:

@@ -176,10 +176,10 @@ class ModuleHooks(HookGroup):
         keyword arguments; such a call is not watched.
         """
 
-        def here(*given: object) -> T | None:
+        def here(*received: object) -> T | None:
             # Autograd recomputes in its own threads.
             watched = self.thread in (None, threading.get_ident()) or in_backward()
-            return hook(*given) if watched and len(given) == arguments else None
+            return hook(*received) if watched and len(received) == arguments else None
 
         return here
 

@@ -60,8 +60,8 @@ class ParameterReach(ObservingMode):
     def received(self, args: Args, kwargs: Kwargs) -> tuple[ArgumentTensors, frozenset[int]]:
         """The tensors that a function gets, and the numbers of the parameters that these were computed from."""
         with torch.DisableTorchFunction():
-            given = given_tensors(args, kwargs)
-            return ArgumentTensors(given), frozenset[int]().union(*map(self.of, given))
+            tensors = given_tensors(args, kwargs)
+            return ArgumentTensors(tensors), frozenset[int]().union(*map(self.of, tensors))
 
     def note(self, func: object, received: ArgumentTensors, numbers: frozenset[int], output: object) -> None:
         """Note that a function computed its output, and what it wrote into, from the parameters of these numbers."""

@@ -132,11 +132,11 @@ class Probe(ABC):
         return self
 
 
-def _require(method: str, given: object, kind: type) -> None:
+def _require(method: str, returned: object, kind: type) -> None:
     """Raises TypeError for what a probe must not return: its own error, which names it, and not a reporter's later."""
-    if not isinstance(given, (list, tuple)):
-        raise TypeError(f"{method}() returned {class_name(given)}, not a list of {kind.__name__}s")
-    for item in given:
+    if not isinstance(returned, (list, tuple)):
+        raise TypeError(f"{method}() returned {class_name(returned)}, not a list of {kind.__name__}s")
+    for item in returned:
         if not isinstance(item, kind):
             raise TypeError(f"{method}() returned {class_name(item)} among its {kind.__name__}s")
 

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 class Operation:
     """An operator, or a layer whose work is not seen (`layer`; `opaque` if it is not one of PyTorch's), and its line.
 
-    `given` are the shapes of the tensors that it takes, and `operands` the numbers of the operations that made them,
+    `shapes` are the shapes of the tensors that it takes, and `operands` the numbers of the operations that made them,
     below 0 for none. `weights` are the shapes of parameters among them, or of a layer's own, and `made` the shapes of
     the tensors that it returns. `dim` is the dimension that it was given.
     """
@@ -33,7 +33,7 @@ class Operation:
     name: str
     source: str = ""
     operands: tuple[int, ...] = ()
-    given: tuple[Shape, ...] = ()
+    shapes: tuple[Shape, ...] = ()
     weights: tuple[Shape, ...] = ()
     made: tuple[Shape, ...] = ()
     dim: int | None = None
@@ -105,11 +105,11 @@ class ItemPathsProbe(StatsProbe):
 
     def _add(self, event: HookEvent, operation: Operation, made: list[Tensor]) -> None:
         number = len(self.operations)
-        given = given_tensors(event.args, event.kwargs) if number else []
+        tensors = given_tensors(event.args, event.kwargs) if number else []
         dim = event.kwargs.get("dim", event.args[1] if len(event.args) > 1 else None)
-        operation = replace(operation, operands=tuple(map(self._origin, given)), given=_shapes(given))
+        operation = replace(operation, operands=tuple(map(self._origin, tensors)), shapes=_shapes(tensors))
         self.operations.append(replace(operation, made=_shapes(made), dim=dim if type(dim) is int else None))
-        known = {id(x) for x in given}
+        known = {id(x) for x in tensors}
         for output, x in enumerate(made):
             note = self._origins.written if id(x) in known else self._origins.made
             note(x, number)

@@ -29,7 +29,7 @@ _KINDS: dict[object, tuple[type | tuple[type, ...], str]] = {
 
 def check_arguments(
     function: Callable[..., object],
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     other: Callable[..., object] | None = None,
     advice: str = "",
 ) -> None:
@@ -38,7 +38,7 @@ def check_arguments(
     `other` is the function that takes further ones, and `advice` says when it is called.
     """
     hints = arguments(function)
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in hints:
             if other and name in arguments(other):
                 raise UsageError(f"{name}: {advice}")

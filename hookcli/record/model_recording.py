@@ -68,8 +68,8 @@ class ModelRecording:
         time: bool = False,
         **of_parts: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__", "of_parts")}
-        check_arguments(ModelRecording, given | of_parts)
+        settings = {name: value for name, value in locals().items() if name not in ("self", "__class__", "of_parts")}
+        check_arguments(ModelRecording, settings | of_parts)
         every = None if every is None else int(every)  # NumPy's integers can't be written as JSON
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)

@@ -80,13 +80,13 @@ def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **s
     Around a whole training, with `every=100`: every 100th step goes into a record, as with `hookcli run`. See
     ModelRecording for `output` and the other settings.
     """
-    given = {"model": model, **settings}
+    arguments = {"model": model, **settings}
     if every is None:
         of_training = "is for the record of a whole training; add every=100"
-        check_arguments(_around_step, given, ModelRecording, of_training)
+        check_arguments(_around_step, arguments, ModelRecording, of_training)
         return _around_step(model, ("activations",) if probes is None else probes, **settings)
-    given["every"] = every
-    check_arguments(ModelRecording, given, _around_step, "is for a single step; leave out every")
+    arguments["every"] = every
+    check_arguments(ModelRecording, arguments, _around_step, "is for a single step; leave out every")
     return ModelRecording(model, every=every, **settings, **({} if probes is None else {"probes": probes}))
 
 

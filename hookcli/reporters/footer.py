@@ -177,20 +177,20 @@ def _processes(meta: Meta) -> list[str]:
     return [f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else "")]
 
 
-def made_up(meta: Meta, given: str) -> list[str]:
-    """Describe the weights and the input, `given` in words; by its own words one that was generated, if it has values.
+def made_up(meta: Meta, input_text: str) -> list[str]:
+    """Describe the weights, and the input `input_text` in words; a generated one by its distribution, if it has values.
 
     A run on the meta device has neither.
     """
     values = meta.get("device") != "meta"
     weights = str(meta.get(WEIGHTS) or "") if values else ""
-    filled = str(meta.get("fill") or "") if values and given and "(its example)" not in given else ""
+    filled = str(meta.get("fill") or "") if values and input_text and "(its example)" not in input_text else ""
     drawn = filled.startswith("rand")
     if drawn and weights == RANDOM:
-        return [f"random weights and input {given}"]
+        return [f"random weights and input {input_text}"]
     parts = ["random weights" if weights == RANDOM else f"weights {weights}"] if weights else []
     of = f" of {filled}" if filled and not drawn else ""
-    return [*parts, f"{'random ' * drawn}input {given}{of}"] if given else parts
+    return [*parts, f"{'random ' * drawn}input {input_text}{of}"] if input_text else parts
 
 
 _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}

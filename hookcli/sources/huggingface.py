@@ -173,9 +173,9 @@ def _refuse_countless(settings: Mapping[str, object], spec: str) -> None:
             raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
-def _merged(settings: object, given: object) -> object:
+def _merged(settings: object, override: object) -> object:
     """A given part of a configuration; entries of the configuration stay where the given part names others."""
-    return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
+    return settings | override if isinstance(settings, dict) and isinstance(override, dict) else override
 
 
 def _tasks(config: Any) -> dict[str, str]:

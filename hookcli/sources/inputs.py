@@ -46,20 +46,20 @@ def parse_input(text: str) -> InputSpec:
 
 
 def input_specs(
-    recipe: Recipe, given: Sequence[InputSpec], batch: int | None, natural_batch: int = 1
+    recipe: Recipe, typed: Sequence[InputSpec], batch: int | None, natural_batch: int = 1
 ) -> tuple[InputSpec, ...] | None:
     """The given inputs, else the model's natural ones in a batch of `natural_batch`; None if neither is known.
 
     `batch` replaces the batch size of either. One given shape serves all inputs that naturally share one; other inputs
     that are not given stay natural, in the batch of the first.
     """
-    specs = tuple(given) or recipe.inputs
+    specs = tuple(typed) or recipe.inputs
     if specs is None:
         return None
-    if given and recipe.inputs and recipe.batched:
-        specs = _completed(given, recipe.inputs)
+    if typed and recipe.inputs and recipe.batched:
+        specs = _completed(typed, recipe.inputs)
     if batch is None:
-        batch = natural_batch if not given and natural_batch > 1 else None
+        batch = natural_batch if not typed and natural_batch > 1 else None
     if batch is None:
         return specs
     if not recipe.batched:
@@ -69,14 +69,14 @@ def input_specs(
     return tuple(replace(spec, shape=(batch, *spec.shape[1:])) for spec in specs)
 
 
-def _completed(given: Sequence[InputSpec], natural: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+def _completed(typed: Sequence[InputSpec], natural: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
     """The given inputs with the natural ones' dtypes and ranges where they say none, and those that are not given."""
-    if len(given) == 1 and len({spec.shape for spec in natural}) == 1:
-        given = tuple(given) * len(natural)
-    batch = given[0].shape[:1]
-    specs = [replace(spec, shape=(*batch, *spec.shape[1:])) for spec in natural[len(given) :]]
-    alike = [*natural[: len(given)], *[InputSpec(())] * (len(given) - len(natural))]
-    completed = [replace(g, dtype=g.dtype or n.dtype, high=n.high) for g, n in zip(given, alike, strict=True)]
+    if len(typed) == 1 and len({spec.shape for spec in natural}) == 1:
+        typed = tuple(typed) * len(natural)
+    batch = typed[0].shape[:1]
+    specs = [replace(spec, shape=(*batch, *spec.shape[1:])) for spec in natural[len(typed) :]]
+    alike = [*natural[: len(typed)], *[InputSpec(())] * (len(typed) - len(natural))]
+    completed = [replace(g, dtype=g.dtype or n.dtype, high=n.high) for g, n in zip(typed, alike, strict=True)]
     return (*completed, *specs)
 
 

@@ -27,7 +27,7 @@ class Scores:
 
     `mask`: True or 0 where a query may see a key, or what is added to the score; of four dimensions, each of which may
     be 1. `causal`: query i sees keys 0 to i. `score_mod(score, b, h, q, k)` and `mask_mod(b, h, q, k)` as in
-    `flex_attention`. `given`: the scores themselves, with the mask in them. `one_sequence`: queries and keys are of the
+    `flex_attention`. `logits`: the scores, with the mask in them. `one_sequence`: queries and keys are of the
     same tokens, so that the query of a key which no query sees is padding.
 
     `first`: for each item of the batch the first key that any query may see; None if it is the first one. `tokens`: for
@@ -41,16 +41,16 @@ class Scores:
     causal: bool = False
     score_mod: Callable[..., Tensor] | None = None
     mask_mod: Callable[..., Tensor] | None = None
-    given: Tensor | None = None
+    logits: Tensor | None = None
     one_sequence: bool = False
 
     def __post_init__(self) -> None:
-        if self.given is None:
+        if self.logits is None:
             batch = max(len(self.query), len(self.key))  # one query for all items, or one key
             self.query, self.key = (x.expand(batch, -1, -1, -1) for x in (self.query, self.key))
-        source = self.query if self.given is None else self.given
+        source = self.query if self.logits is None else self.logits
         self.dtype = torch.promote_types(source.dtype, torch.float32)
-        self.device, keys = source.device, self.key.shape[-2] if self.given is None else source.shape[-1]
+        self.device, keys = source.device, self.key.shape[-2] if self.logits is None else source.shape[-1]
         self.shape = (*source.shape[:3], keys)
         self.first: Tensor | None = None
         self.tokens: Tensor | None = None
@@ -61,7 +61,7 @@ class Scores:
         """Set `first` and `tokens`, by the keys that no query may see."""
         queries, keys = self.shape[2:]
         further = keys - queries
-        same_tokens = self.one_sequence and further in ((0,) if self.given is None else (0, 1))  # 1: a learned sink
+        same_tokens = self.one_sequence and further in ((0,) if self.logits is None else (0, 1))  # 1: a learned sink
         if self.mask_mod is not None and not same_tokens:
             return
         seen, tokens = self.keys_in_sight()
@@ -78,11 +78,11 @@ class Scores:
         if self.mask_mod is not None:
             seen = self.seen_by_any_query()
             return seen, seen
-        hides = self.mask if self.given is None else self.given
+        hides = self.mask if self.logits is None else self.logits
         if hides is None:
             return None, None
         most = hides.amax((1, 2)).expand(self.shape[0], self.shape[3])
-        return _sees(most), _sees(most) if self.given is None else ~(most <= _MASKED)  # other low logits are of tokens
+        return _sees(most), _sees(most) if self.logits is None else ~(most <= _MASKED)  # other low logits are of tokens
 
     def seen_by_any_query(self) -> Tensor:
         """For each item True at the keys that `mask_mod` lets any query of any head see."""
@@ -103,8 +103,8 @@ class Scores:
 
     def block(self, items: slice, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """The scores of these queries, which may be overwritten, and how many keys each query may see."""
-        if self.given is not None:
-            scores = self.given[items, :, begin:end].to(self.dtype).clamp(min=_HIDDEN)
+        if self.logits is not None:
+            scores = self.logits[items, :, begin:end].to(self.dtype).clamp(min=_HIDDEN)
             limit = _MASKS if scores.shape[1] > 1 else _MASKED
             return scores, (~(scores.amax(1, keepdim=True) <= limit)).sum(-1)  # NaN is not hidden
         width = min(end, self.shape[3]) if self.causal else self.shape[3]

@@ -66,8 +66,8 @@ class AttentionProbe(Probe):
         """Note whether a module is given keys beside its queries, so that padding of the keys says nothing of these."""
         across = any(isinstance(event.kwargs.get(name), Tensor) for name in _OF_OTHERS)
         if isinstance(event.module, nn.MultiheadAttention):
-            given = dict(zip(("query", "key"), event.args, strict=False)) | dict(event.kwargs)
-            across = given.get("key") is not given.get("query")
+            arguments = dict(zip(("query", "key"), event.args, strict=False)) | dict(event.kwargs)
+            across = arguments.get("key") is not arguments.get("query")
         if across:
             self._across.add(event.fqn)
         else:
@@ -105,7 +105,7 @@ class AttentionProbe(Probe):
         call = self._calls.of(event)
         if isinstance(call, Softmax):
             logits = call.by_heads(tree.received(event.args, event.kwargs)[0])
-            scores = Scores(logits, logits, given=logits, one_sequence=self._is_of_one_sequence(event))
+            scores = Scores(logits, logits, logits=logits, one_sequence=self._is_of_one_sequence(event))
             call.figures = HeadSums.of(scores)
         elif call:
             sums = call.softmax.figures if call.softmax else HeadSums.of(self._scores(call))
@@ -122,7 +122,7 @@ class AttentionProbe(Probe):
 
     def _scores(self, call: AttentionCall) -> Scores:
         """The scores of a fused function."""
-        event, given = call.event, call.given
+        event, arguments = call.event, call.arguments
         one = self._is_of_one_sequence(event)
         if event.operator and event.operator.name == FLEX:
             query, key, _, score_mod, block_mask, scale, _, *buffers = event.args
@@ -130,14 +130,19 @@ class AttentionProbe(Probe):
             score: Any = lambda scores, *at: score_mod(scores, *at, *of_score)  # noqa: E731
             sees: Any = lambda *at: block_mask[-1](*at, *of_mask)  # noqa: E731
             return Scores(query, key, scale, score_mod=score, mask_mod=sees, one_sequence=one)
-        query, key, mask, scale = given["query"], given["key"], given.get("attn_mask"), given.get("scale")
+        query, key, mask, scale = (
+            arguments["query"],
+            arguments["key"],
+            arguments.get("attn_mask"),
+            arguments.get("scale"),
+        )
         if mask is not None and type(mask).__name__ == "CausalBias":  # torch.nn.attention.bias: no values
             last, both = mask.variant.name == "LOWER_RIGHT", (query.shape[-2], key.shape[-2])
             mask = torch.ones(both, dtype=torch.bool, device=query.device).tril((both[1] - both[0]) * last)
         require_plain(mask)
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         mask = None if mask is None else call.by_heads(mask)
-        by_heads, causal = call.by_heads, bool(given.get("is_causal"))
+        by_heads, causal = call.by_heads, bool(arguments.get("is_causal"))
         return Scores(by_heads(query), by_heads(key), scale, mask, causal, one_sequence=one)
 
     def report(self, model: str, meta: Meta) -> Report:

@@ -35,7 +35,7 @@ def headline(record: Record) -> str:
         return ""
     ranks = first.by_rank(parts)
     blames = {rank: blame for rank, blame in ranks.items() if blame}
-    return first.said(blames, len(ranks), len(jumped) - 1)
+    return first.sentence(blames, len(ranks), len(jumped) - 1)
 
 
 def moments_of(parts: Mapping[int, Record]) -> list[_Moment]:
@@ -90,7 +90,7 @@ class _Moment(NamedTuple):
             if key in ((*entry.key, entry.step) for entry in part.entries)
         }
 
-    def said(self, blames: Mapping[int, Blame], ranks: int, others: int) -> str:
+    def sentence(self, blames: Mapping[int, Blame], ranks: int, others: int) -> str:
         """The line, by the ranks' blames; `ranks` recorded the step, and the gradient jumped in `others`, too."""
         where = _where(blames, ranks) if blames else ""
         if not (blames and self.finite):

@@ -149,18 +149,20 @@ def widths_of(texts: Sequence[str], fewest: int) -> tuple[str, Mapping[float, li
 
     Raises UsageError unless exactly one argument has several values, `fewest` of them or more, all positive numbers.
     """
-    given = width_among(texts)
-    name, _, values = given.partition("=")
+    text_of_widths = width_among(texts)
+    name, _, values = text_of_widths.partition("=")
     numbers: dict[Any, list[str]] = {}
     for value in values.split(","):
         one = f"{name}={value.strip()}"
         number = parse_args([one])[name]
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
-            raise UsageError(f"--arg {given}: a width is a number above 0, not {value.strip()!r}", option="arg")
-        numbers[number] = [one if text == given else text for text in texts]
+            raise UsageError(
+                f"--arg {text_of_widths}: a width is a number above 0, not {value.strip()!r}", option="arg"
+            )
+        numbers[number] = [one if text == text_of_widths else text for text in texts]
     if len(numbers) < fewest:
         need = "a slope needs three widths or more, as in" if fewest == FEWEST else "give two widths or more, as in"
-        raise UsageError(f"--arg {given}: {need} {name}=64,128,256", option="arg")
+        raise UsageError(f"--arg {text_of_widths}: {need} {name}=64,128,256", option="arg")
     return name, dict(sorted(numbers.items()))
 
 
@@ -169,11 +171,11 @@ def width_among(texts: Sequence[str]) -> str:
     several = [text for text in texts if "," in text and not text.partition("=")[2].strip().startswith(tuple("([{'\""))]
     if not several:
         raise UsageError("give the width several values, as in --arg width=64,128,256,512", option="arg")
-    given, *others = several
+    several_values, *others = several
     if others:
         both = " and ".join(f"--arg {text}" for text in several[:2])
         raise UsageError(f"{both}: several values are for the width alone; give the others one value", option="arg")
-    name = given.partition("=")[0]
-    if again := [text for text in texts if text != given and text.partition("=")[0] == name]:
-        raise UsageError(f"--arg {again[0]}: --arg {given} gives {name} already", option="arg")
-    return given
+    name = several_values.partition("=")[0]
+    if again := [text for text in texts if text != several_values and text.partition("=")[0] == name]:
+        raise UsageError(f"--arg {again[0]}: --arg {several_values} gives {name} already", option="arg")
+    return several_values

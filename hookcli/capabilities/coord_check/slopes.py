@@ -107,8 +107,8 @@ def verdict(growths: Sequence[Growth], of: str) -> str:
         may = f"{largest} may: slope {largest.slope}"
         return f"Nothing clearly grows with width ({of}), but {may}; more --seeds, or larger widths, will tell"
     if shrink := [one for one in growths if one.kind == "change" and one.slope.shrinks]:
-        said = most(shrink, "shrinks", growths, of)
-        return f"Nothing grows with width, though {said[0].lower()}{said[1:]}"
+        shrinking = most(shrink, "shrinks", growths, of)
+        return f"Nothing grows with width, though {shrinking[0].lower()}{shrinking[1:]}"
     largest = max(growths, key=lambda one: one.slope.value)
     return f"Nothing grows with width ({of}): the largest slope is {largest.slope}, of {largest}"
 

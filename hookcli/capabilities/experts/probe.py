@@ -55,9 +55,11 @@ class ExpertsProbe(Probe):
         """Take a choice, in place of an earlier one that no expert has followed."""
         several = bool(event.operator and event.operator.name == "topk")
         names = ("input", "k", "dim", "largest") if several else ("input", "dim")
-        given = dict(zip(names, event.args, strict=False)) | dict(event.kwargs)
-        scores, dim = given["input"], given.get("dim", -1 if several else None)
-        last = isinstance(dim, int) and scores.dim() and dim in (-1, scores.dim() - 1) and given.get("largest", True)
+        arguments = dict(zip(names, event.args, strict=False)) | dict(event.kwargs)
+        scores, dim = arguments["input"], arguments.get("dim", -1 if several else None)
+        last = (
+            isinstance(dim, int) and scores.dim() and dim in (-1, scores.dim() - 1) and arguments.get("largest", True)
+        )
         fit = last and scores.numel() and scores.is_floating_point()
         if not (fit and (router := self._router(event.fqn, scores))):
             return

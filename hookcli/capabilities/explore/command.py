@@ -93,7 +93,7 @@ def of_record(record: Record) -> list[Subject]:
     subjects, lock = list[Subject](), Lock()
     if not record.entries:
         raise UsageError(f"{record.path}: no step was recorded")
-    said = [line for line in remarks(record) if " step " in line]
+    of_steps = [line for line in remarks(record) if " step " in line]
     for model, phase in sorted({entry.key: 0 for entry in record.entries}, key=lambda key: key[1] != "train"):
         read = partial(_read, lock, Query(model=model, phase=phase).within(record))
         steps = sorted({entry.step for entry in record.entries if entry.key == (model, phase)})
@@ -101,7 +101,7 @@ def of_record(record: Record) -> list[Subject]:
         at = {f"{step:,}": place for place, step in enumerate(steps)}
         fqns = {f"{one.step:,}": one.place for one in record.of_parts if one.model == model}
         fqns |= {f"{one.step:,}": one.fqn for one in bad}
-        trained, losses = (said, record.losses_of(model)) if phase == "train" else ([], {})
+        trained, losses = (of_steps, record.losses_of(model)) if phase == "train" else ([], {})
         lines = [x for x in trained if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x]
         lines += map(non_finite_line, bad)
         named = [(x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in lines]

@@ -35,17 +35,17 @@ def _term(term: str, joined: Joined) -> Test:
     named = _named(match[1].lower(), joined) if match and match[3] else None
     if match is None or named is None:
         return (lambda place: not without(place)) if term[:1] == "-" != term and not match else _word(term, joined)
-    (head, column, numeric), given = named, match[3].lower()
-    number, compare, equal = _NUMBER.fullmatch(given), _COMPARE[match[2]], match[2] == "="
-    limit = _SPECIAL.get(given, float(number[1]) * _UNITS[number[2]] if number and number[2] in _UNITS else None)
+    (head, column, numeric), typed = named, match[3].lower()
+    number, compare, equal = _NUMBER.fullmatch(typed), _COMPARE[match[2]], match[2] == "="
+    limit = _SPECIAL.get(typed, float(number[1]) * _UNITS[number[2]] if number and number[2] in _UNITS else None)
 
     def test(place: Place) -> bool:
         value = _value(place, head, column)
-        if given == "-":
+        if typed == "-":
             return (value is None) == equal
         if numeric and limit is not None:
             return value is not None and compare(value, limit)
-        return compare(formatting.cell(place.rows[head], column).lower() if head in place.rows else "", given)
+        return compare(formatting.cell(place.rows[head], column).lower() if head in place.rows else "", typed)
 
     return test
 

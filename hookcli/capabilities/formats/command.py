@@ -99,7 +99,7 @@ def on_output(model: str, own: FormatsOptions, step: StepOptions, options: Optio
 def check_channels(own: FormatsOptions, step: StepOptions) -> None:
     """Raises UsageError for options that --channels does not go with."""
     others = {"--effect": own.effect, "--to": own.to, "--of": own.of, "--loss": step.loss}
-    for name in (name for name, given in others.items() if given):
+    for name in (name for name, is_set in others.items() if is_set):
         raise UsageError(f"--channels and {name}: leave one of them out", option="channels")
 
 
@@ -114,7 +114,7 @@ def effect(model: str, of: Sequence[str], formats: Sequence[str], step: StepOpti
         "--backward-vector": step.backward_vector,
         "--batches": options.batches != Options.batches,
     }
-    for name in (name for name, given in others.items() if given):
+    for name in (name for name, is_set in others.items() if is_set):
         raise UsageError(f"--effect and {name}: leave one of them out", option="effect")
     output = Output(replace(options, sort=options.sort or "order"))
     output.check_columns(effect_columns(formats))

@@ -88,9 +88,11 @@ class EffectRun:
         versions: dict[tuple[str, int], list[tuple[Any, int]]] = {}
 
         def see(event: HookEvent) -> None:
-            given = [x for _, x in tree.arguments(event.args, event.kwargs)]
-            versions[event.fqn, event.call] = [(x, version_of(x)) for x in given]
-            self.received[event.fqn] = any(x.is_floating_point() for x in given) or self.received.get(event.fqn, False)
+            arguments = [x for _, x in tree.arguments(event.args, event.kwargs)]
+            versions[event.fqn, event.call] = [(x, version_of(x)) for x in arguments]
+            self.received[event.fqn] = any(x.is_floating_point() for x in arguments) or self.received.get(
+                event.fqn, False
+            )
 
         def leave(event: HookEvent) -> None:
             if any(version_of(x) != version for x, version in versions.pop((event.fqn, event.call), ())):

@@ -55,7 +55,7 @@ class _Model:
     moved: list[str] = field(default_factory=list)
     seconds: float = 0.0
     failures: int = 0
-    said: str = ""
+    outcome: str = ""
     why_not: str = ""
 
     def add(self, key: object, moved: str, took: float, backends: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ class _Model:
         first = next((one for one in self.moved if "gradients" in one), self.moved[0])
         others = [one for one in self.moved if one.startswith("looks move") and one != first]
         how = f"by {'; '.join(backends)}: {first}" + (f"; for other input, {others[0]}" if others else "")
-        self.said = f"{how} (tried on copies, in {self.seconds:.1f} s)"
+        self.outcome = f"{how} (tried on copies, in {self.seconds:.1f} s)"
 
 
 class InsideCompiled:
@@ -94,22 +94,22 @@ class InsideCompiled:
         return not known.why_not
 
     def try_out(
-        self, name: str, module: nn.Module, called: nn.Module, given: tuple[Any, Any], make: Callable[[], Measuring]
+        self, name: str, module: nn.Module, called: nn.Module, arguments: tuple[Any, Any], make: Callable[[], Measuring]
     ) -> bool:
         """Return whether a forward of the model with this input can be looked at, after a try on copies if it is new.
 
-        `called`: the module that the program calls, `given`: its arguments. `make` makes what measures the step.
+        `called`: the module that the program calls, `arguments`: its arguments. `make` makes what measures the step.
         """
         known = self._models[name]
-        known.last = key = _kind_of_input(module, called, given)
+        known.last = key = _kind_of_input(module, called, arguments)
         if known.why_not or not may_compile() or key in known.inputs or len(known.inputs) >= _TRIED:
             return not known.why_not and may_compile() and key in known.inputs
         began, plain, self._trying = perf_counter(), None, get_ident()
         try:
-            plain = self._run(module, called, given, nullcontext())
+            plain = self._run(module, called, arguments, nullcontext())
             self._compilations.read()
             measuring = make()
-            looked = self._run(module, called, given, self._looking(called, measuring))
+            looked = self._run(module, called, arguments, self._looking(called, measuring))
             looked.note(measuring.session)
             measuring.release()
             moved = moved_by_looks(module, plain, looked)
@@ -144,14 +144,16 @@ class InsideCompiled:
     def said(self, name: str) -> str:
         """How the model's compiled parts were seen inside; "" if they were not."""
         known = self._models.get(name)
-        return known.said if known and not known.why_not else ""
+        return known.outcome if known and not known.why_not else ""
 
     def notes(self, name: str) -> list[str]:
         """A note on a model that was to be seen inside compiled parts."""
         known = self._models.get(name)
         if known is None:
             return []
-        return [f"{OPTION}: left whole, since {known.why_not}" if known.why_not else f"inside compiled, {known.said}"]
+        return [
+            f"{OPTION}: left whole, since {known.why_not}" if known.why_not else f"inside compiled, {known.outcome}"
+        ]
 
     @property
     def tries_elsewhere(self) -> bool:
@@ -176,13 +178,13 @@ class InsideCompiled:
             measuring.remove()
 
     def _run(
-        self, module: nn.Module, called: nn.Module, given: tuple[Any, Any], way: AbstractContextManager[object]
+        self, module: nn.Module, called: nn.Module, arguments: tuple[Any, Any], way: AbstractContextManager[object]
     ) -> Witness:
         """Run forward and backward, and put all back that they changed. What they print is dropped."""
-        args, kwargs = _copied(module, given)
+        args, kwargs = _copied(module, arguments)
         seen = Witness(module)
         unheard = redirect_stdout(_Unheard(sys.stdout))
-        with unheard, without_saved_tensor_hooks(), preserved_with_attributes(module, given), way:
+        with unheard, without_saved_tensor_hooks(), preserved_with_attributes(module, arguments), way:
             output = called(*args, **kwargs)
             roots = [x for _, x in tree.leaves(output) if x.requires_grad and x.is_floating_point()]
             if roots and torch.is_grad_enabled():
@@ -199,25 +201,27 @@ def _why_not(module: nn.Module) -> str:
     return "" if backends_of(module) else f"torch {torch.__version__} does not tell which backend compiled it"
 
 
-def _kind_of_input(module: nn.Module, called: nn.Module, given: tuple[Any, Any]) -> object:
+def _kind_of_input(module: nn.Module, called: nn.Module, arguments: tuple[Any, Any]) -> object:
     """All of a call that torch.compile may compile anew for."""
-    leaves = [*tree.leaves(given)]
+    leaves = [*tree.leaves(arguments)]
     tensors = tuple((path, x.shape, x.layout, x.dtype, x.device, x.requires_grad) for path, x in leaves)
     strides = tuple(x.stride() for _, x in leaves if x.layout == torch.strided and not x.is_nested)
-    others = tuple(repr(x)[:80] for x in (*given[0], *given[1].values()) if isinstance(x, (bool, int, float, str)))
+    others = tuple(
+        repr(x)[:80] for x in (*arguments[0], *arguments[1].values()) if isinstance(x, (bool, int, float, str))
+    )
     casts = tuple(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
     modes = tuple(part.training for part in module.modules()), tuple(p.requires_grad for p in module.parameters())
-    return id(called), torch.is_grad_enabled(), modes, casts, tensors, strides, tuple(given[1]), others
+    return id(called), torch.is_grad_enabled(), modes, casts, tensors, strides, tuple(arguments[1]), others
 
 
-def _copied(module: nn.Module, given: tuple[Any, Any]) -> tuple[Any, Any]:
+def _copied(module: nn.Module, arguments: tuple[Any, Any]) -> tuple[Any, Any]:
     """The arguments, for a run that may use them up: tensors share the program's memory, but are part of no graph.
 
     Raises where they hold what can't be copied, such as a generator.
     """
     memo: dict[int, object] = {id(x): x for x in (*module.modules(), *module.parameters(), *module.buffers())}
     own = tree.once(lambda _, x: x.detach().requires_grad_() if x.requires_grad else x)
-    return deepcopy(given, {id(x): own("", x) for _, x in tree.leaves(given)} | memo)
+    return deepcopy(arguments, {id(x): own("", x) for _, x in tree.leaves(arguments)} | memo)
 
 
 class _Unheard(io.TextIOBase):

@@ -84,10 +84,10 @@ class KeepBad:
 
         module, call = self._found[fqn]
         values = _Values()
-        given = [values.expression(arg, f"input.{number}") for number, arg in enumerate(call.args)]
+        arguments = [values.expression(arg, f"input.{number}") for number, arg in enumerate(call.args)]
         for key, arg in call.kwargs.items():
             expression = values.expression(arg, f"input.{key}")
-            given.append(f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}")
+            arguments.append(f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}")
         expected = values.expression(call.output, "output")
         tensors = values.tensors | {f"module.{key}": x for key, x in call.state.items()}
         tensors |= {f"rng.{device}": state for device, state in zip(["cpu", *self._devices], call.rng, strict=True)}
@@ -104,7 +104,7 @@ class KeepBad:
             module=source.expression + source.comment,
             unknown="\n    ".join(values.unknown),
             training=module.training,
-            given=", ".join(given),
+            arguments=", ".join(arguments),
             expected=expected,
         )
         compile(lines, script, "exec")  # it must be Python whatever the program's names are
@@ -144,7 +144,7 @@ def reproduce() -> None:
     torch.set_rng_state(kept["rng.cpu"].cpu())
     {seeded}
     with torch.no_grad(), {autocast}:
-        output = module({given})
+        output = module({arguments})
     print("now: ", output)
     print("then:", {expected})
 

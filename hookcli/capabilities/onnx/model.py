@@ -98,11 +98,11 @@ class OnnxModel(DumpReader):
     def _run(self, names: Sequence[str], call: Arguments) -> None:
         from onnxruntime import OrtValue
 
-        given = self._given(*call)
+        tensors = self._given(*call)
         try:
-            given = {name: x.detach().to("cpu", self._dtypes[name]).contiguous() for name, x in given.items()}
+            tensors = {name: x.detach().to("cpu", self._dtypes[name]).contiguous() for name, x in tensors.items()}
             self._session = self._session or _session(self._model, Path(self.folder).parent)
-            feed = {name: OrtValue.ortvalue_from_numpy(x.numpy()) for name, x in given.items()}
+            feed = {name: OrtValue.ortvalue_from_numpy(x.numpy()) for name, x in tensors.items()}
             values = zip(names, run_session(self._session, names, feed), strict=True)
             self._values = {name: from_dlpack(value) for name, value in values if value.is_tensor()}
         except Exception as error:

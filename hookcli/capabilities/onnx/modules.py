@@ -87,12 +87,12 @@ class Operator(nn.Module):
         """Run the operator, and return a tensor, or a tuple of all of its outputs."""
         return self._function(*values, *(getattr(self, local) for local in self._held.values()))
 
-    def run(self, *given: Any) -> Any:
+    def run(self, *arguments: Any) -> Any:
         """Have ONNX Runtime compute the outputs from these values and constants."""
         names = [name for name in self._node.output if name]
-        feed = dict(zip(self._values, map(to_value, given), strict=False))
+        feed = dict(zip(self._values, map(to_value, arguments), strict=False))
         kinds = {name: value.data_type() for name, value in feed.items()}
-        constants = dict(zip(self._held, given[len(feed) :], strict=True))
+        constants = dict(zip(self._held, arguments[len(feed) :], strict=True))
         # The session may keep copies of weights, and PyTorch counts no writes through `.data`: their bits tell.
         bits = [(x.data_ptr(), x.shape, crc32(as_bytes(x))) for x in constants.values()]
         state = (kinds, bits)
@@ -103,15 +103,15 @@ class Operator(nn.Module):
         except Exception as error:
             raise RuntimeError(f"ONNX Runtime can't run {self._node.op_type}: {why_failed(error)}") from None
         if isinstance(outputs[0], Tensor):
-            self._outputs[_sizes(given)] = tuple(outputs[0].shape)
+            self._outputs[_sizes(arguments)] = tuple(outputs[0].shape)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def macs(self, given: Sequence[Any]) -> int | None:
+    def macs(self, arguments: Sequence[Any]) -> int | None:
         """The multiply-accumulates of a call with tensors of these shapes; None if unknown, or never made."""
-        output = self._outputs.get(_sizes(given))
+        output = self._outputs.get(_sizes(arguments))
         if output is None and multiplies(self._node):
             return None
-        named = zip((*self._values, *self._held), given, strict=True)
+        named = zip((*self._values, *self._held), arguments, strict=True)
         shapes = {name: tuple(x.shape) for name, x in named if isinstance(x, Tensor)}
         return macs(self._node, [shapes.get(name) for name in self._node.input], output or ())
 
@@ -156,13 +156,13 @@ class _Function:
         self.__name__ = self.__qualname__ = name
         self.__module__ = "onnx"
 
-    def __call__(self, *given: Any) -> Any:
-        tensors = tuple(x for x in given if isinstance(x, Tensor))
+    def __call__(self, *arguments: Any) -> Any:
+        tensors = tuple(x for x in arguments if isinstance(x, Tensor))
         if has_torch_function(tensors):
-            return handle_torch_function(self, tensors, *given)
+            return handle_torch_function(self, tensors, *arguments)
         if not any(x.is_meta for x in tensors):
-            return self._operator.run(*given)
-        number = self._operator.macs(given)
+            return self._operator.run(*arguments)
+        number = self._operator.macs(arguments)
         if number is None:
             raise NotImplementedError(f"ONNX Runtime can't run {self.__name__} on the meta device")
         return torch.mm(torch.empty(1, number, device="meta"), torch.empty(number, 1, device="meta"))

@@ -31,14 +31,14 @@ class OnnxRuns(DumpRuns):
         spec = parse_side("AB"[1 - side], other, options)
         live = ModelRuns(options, self.progress, self.step.make())
         built = live.built(spec, False)
-        given = common_input(built, built, options, False)
-        first, model = given.first[0], built.prepared.model
+        common = common_input(built, built, options, False)
+        first, model = common.first[0], built.prepared.model
         probe = load("probes", "activations")()
-        calls = live.observed(built, copied(first), given.described, [probe], lambda *_: True)[0].rows
+        calls = live.observed(built, copied(first), common.described, [probe], lambda *_: True)[0].rows
         self.progress.stage(f"running {file}")
         pairing = reader.pair_with(model, calls, arguments(first))
         parts = [NamedPart(fqn, type_text(module)) for fqn, module in model.named_modules()]
         comparison = OnnxComparison(reader, pairing, side, parts, self.wanted(reader.dump, parts))
-        report = self.observed(comparison, live, built, (first, given.described, given.of_side(0)), (a, b))
+        report = self.observed(comparison, live, built, (first, common.described, common.of_side(0)), (a, b))
         verdict = "; ".join(filter(None, (reader.in_training, str(report.totals["verdict"]))))
         return replace(report, totals={**report.totals, "verdict": verdict})

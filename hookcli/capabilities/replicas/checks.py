@@ -33,5 +33,5 @@ class ReplicasDiffer(Check):
     asked_by = "hookcli run --check"
 
     def judge(self, measured: ReadsRecord) -> Iterator[Finding]:
-        if said := apart(measured.record):
-            yield self.finding("", said)
+        if message := apart(measured.record):
+            yield self.finding("", message)

@@ -71,12 +71,14 @@ def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> 
         if then.dump and model is not None:
             did.append(f"weights and gradients are in {relative(_dump(model, fired, record))}")
         if then.command:
-            given = {name: value for name, value in os.environ.items() if name != "HOOKCLI_RUN"}  # or it is recorded
-            given |= {"HOOKCLI_RULE": fired.rule, "HOOKCLI_STEP": str(fired.step)}
-            given["HOOKCLI_VALUE"] = repr(float([*fired.values, 0.0][0]))
-            given["HOOKCLI_RECORD"] = str(whole)
+            environment = {
+                name: value for name, value in os.environ.items() if name != "HOOKCLI_RUN"
+            }  # or it is recorded
+            environment |= {"HOOKCLI_RULE": fired.rule, "HOOKCLI_STEP": str(fired.step)}
+            environment["HOOKCLI_VALUE"] = repr(float([*fired.values, 0.0][0]))
+            environment["HOOKCLI_RECORD"] = str(whole)
             line = ["/bin/sh", "-c", _BESIDE, f"hookcli: warning: --then exec failed after rule {fired.rule}"]
-            subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, start_new_session=True)
+            subprocess.run([*line, *then.command], env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     except Exception as error:  # a full disk, a tensor of a kind that can't be saved
         did.append(f"--then failed ({type(error).__name__}: {error})")
     return "; ".join([*did, *[ENDS] * then.stop])

@@ -117,12 +117,12 @@ def _parsed(text: str) -> Rule:
 
 def _quoted(call: re.Match[str]) -> str:
     """A call with the name of a module in quotes, without which `std(layers.3)` is not Python."""
-    function, given = call[1], call[2]
-    counts, known = function in _WINDOWS and given.isdecimal(), given in _OF_MODEL
+    function, argument = call[1], call[2]
+    counts, known = function in _WINDOWS and argument.isdecimal(), argument in _OF_MODEL
     if function in _WINDOWS and (known or not (counts or function in _OF_MODULE)):
-        raise UsageError(f"{call[0]}: over how many steps? Write {function}({given if known else 'loss'}, 50)")
+        raise UsageError(f"{call[0]}: over how many steps? Write {function}({argument if known else 'loss'}, 50)")
     plain = counts or function == "finite"
-    return call[0] if plain else f"{function}({given!r})"
+    return call[0] if plain else f"{function}({argument!r})"
 
 
 def _holds(node: ast.expr, leaf: Leaf) -> bool:

@@ -77,7 +77,7 @@ def summaries(record: Record) -> list[str]:
     return rule_summaries(record.of(RuleFired))
 
 
-def fault(record: Record, said: bool) -> str:
-    """The first rule that fired, in brief if the summary has `said` more; "" if none has."""
+def fault(record: Record, brief: bool) -> str:
+    """The first rule that fired, in brief if the summary has `brief` more; "" if none has."""
     lines = summaries(record)
-    return "a rule fired" if lines and said else "".join(lines[:1])
+    return "a rule fired" if lines and brief else "".join(lines[:1])

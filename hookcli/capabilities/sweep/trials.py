@@ -94,13 +94,13 @@ class SeenModules:
         session.forward(self._leave)
 
     def _enter(self, event: HookEvent) -> None:
-        given = tree.arguments(event.args, event.kwargs)
-        self._given[event.fqn, event.call] = {id(x): version_of(x) for _, x in given}
+        arguments = tree.arguments(event.args, event.kwargs)
+        self._given[event.fqn, event.call] = {id(x): version_of(x) for _, x in arguments}
 
     def _leave(self, event: HookEvent) -> None:
-        given, tensors = self._given.pop((event.fqn, event.call)), floating(event.output)
+        versions, tensors = self._given.pop((event.fqn, event.call)), floating(event.output)
         self.makers[event.fqn].update(map(self.flow.origins.of, tensors))
-        if any(x.is_inference() or given.get(id(x)) != version_of(x) for x in tensors):
+        if any(x.is_inference() or versions.get(id(x)) != version_of(x) for x in tensors):
             self._own.add(event.fqn)
 
     def unswept(self, fqns: Mapping[str, object]) -> dict[str, Skipped]:

@@ -123,7 +123,7 @@ class TensorPairs:
         If a side failed, tensors that the other waited with are not a difference, and rows of tensors on one side alone
         are left out: a table of these would look like a comparison that was never made.
         """
-        items = self._merged.found()  # whole batches alone, if there are several
+        items = self._merged.pairs()  # whole batches alone, if there are several
         if complete:
             self._settle()
         else:

@@ -61,7 +61,7 @@ class ArgumentTensors:
         """True for a call that made a tensor or changed one; `contiguous()` may hand on what it received."""
         with torch.DisableTorchFunction():
             for x in (output,) if isinstance(output, Tensor) else (x for _, x in tree.leaves(output)):
-                if x.is_inference() or not any(x is given for given in self.tensors):
+                if x.is_inference() or not any(x is argument for argument in self.tensors):
                     return True
         return bool(self.written())
 
@@ -170,12 +170,12 @@ class UninitialisedMemory:
         self._known = {key: memory for key, memory in self._known.items() if not memory.reference.expired()}
         self._known[memory_of(x)] = _Memory(StorageWeakRef(x.untyped_storage()), x.element_size())
 
-    def _wrote(self, name: str, given: Sequence[object], x: Tensor) -> None:
-        """Note a write to a tensor by a function with the arguments `given` after the tensor."""
+    def _wrote(self, name: str, arguments: Sequence[object], x: Tensor) -> None:
+        """Note a write to a tensor by a function with the arguments `arguments` after the tensor."""
         memory = self._known.get(key := memory_of(x))
         if memory is None:
             return
-        at = given[name in _ALONG] if name in (*_AT_INDEX, *_ALONG, *_MASKED) else None
+        at = arguments[name in _ALONG] if name in (*_AT_INDEX, *_ALONG, *_MASKED) else None
         size = x.untyped_storage().nbytes()
         if at is None and x.nbytes == size:
             del self._known[key]
@@ -183,7 +183,7 @@ class UninitialisedMemory:
             if memory.mask is None:
                 with torch.inference_mode(False):
                     memory.mask = torch.ones(size // memory.itemsize, dtype=torch.bool, device="cpu")
-            _unmark(_part(memory.mask, x), name, given)
+            _unmark(_part(memory.mask, x), name, arguments)
             if not memory.mask.any():
                 del self._known[key]
 
@@ -192,16 +192,16 @@ def _part(mask: Tensor, x: Tensor) -> Tensor:
     return mask.as_strided(x.size(), x.stride(), x.storage_offset())
 
 
-def _unmark(part: Tensor, name: str, given: Sequence[Any]) -> None:
-    """Unmark the elements that a function writes with the arguments `given` after the tensor itself."""
+def _unmark(part: Tensor, name: str, arguments: Sequence[Any]) -> None:
+    """Unmark the elements that a function writes with the arguments `arguments` after the tensor itself."""
     if name == "setitem":
-        part[given[0]] = False
+        part[arguments[0]] = False
     elif name in _AT_INDEX:
-        part[tuple(slice(None) if index is None else index for index in given[0])] = False
+        part[tuple(slice(None) if index is None else index for index in arguments[0])] = False
     elif name in _ALONG:
         write = part.scatter_ if name == "scatter_" else part.index_fill_
-        write(given[0], given[1], False)
+        write(arguments[0], arguments[1], False)
     elif name in _MASKED:
-        part.masked_fill_(given[0], False)
+        part.masked_fill_(arguments[0], False)
     else:
         part.fill_(False)

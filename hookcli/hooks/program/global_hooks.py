@@ -157,8 +157,8 @@ class GlobalHooks:
         raise_dropped()
         args = tuple(map(_lasting, args))
         kwargs = {name: _lasting(value) for name, value in kwargs.items()}
-        given = dict(zip(_BACKWARD, args, strict=False)) | kwargs
-        self.listener.backward_begins(*map(given.get, ("tensors", "grad_tensors", "inputs")))
+        arguments = dict(zip(_BACKWARD, args, strict=False)) | kwargs
+        self.listener.backward_begins(*map(arguments.get, ("tensors", "grad_tensors", "inputs")))
         return args, kwargs
 
     def _data_wait_begins(self, batches: object) -> tuple[Args, Kwargs]:

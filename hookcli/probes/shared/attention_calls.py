@@ -44,14 +44,14 @@ class Softmax:
 class AttentionCall:
     """A call of attention that has ended with a function's `event`. It holds live tensors, and dies with the callback.
 
-    `output` is what the heads return, and `by_heads` fits it. `given`: the arguments of a fused function by name, whose
-    tensors `by_heads` fits, too. `softmax`: the one that began attention by hand.
+    `output` is what the heads return, and `by_heads` fits it. `arguments`: those of a fused function, by name;
+    `by_heads` fits their tensors, too. `softmax`: the one that began attention by hand.
     """
 
     event: HookEvent
     output: Tensor
     by_heads: ByHeads
-    given: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     softmax: Softmax | None = None
 
 
@@ -80,22 +80,22 @@ class AttentionCalls:
         if name == SOFTMAX:
             return self._begin(event)
         if name == FUSED:
-            given = dict(zip(_PARAMETERS, event.args, strict=False)) | dict(event.kwargs)
-            query: Tensor = given["query"]
-            require_plain(query, given["key"])
+            arguments = dict(zip(_PARAMETERS, event.args, strict=False)) | dict(event.kwargs)
+            query: Tensor = arguments["query"]
+            require_plain(query, arguments["key"])
             lead = query.shape[:-2]
             heads = 0 if query.dim() == 4 else self._heads(event, lead)
             by_heads = partial(split_heads, lead=lead, heads=heads)
             self._note_joined(event, lead, heads)
-            return AttentionCall(event, event.output, by_heads, given)
+            return AttentionCall(event, event.output, by_heads, arguments)
         if name == FLEX:
             return AttentionCall(event, event.output[0], partial(split_heads, lead=event.output[0].shape[:-2], heads=0))
         return self._product(event)
 
     def _begin(self, event: HookEvent) -> Softmax | None:
-        given = dict(zip(("input", "dim"), event.args, strict=False)) | dict(event.kwargs)
-        logits: Tensor = given["input"]
-        if logits.dim() < 3 or given.get("dim") not in (-1, logits.dim() - 1):
+        arguments = dict(zip(("input", "dim"), event.args, strict=False)) | dict(event.kwargs)
+        logits: Tensor = arguments["input"]
+        if logits.dim() < 3 or arguments.get("dim") not in (-1, logits.dim() - 1):
             return None
         require_plain(logits)
         if event.output is logits:
@@ -200,8 +200,8 @@ def can_be_weights(x: Tensor, at: int, shape: torch.Size, equation: str) -> bool
 
 def in_order(output: Tensor, equation: str, weights: int) -> Tensor:
     """The output of einsum, with its dimensions in the order of its operand `weights`, and the values' size last."""
-    given, _, made = equation.replace(" ", "").replace("...", "").partition("->")
-    operands = given.split(",")
+    inputs, _, made = equation.replace(" ", "").replace("...", "").partition("->")
+    operands = inputs.split(",")
     lead = operands.pop(weights)[:-1]
     if not set(lead) <= set(made) or lead[-1:] in operands[0]:
         raise ValueError(f"einsum {equation}: queries are not last but one, or heads are summed over")

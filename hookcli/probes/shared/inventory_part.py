@@ -83,18 +83,18 @@ class ChangedInputs(InventoryPart):
         if self._inputs:
             self._look(event.fqn)
         if event.fqn == "" and event.call == 0:
-            for given in self._inputs:
-                x = given.tensor()
-                if given.total is not None and x is not None:
-                    self._totals.append((given.path, given.total, checksum(x)))
+            for one in self._inputs:
+                x = one.tensor()
+                if one.total is not None and x is not None:
+                    self._totals.append((one.path, one.total, checksum(x)))
             self._inputs = []
 
     def _look(self, fqn: str) -> None:
-        for given in self._inputs:
-            x = given.tensor()
-            if x is not None and version_of(x) != given.version:
-                given.version = version_of(x)
-                self._writers.setdefault(given.path, fqn)
+        for one in self._inputs:
+            x = one.tensor()
+            if x is not None and version_of(x) != one.version:
+                one.version = version_of(x)
+                self._writers.setdefault(one.path, fqn)
 
     def batch_ended(self) -> None:
         """Read the checksums back."""

@@ -79,13 +79,13 @@ class MaskedScores:
         name = event.operator.name if event.operator else type(event.module).__name__
         if name.lower() in _SOFTMAX:
             self._take_softmax(event)
-        given = self._was_given(event, name)
+        was_given = self._was_given(event, name)
         for path, x in tree.leaves(event.output):
             if memory := memory_of(x):
                 self._memory.setdefault(memory, StorageWeakRef(x.untyped_storage()))
                 place = event.fqn, event.call, path
                 self._places[memory].append(place)
-                if (given or memory in self._given) and self._take_written(place, x, WRITTEN):
+                if (was_given or memory in self._given) and self._take_written(place, x, WRITTEN):
                     self._given.add(memory)
 
     def _was_given(self, event: HookEvent, name: str) -> bool:

@@ -162,8 +162,8 @@ def parsed(data: Mapping[str, Any], path: Path) -> Line:
     if schema > RUN_SCHEMA:
         raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
     kind = KINDS[data["line"]]
-    given = {name: data[name] for name in FITS[kind] if name in data and name != "reports"}
-    values = relaxed(given, _TEXTS[kind])
+    fields = {name: data[name] for name in FITS[kind] if name in data and name != "reports"}
+    values = relaxed(fields, _TEXTS[kind])
     if "reports" in FITS[kind]:
         values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
     require(values, FITS[kind])

@@ -98,14 +98,14 @@ def programs() -> Sequence[str]:
     if not foreign:
         return [f"{first}\n{_bare(asset(main))}"]
     taken = {view: _taken(view) for view in (*foreign, main)}
-    given = ", ".join(sorted(set().union(*taken.values())))
+    exported = ", ".join(sorted(set().union(*taken.values())))
     parts = [
         f"const {{ {', '.join(taken[view])} }} = hookcliPage;\n{_block(view)}\n{_RAN % json.dumps(view)}"
         for view in foreign
     ]
     last = f"const {{ {', '.join(taken[main])} }} = hookcliPage;\n{_bare(asset(main))}"
     awaited = "\n".join(f"addPart({_AWAITED % json.dumps(view)});" for view in foreign)
-    return [f"{first}\nglobalThis.hookcliPage = {{ addedParts, {given} }};\n{awaited}", *parts, last]
+    return [f"{first}\nglobalThis.hookcliPage = {{ addedParts, {exported} }};\n{awaited}", *parts, last]
 
 
 _AWAITED = (

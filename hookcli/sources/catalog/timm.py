@@ -89,14 +89,14 @@ class _Module:
             merged |= {key: value} if key is not None else value if isinstance(value, dict) else {}
         return merged
 
-    def _called(self, function: ast.FunctionDef, given: dict[str, object]) -> dict[str, object]:
+    def _called(self, function: ast.FunctionDef, arguments: dict[str, object]) -> dict[str, object]:
         """The dictionary that a function returns for these arguments."""
         args = function.args
         names = [arg.arg for arg in args.args]
         defaults = dict(zip(reversed(names), map(literal, reversed(args.defaults)), strict=False))
-        bound = defaults | {name: value for name, value in given.items() if name in names}
+        bound = defaults | {name: value for name, value in arguments.items() if name in names}
         if args.kwarg:
-            bound[args.kwarg.arg] = {name: value for name, value in given.items() if name not in names}
+            bound[args.kwarg.arg] = {name: value for name, value in arguments.items() if name not in names}
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
         return self._dict(returned[-1], bound) if returned else {}
 

@@ -46,8 +46,8 @@ def _registered_name(node: ast.FunctionDef) -> str | None:
     """The name that `@register_model()` or `@register_model(name=...)` gives the builder."""
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "register_model":
-            given = [*call.args, *(k.value for k in call.keywords if k.arg == "name")]
-            return str(ast.literal_eval(given[0])) if given else node.name
+            arguments = [*call.args, *(k.value for k in call.keywords if k.arg == "name")]
+            return str(ast.literal_eval(arguments[0])) if arguments else node.name
     return None
 
 

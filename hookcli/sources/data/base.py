@@ -48,10 +48,10 @@ class Batches:
 class Data:
     """Real input for a model.
 
-    `said` names it as the user did, such as "--image cats". `open` makes its batches for a recipe, anew at each
+    `typed` names it as the user did, such as "--image cats". `open` makes its batches for a recipe, anew at each
     call, of a number of items (None: the data's choice). `batches` is how many are run, None for all.
     """
 
-    said: str
+    typed: str
     open: Callable[[Recipe, int | None], Batches]
     batches: int | None = 1

@@ -19,13 +19,13 @@ from hookcli.tensors import tree
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
-def image_input(given: Sequence[str], batches: int | None) -> Data:
+def image_input(names: Sequence[str], batches: int | None) -> Data:
     """The pictures in files and folders, in order of their names, folders within folders included.
 
     Raises UsageError for a name that is not there, or a folder without pictures.
     """
-    pictures = [picture for name in given for picture in _pictures(name)]
-    option = " ".join(f"--image {shortened(name)}" for name in given)
+    pictures = [picture for name in names for picture in _pictures(name)]
+    option = " ".join(f"--image {shortened(name)}" for name in names)
 
     def open_(recipe: Recipe, size: int | None) -> Batches:
         if recipe.transforms is None:

@@ -19,13 +19,13 @@ from hookcli.table.formatting import listed
 _NUMBERED = "arr_"  # numpy's names for arrays that were saved without any
 
 
-def file_input(given: Sequence[str]) -> Data:
+def file_input(texts: Sequence[str]) -> Data:
     """The input that `--input-file` describes: `FILE` or `KEYWORD=FILE`, once per argument.
 
     Raises UsageError for a file that is missing, or of no known suffix. It is read when the input is made.
     """
-    parsed = [_parsed(text) for text in given]
-    option = " ".join(f"--input-file {shortened(text)}" for text in given)
+    parsed = [_parsed(text) for text in texts]
+    option = " ".join(f"--input-file {shortened(text)}" for text in texts)
 
     def read(recipe: Recipe, size: int | None) -> Batches:
         if size is not None:

@@ -14,13 +14,13 @@ from hookcli.system import files
 _HUGE = 1 << 20  # tokenizers without a limit say 10**30
 
 
-def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None) -> Data:
+def text_input(texts_or_files: Sequence[str], tokenizer: str | None, batches: int | None) -> Data:
     """Texts as typed, or the lines of files that are not empty.
 
     Raises UsageError for a file without a line, or a tokenizer's folder that is not there.
     """
-    texts = [line for text in given for line in _lines(text)]
-    option = " ".join(f"--text {shortened(text, 60)!r}" for text in given)
+    texts = [line for text in texts_or_files for line in _lines(text)]
+    option = " ".join(f"--text {shortened(text, 60)!r}" for text in texts_or_files)
     if tokenizer is not None and not files.is_folder(tokenizer):
         raise wrong("tokenizer", f"no folder {shortened(tokenizer)!r}")
 

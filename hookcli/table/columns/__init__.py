@@ -124,7 +124,7 @@ def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(map(values.get, IDENTITY))
 
 
-def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
+def find_column(option: str, typed: str, columns: Sequence[Column]) -> Column:
     """The column with this name, or this heading, in any case, with dashes for spaces.
 
     Raises UsageError if there is none, or several.
@@ -134,15 +134,15 @@ def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
         return " ".join(text.casefold().replace("-", " ").split())
 
     named = {column.name: column for column in columns}
-    if given in named:
-        return named[given]
-    fitting = [c for c in named.values() if plain(given) in (c.name.casefold(), plain(c.title))]
-    if not fitting and given in names(TIMES):
-        raise UsageError(f"{option}: {given} needs --time")
+    if typed in named:
+        return named[typed]
+    fitting = [c for c in named.values() if plain(typed) in (c.name.casefold(), plain(c.title))]
+    if not fitting and typed in names(TIMES):
+        raise UsageError(f"{option}: {typed} needs --time")
     if not fitting:
         titles = [column.title for column in named.values()]
         headings = [t for t in titles if t and titles.count(t) == 1 and t.casefold() not in named]
-        raise UsageError(f"{option}: {unknown('column', given, [*named], also=headings)}")
+        raise UsageError(f"{option}: {unknown('column', typed, [*named], also=headings)}")
     if len(fitting) > 1:
-        raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {', '.join(names(fitting))}")
+        raise UsageError(f"{option}: several columns are headed {typed!r}; choose from: {', '.join(names(fitting))}")
     return fitting[0]

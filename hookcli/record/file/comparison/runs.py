@@ -51,8 +51,8 @@ def namesakes(ours: Sequence[T], theirs: Sequence[T]) -> dict[T, T]:
 
 
 def _joined(sides: Sides, names: Sequence[str]) -> Report:
-    given = [side for side in sides if side]
-    first = given[0]
+    present = [side for side in sides if side]
+    first = present[0]
     meta: Meta = {**first.meta, "against": {letter(place).lower(): name for place, name in enumerate(names)}}
     losses = [side.meta.get("loss_of_steps", [()])[0] if side else () for side in sides]
     if any(losses):
@@ -61,7 +61,7 @@ def _joined(sides: Sides, names: Sequence[str]) -> Report:
     rows = list(_rows(sides))
     return replace(
         first,
-        model=", ".join(dict.fromkeys(side.model for side in given)),
+        model=", ".join(dict.fromkeys(side.model for side in present)),
         columns=list(_columns(sides)),
         rows=rows,
         meta=meta,

@@ -19,9 +19,9 @@ def wrong_lines(record: Record, *others: str) -> list[str]:
     """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last."""
     courses = record.courses()
     lines: list[str] = []
-    for one, said in sorted(answers("headline", record), key=lambda answer: answer[0].headline_place):
+    for one, lines_of_part in sorted(answers("headline", record), key=lambda answer: answer[0].headline_place):
         with left_out(one, f"headline={one.headline!r}"):
-            lines += texts([said] if isinstance(said, str) else said)
+            lines += texts([lines_of_part] if isinstance(lines_of_part, str) else lines_of_part)
     lines += [faults(courses) or jumps(courses), *others]
     return sorted(filter(None, lines), key=lambda line: isinstance(line, Aside))
 
@@ -32,6 +32,6 @@ def first_bad_lines(record: Record) -> list[str]:
     return [non_finite_line(one) for one in values if not (lost and one.cause in (UNSEARCHED, SKIPPED))]
 
 
-def part_fault(record: Record, said: bool = False) -> str:
-    """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `said` more."""
-    return next((str(fault) for _, fault in answers("fault", record, said) if fault), "")
+def part_fault(record: Record, brief: bool = False) -> str:
+    """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `brief` more."""
+    return next((str(fault) for _, fault in answers("fault", record, brief) if fault), "")

@@ -117,9 +117,9 @@ class Selection(Query):
         entries = self.record.entries
         models = [*(entry.model for entry in entries), *self.record.trained()]
         phases = [*(entry.phase for entry in entries), *["train"] * bool(self.record.losses)]
-        for what, given, known in (("--model", self.model, models), ("--phase", self.phase, phases)):
-            if given is not None and given not in known:
-                raise UsageError(unknown(what, given, dict.fromkeys(known)))
+        for what, typed, known in (("--model", self.model, models), ("--phase", self.phase, phases)):
+            if typed is not None and typed not in known:
+                raise UsageError(unknown(what, typed, dict.fromkeys(known)))
         return self.of(entries)
 
     def _of_one_phase(self, entries: Sequence[StepEntry]) -> list[StepEntry]:

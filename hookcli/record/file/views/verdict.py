@@ -112,15 +112,15 @@ def script_of(record: Record) -> str:
     return shlex.join(header.argv) if header and named else ""
 
 
-def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
+def fault(record: Record, checked: bool = True, *, brief: bool = False) -> str:
     """Return the fault that a part found; if `checked`, also a loss that was not finite, or errors of the checks.
 
-    In brief if the summary has `said` more; "" if there is none.
+    In brief if the summary has `brief` more; "" if there is none.
     """
-    if (fault_text := part_fault(record, said)) or not checked:
+    if (fault_text := part_fault(record, brief)) or not checked:
         return fault_text
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
-        return "a value was not finite" if said else lost
+        return "a value was not finite" if brief else lost
     of_steps = (one for step in record.last() for report in judged(record, step).reports for one in report.findings)
     if errors := sum(one.fails(ERROR) for one in of_steps):
         return f"{counted(errors, 'error')} in the recorded steps"
