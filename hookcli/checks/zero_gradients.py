@@ -65,8 +65,10 @@ class ZeroGradient(Check):
             rest = len(zero) - len(names)
             more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
             why, remedy = _why(measured, zero, names)
-            told = f"{why}{more}" if why.startswith(" (") else f"{more}{why}"
-            finding = self.finding(owner, f"the gradient of {listed_within(owner, names)} is all zero{told}", len(zero))
+            reasons = f"{why}{more}" if why.startswith(" (") else f"{more}{why}"
+            finding = self.finding(
+                owner, f"the gradient of {listed_within(owner, names)} is all zero{reasons}", len(zero)
+            )
             finding = replace(finding, hint=remedy, remedy=remedy) if remedy else finding
             finding = replace(finding, severity=INFO) if remedy == _AT_ZERO else finding
             if course and course.zero == course.steps >= _RUN:

@@ -97,8 +97,8 @@ class LivePage:
             if run != self._run or any(map(operator.gt, sent, counts)):
                 return None
             payload = self._steps.payload({}, sent[: len(self._steps.counts())])
-            told = {key: value for key, value in payload.items() if key not in ("schema", "kind", "title", "live")}
-            news = {"version": self._version, **told}
+            shown = {key: value for key, value in payload.items() if key not in ("schema", "kind", "title", "live")}
+            news = {"version": self._version, **shown}
             return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:

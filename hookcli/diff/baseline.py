@@ -100,8 +100,8 @@ def text_of(baselines: Iterable[Baseline]) -> str:
             rows = []
             for row in report.rows:
                 # Without values that say nothing: an empty path, the first call, no NaN and no Inf.
-                told = {key: value for key, value in row.flat().items() if key == "fqn" or value not in (None, "")}
-                lean = {key: value for key, value in told.items() if value != 0 or key not in zeros}
+                filled = {key: value for key, value in row.flat().items() if key == "fqn" or value not in (None, "")}
+                lean = {key: value for key, value in filled.items() if value != 0 or key not in zeros}
                 first = [key for key in ("fqn", "type") if key in lean]
                 rows.append(f"   {_json({key: lean[key] for key in (*first, *sorted(lean.keys() - set(first)))})}")
             parts.append(f"  {_json(report.probe)}: [\n" + ",\n".join(rows) + "\n  ]")

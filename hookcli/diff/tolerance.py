@@ -210,20 +210,20 @@ def _row(item: MeasuredPair, tolerance: Tolerance, scale: float | None) -> Row:
     return Row(values)
 
 
-def _judgement(apart: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
-    relative = rtol * _rms(apart.a_l2, apart.numel)
-    allowed, error = relative + atol, _rms(apart.error_l2, apart.numel)
+def _judgement(discrepancy: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
+    relative = rtol * _rms(discrepancy.a_l2, discrepancy.numel)
+    allowed, error = relative + atol, _rms(discrepancy.error_l2, discrepancy.numel)
     times = times_allowed(error, 0.0, allowed)
-    if apart.nonfinite:
-        reason = f"{apart.nonfinite:,} of {apart.numel:,} elements are NaN or Inf on one side only"
+    if discrepancy.nonfinite:
+        reason = f"{discrepancy.nonfinite:,} of {discrepancy.numel:,} elements are NaN or Inf on one side only"
         return {"times": math.inf, "beyond": True, "differs": reason}
     if times <= 1:
         return {"times": times}
-    reason = f"relative l2 {number(apart.rel_l2)} > {number(rtol)}"
+    reason = f"relative l2 {number(discrepancy.rel_l2)} > {number(rtol)}"
     if atol > 0.01 * relative:
         reason = f"rms of the error {number(error)} > {number(allowed)}"
-    elif math.isinf(apart.rel_l2):
-        reason = f"up to {number(apart.max_abs)} where A is all zero"
+    elif math.isinf(discrepancy.rel_l2):
+        reason = f"up to {number(discrepancy.max_abs)} where A is all zero"
     return {"times": times, "beyond": True, "differs": reason}
 
 

@@ -111,13 +111,13 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
         return "Nothing compared"
     if origin:
         return _first_difference(rows, origin, explained)
-    if not (apart := _apart(rows, identical)):
+    if not (differing := _apart(rows, identical)):
         what = "value" if any("a_l2" in row.values for row in computed) else "figure"
         return "Identical, bit for bit" if identical else f"Equal in every {what}"
     if not explained:
-        furthest = max(apart, key=_times)
+        furthest = max(differing, key=_times)
         return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
-    worst = max(filter(_times, computed), key=_times, default=apart[0])
+    worst = max(filter(_times, computed), key=_times, default=differing[0])
     what = "outputs" if all(row.get("kind") in (None, OUTPUT) for row in computed) else "all"
     return f"{what} within tolerance (worst: {title(worst, typed=False)}, {_times(worst):.2g} of it)"
 

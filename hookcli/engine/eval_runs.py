@@ -226,4 +226,4 @@ def of_one_item(a: Tensor, b: Tensor, size: int, item: int) -> tuple[Tensor, Ten
     if a.shape != b.shape:
         return common(a[item][None], b[item][None])
     both = zip(single_items(a, size, item), single_items(b, size, item), strict=True)
-    return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
+    return min(both, key=lambda pair: math.inf if math.isnan(difference := largest_difference([pair])) else difference)

@@ -50,8 +50,8 @@ class Outputs:
         distances = {}
         for path, x in self.first.items():
             if pending := compare(x, leaves[path]):
-                (apart,) = resolve([pending])
-                distances[path] = math.inf if apart.nonfinite else apart.rel_l2
+                (discrepancy,) = resolve([pending])
+                distances[path] = math.inf if discrepancy.nonfinite else discrepancy.rel_l2
         return distances
 
     def same_top(self, output: object) -> float | None:

@@ -74,19 +74,19 @@ class Captions:
         notes = [*notes, *(several or [short] * (first != short))]
         if not first and notes and cell_len(notes[0]) <= width:
             first, *notes = notes
-        told = self._counted(len(notes) + len(self.remarks))
+        counts = self._counted(len(notes) + len(self.remarks))
         # The counts in a line that ends with the ways to see all; where it is too long, with fewer ways, then counts.
         depth, choose = (
             ('table(depth="all")', "table(columns=...)") if self.view.python else ("--depth all", "--columns")
         )
-        for kept in range(len(told), 0, -1):
-            text = ", ".join(told[:kept])
+        for kept in range(len(counts), 0, -1):
+            text = ", ".join(counts[:kept])
             columns = f", {choose}" if " column" in text else ""
             shows = f"{depth} shows all{columns}"
             for ending in (f"{shows}{' chooses' * bool(columns)}", shows, f"{depth}{columns}", depth):
                 if _height([f"{text} ({ending})"], width) <= _MOST - bool(first):
                     return [*filter(None, (first, f"{text} ({ending})"))]
-        return [*filter(None, (first, ", ".join(told)))]
+        return [*filter(None, (first, ", ".join(counts)))]
 
     def _counted(self, notes: int) -> list[str]:
         """Numbers of what the lines would say, the one that may be left out last."""

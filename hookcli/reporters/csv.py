@@ -34,8 +34,8 @@ class CsvReporter(Reporter):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(map(_guarded, [*which, *names]))
-        for told, row in rows:
-            writer.writerow([*map(_guarded, told), *(_plain(name, row.get(name)) for name in names)])
+        for leading, row in rows:
+            writer.writerow([*map(_guarded, leading), *(_plain(name, row.get(name)) for name in names)])
         return text.getvalue()
 
 

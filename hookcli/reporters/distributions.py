@@ -45,8 +45,8 @@ def chosen_of(rows: Sequence[Row]) -> tuple[Sequence[Row], str]:
     room = _DRAWN - len(bad)
     even = [rest[(len(rest) - 1) * number // max(room - 1, 1)] for number in range(room)]
     first = "those with NaN or Inf, others" if bad else "tensors"
-    told = f"{_DRAWN} of {len(rows)} tensors: {first} evenly spaced (a LAYER or --match draws others)"
-    return [rows[place] for place in sorted({*bad, *even})], told
+    note = f"{_DRAWN} of {len(rows)} tensors: {first} evenly spaced (a LAYER or --match draws others)"
+    return [rows[place] for place in sorted({*bad, *even})], note
 
 
 def title(row: Row) -> str:

@@ -14,8 +14,8 @@ _TIMES = (
 
 def time_marks(low: float, high: float, most: int = 8) -> list[float]:
     """The marks of an axis of time between these seconds, at round distances: `most` of these, unless it is longer."""
-    apart = next((each for each in _TIMES if high - low <= each * most), _TIMES[-1])
-    return [n * apart for n in range(math.ceil(low / apart), math.floor(high / apart) + 1)]
+    interval = next((each for each in _TIMES if high - low <= each * most), _TIMES[-1])
+    return [n * interval for n in range(math.ceil(low / interval), math.floor(high / interval) + 1)]
 
 
 def x_label(x: float, *, over_time: bool) -> str:

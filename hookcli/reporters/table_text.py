@@ -56,11 +56,11 @@ def _fitting(reports: Sequence[Report], tables: Sequence[Table], view: View) -> 
 
 def _with_others(below: Sequence[str], left_out: Sequence[str], width: int) -> list[str]:
     """The lines below a table, the last of which also names what was left out, if it has room and the same way out."""
-    told = ", ".join(left_out) + _ALL
+    others = ", ".join(left_out) + _ALL
     *lines, last = below or [""]
-    both = f"{last.removesuffix(_ALL)}, {told}"
+    both = f"{last.removesuffix(_ALL)}, {others}"
     joined = last.endswith(_ALL) and cell_len(both) <= width
-    return [*lines, both] if joined else [*filter(None, [*lines, last]), told]
+    return [*lines, both] if joined else [*filter(None, [*lines, last]), others]
 
 
 def _plain(table: Table) -> list[str]:

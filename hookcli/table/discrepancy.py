@@ -46,8 +46,8 @@ class Discrepancy:
         if not (self.a_l2 and self.b_l2) or math.isnan(self.a_l2 + self.b_l2 + self.error_l2):
             return math.nan
         # divided before it is squared, so that large norms do not overflow
-        error, apart = self.error_l2 / self.a_l2, (self.a_l2 - self.b_l2) / self.a_l2
-        cosine = 1 - (error**2 - apart**2) * (self.a_l2 / self.b_l2) / 2
+        error, difference = self.error_l2 / self.a_l2, (self.a_l2 - self.b_l2) / self.a_l2
+        cosine = 1 - (error**2 - difference**2) * (self.a_l2 / self.b_l2) / 2
         return min(1.0, max(-1.0, cosine))  # the norms are rounded
 
     @classmethod

@@ -107,13 +107,13 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
-    apart = library.loaded.distance(a, b) if library.loaded else None
-    apart = apart or by_operators(a.float(), b.float())
-    trusted = math.isfinite(apart.total) and (apart.peak == 0.0 or chunks.TINY < apart.peak < chunks.HUGE)
-    if not (trusted and _trusted(apart.of_a, a) and _trusted(apart.of_b, b)):
+    sums = library.loaded.distance(a, b) if library.loaded else None
+    sums = sums or by_operators(a.float(), b.float())
+    trusted = math.isfinite(sums.total) and (sums.peak == 0.0 or chunks.TINY < sums.peak < chunks.HUGE)
+    if not (trusted and _trusted(sums.of_a, a) and _trusted(sums.of_b, b)):
         return _exact_chunk(a, b)
-    error, of_a, of_b = (math.sqrt(squares) for squares in apart[2:])
-    return Discrepancy(n, apart.peak, apart.total / n, error, of_a, of_b, finite=n)
+    error, of_a, of_b = (math.sqrt(squares) for squares in sums[2:])
+    return Discrepancy(n, sums.peak, sums.total / n, error, of_a, of_b, finite=n)
 
 
 def _trusted(squares: float, x: Tensor) -> bool:

@@ -182,12 +182,14 @@ class AttentionProbe(Probe):
         self.rows()  # which notes what has no figures
         seen = [fqn for fqn, _ in self._layers] + [skipped.fqn for skipped in self._skipped]
         never, hidden = self._session.never_called(), self._session.not_hooked()
-        told: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for fqn, module in self._session.model.named_modules():
-            known = fqn in never or is_within_any(fqn, told) or any(one == fqn or is_within(one, fqn) for one in seen)
+            known = (
+                fqn in never or is_within_any(fqn, reasons) or any(one == fqn or is_within(one, fqn) for one in seen)
+            )
             if _NAMED.search(type(module).__name__) and not known:
-                told[fqn] = next((why for n, why in hidden.items() if n == fqn or is_within(fqn, n)), _UNSEEN)
-        return [*self._skipped, *(Skipped(fqn, why) for fqn, why in told.items())]
+                reasons[fqn] = next((why for n, why in hidden.items() if n == fqn or is_within(fqn, n)), _UNSEEN)
+        return [*self._skipped, *(Skipped(fqn, why) for fqn, why in reasons.items())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         notes = []

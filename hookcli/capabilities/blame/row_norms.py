@@ -79,12 +79,12 @@ class RowNorms:
         _, rows = zip(*modules, strict=True)
         whole = [math.fsum(of_modules) for of_modules in zip(*rows, strict=True)]
         limit = max(APART * median_low(whole), max(whole) * _LEAST) if finite else 1e300
-        apart = sorted((n for n, x in enumerate(whole) if x > limit), key=lambda n: -whole[n])
-        if len(apart) == len(whole):
-            apart = []
-        share = math.fsum(whole[n] for n in apart) / math.fsum(whole) if finite else float(bool(apart))
-        most, _ = max(modules, key=lambda one: math.fsum(one[1][n] for n in apart or range(len(whole))))
-        return Blame(model, step, norm, usual, sums, apart[:_KEPT], len(whole), share, most, self._mixed)
+        outliers = sorted((n for n, x in enumerate(whole) if x > limit), key=lambda n: -whole[n])
+        if len(outliers) == len(whole):
+            outliers = []
+        share = math.fsum(whole[n] for n in outliers) / math.fsum(whole) if finite else float(bool(outliers))
+        most, _ = max(modules, key=lambda one: math.fsum(one[1][n] for n in outliers or range(len(whole))))
+        return Blame(model, step, norm, usual, sums, outliers[:_KEPT], len(whole), share, most, self._mixed)
 
 
 @dataclass(slots=True)
@@ -104,11 +104,11 @@ class _Pass:
 
         If the pass is not finite, only where backward met that first: from there on it may have spread to other rows.
         """
-        mine = [(fqn, rows) for fqn, rows in self.modules if not sizes or len(rows) in sizes]
+        modules = [(fqn, rows) for fqn, rows in self.modules if not sizes or len(rows) in sizes]
         if not finite:
-            return [one for one in mine if not math.isfinite(math.fsum(one[1]))][:1]
-        size = Counter(len(rows) for _, rows in mine).most_common(1)
-        return [(fqn, rows) for fqn, rows in mine if len(rows) == size[0][0]]
+            return [one for one in modules if not math.isfinite(math.fsum(one[1]))][:1]
+        size = Counter(len(rows) for _, rows in modules).most_common(1)
+        return [(fqn, rows) for fqn, rows in modules if len(rows) == size[0][0]]
 
 
 def _trains(module: nn.Module | None) -> bool:

@@ -105,9 +105,9 @@ def of_record(record: Record) -> list[Subject]:
         lines = [x for x in trained if x.startswith(f"{model}: ") or f"({model})" in x or f"({model}, rank " in x]
         lines += map(non_finite_line, bad)
         named = [(x.partition(" step ")[2].split(" ")[0].rstrip(",:;)"), x) for x in lines]
-        told = {Finding("", "", fqns.get(step, ""), x): at.get(step) for step, x in named}
+        first_lines = {Finding("", "", fqns.get(step, ""), x): at.get(step) for step, x in named}
         title, history = f"{model} · {spoken(phase)}", partial(read, "over_time")
-        subjects.append(Subject(title, partial(read, "step"), steps, losses, history, told))
+        subjects.append(Subject(title, partial(read, "step"), steps, losses, history, first_lines))
     return sorted(subjects, key=lambda one: not one.lines)
 
 

@@ -96,8 +96,8 @@ class TwoRuns:
     def split(self, one: Fingerprint, other: Fingerprint) -> tuple[list[str], list[str]]:
         """The fields that differ and those that are the same, as far as both runs have them."""
         known = [what for what in self.compared if getattr(one, what) and getattr(other, what)]
-        apart = [what for what in known if getattr(one, what) != getattr(other, what)]
-        return apart, [what for what in known if what not in apart]
+        differing = [what for what in known if getattr(one, what) != getattr(other, what)]
+        return differing, [what for what in known if what not in differing]
 
     def goes_on(self, labels: str) -> str:
         """B goes on with the weights that A had at step 20; not restored: ... "" if it does not."""
@@ -112,8 +112,8 @@ class TwoRuns:
             return ""
         before, first, second = self.a[parting], labels[0], labels[1]
         when = f"after step {parting[0] - 1:,}" if before.after else f"at step {parting[0]:,}"
-        apart, same = self.split(before, one)
-        lost = f"not restored: {_listed(apart)}" if apart else f"restored, too: {_listed(same[1:])}"
+        differing, same = self.split(before, one)
+        lost = f"not restored: {_listed(differing)}" if differing else f"restored, too: {_listed(same[1:])}"
         alike = (step for (step, _), x in sorted(self.a.items()) if x.received and x.received == one.received)
         batch = next(alike, None)
         data = "" if batch is None else f"; its first batch is the batch of {first}'s step {batch:,}"
@@ -183,8 +183,8 @@ class TwoRuns:
         if self.in_a.keys() & self.in_b.keys() >= {*self.common}:
             text += ", and all outputs and gradients are the same"
         ends = (at for at in self.a.keys() & self.b.keys() if self.a[at].after and self.b[at].after)
-        apart = next((at[0] - 1 for at in ends if self.begins_apart(at)), None)
-        return text if apart is None else f"{text}; the optimizer's step {apart:,} made them differ"
+        last_step = next((at[0] - 1 for at in ends if self.begins_apart(at)), None)
+        return text if last_step is None else f"{text}; the optimizer's step {last_step:,} made them differ"
 
     def apart_within(self, at: Place) -> str:
         """Which fields differ in a step that began alike, and the first value that does."""
@@ -196,11 +196,11 @@ class TwoRuns:
 
     def apart(self, at: Place) -> str:
         """Which fields differ as a step begins, and which do not."""
-        apart, same = self.split(self.a[at], self.b[at])
-        text = f", in {_listed(apart)}{self.first_weight(at)}"
+        differing, same = self.split(self.a[at], self.b[at])
+        text = f", in {_listed(differing)}{self.first_weight(at)}"
         text += f"; {_listed(same)} are still the same, bit for bit" if same else ""
         before = self.before(at)
-        if before is None or apart[0] != _FIRST:
+        if before is None or differing[0] != _FIRST:
             return text
         if at[0] - before[0] > 1:
             return f"{text}; step {before[0]:,} began alike, and the steps between them were not recorded"
@@ -218,11 +218,11 @@ class TwoRuns:
         """The first tensor of the weights that differs, in brackets; "" if none does, or its name is not known."""
         names = next((one.names for one in self.a.values() if one.names and one.rank == at[1]), ())
         ours, theirs = (digits(run[at].each) for run in (self.a, self.b))
-        apart = [number for number, pair in enumerate(zip(ours, theirs, strict=False)) if len({*pair}) > 1]
-        if not apart or not len(ours) == len(theirs) == len(names):
+        numbers = [number for number, pair in enumerate(zip(ours, theirs, strict=False)) if len({*pair}) > 1]
+        if not numbers or not len(ours) == len(theirs) == len(names):
             return ""
-        more = f"and {counted(len(apart) - 1, 'more tensor')}" if apart[1:] else "alone"
-        return f" ({names[apart[0]]} {more})"
+        more = f"and {counted(len(numbers) - 1, 'more tensor')}" if numbers[1:] else "alone"
+        return f" ({names[numbers[0]]} {more})"
 
 
 def first_output(one: Values, other: Values) -> str:

@@ -60,8 +60,8 @@ class Evidence:
         """Measure what a module receives, but for what another one returned, which is measured already."""
         for path, x in tree.arguments(event.args, event.kwargs):
             if x not in self._returned and (figures := self._bad_figures(x)):
-                mine = tree.local(x)
-                seen = _Tensor(event.index, path, figures, kinds_of(mine), bad_rows(mine))
+                local = tree.local(x)
+                seen = _Tensor(event.index, path, figures, kinds_of(local), bad_rows(local))
                 self._received.setdefault(event.fqn, []).append(seen)
 
     def _leave(self, event: HookEvent) -> None:

@@ -58,8 +58,8 @@ class MadeFrom:
 
     def users(self, fqn: str, call: int) -> list[Maker]:
         """The calls that received what this one returned."""
-        mine = set(self._numbers(fqn, call))
-        return [self._makers[at] for at, numbers in enumerate(self._from) if numbers & mine]
+        tensors = set(self._numbers(fqn, call))
+        return [self._makers[at] for at, numbers in enumerate(self._from) if numbers & tensors]
 
     def _numbers(self, fqn: str, call: int) -> list[int]:
         return [at for at, maker in enumerate(self._makers) if (maker.fqn, maker.call) == (fqn, call)]

@@ -251,8 +251,8 @@ class SearchedStep(StepPart):
         for fqn in (within, *(fqn for fqn in uncalled if is_within(fqn, within))):
             module = self._begun.module.get_submodule(fqn)
             for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-                mine = tree.local(tensor)  # one rank alone may be here: a collective would never end
-                if mine.isnan().any() or (isinstance(tensor, nn.Parameter) and mine.isinf().any()):
+                local = tree.local(tensor)  # one rank alone may be here: a collective would never end
+                if local.isnan().any() or (isinstance(tensor, nn.Parameter) and local.isinf().any()):
                     where = " in this rank's shard" if tree.shard_of(tensor) else ""
                     place = ".".join(filter(None, (relative(fqn, within) if fqn != within else "", name)))
                     yield f"its {place} is not finite{where}"

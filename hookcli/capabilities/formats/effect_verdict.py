@@ -107,13 +107,13 @@ def each_format(effects: Effects) -> str:
     differ, whole = effects.differing(), effects.whole
     if len(whole) == 1:
         return ""
-    apart = named([f"{form} ({how_far(whole[form])})" for form in differ])
+    differing = named([f"{form} ({how_far(whole[form])})" for form in differ])
     agree = [form for form in whole if form not in differ]
     if not agree:
-        return f"; it differs in {apart}"
+        return f"; it differs in {differing}"
     most = number(max(whole[form]["change"] for form in agree))
     text = f"; it agrees in {named(agree)} ({most}{' at most' if agree[1:] else ''})"
-    return f"{text}, not in {apart}" if differ else text
+    return f"{text}, not in {differing}" if differ else text
 
 
 def how_far(figures: Figures) -> str:

@@ -50,11 +50,11 @@ class TensorFigures:
         self._sums[_NONFINITE] += nonfinite
         self._sums[_BEYOND] += beyond
         channels = peaks.view(-1, width).amax(1)
-        apart, peak = outliers(channels), channels.amax()
+        are_outliers, peak = outliers(channels), channels.amax()
         self._outlier = torch.where(peak > self._peak, channels.argmax(), self._outlier)
         self._peak = torch.maximum(self._peak, peak)
-        self._outliers = torch.maximum(self._outliers, apart.count_nonzero())
-        others = ~apart.repeat_interleave(width)
+        self._outliers = torch.maximum(self._outliers, are_outliers.count_nonzero())
+        others = ~are_outliers.repeat_interleave(width)
         one = len(channels) == 1 or columns > PIECE
         rest = (peaks * others).amax()
         for piece, _, row_peaks in kept or pieces(x, leading):

@@ -94,8 +94,8 @@ class Losses:
             return once
         runs = [[float(gradients.loss(one)[0].detach()) for one in (whole, *parts)] for _ in range(_DRAWS)]
         of_whole, *of_parts = (fmean(column) for column in zip(*runs, strict=True))
-        apart = [first - fmean(rest) for first, *rest in runs]
-        return cls(of_whole, of_parts, rounding, stdev(apart) / math.sqrt(_DRAWS))
+        differences = [first - fmean(rest) for first, *rest in runs]
+        return cls(of_whole, of_parts, rounding, stdev(differences) / math.sqrt(_DRAWS))
 
     @property
     def mean(self) -> float:
@@ -104,8 +104,8 @@ class Losses:
 
     def are_of_mean(self, most: float = 0.0) -> bool:
         """True if the batch has the mean of its parts' losses, up to rounding, noise and `most`, relative."""
-        apart = self.whole - self.mean
-        return self.is_near(apart, max(most, self.rounding)) or not math.isfinite(apart)
+        difference = self.whole - self.mean
+        return self.is_near(difference, max(most, self.rounding)) or not math.isfinite(difference)
 
     def are_of_sum(self) -> bool:
         """True if the batch has about the sum of its parts' losses."""

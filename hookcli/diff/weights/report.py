@@ -55,9 +55,9 @@ class WeightsDiff:
             renamed_alone = x.name != y.name and not self.pairing.prefix
             self.rows.append(Row({**values, **_EQUAL, "aside": not renamed_alone}))
         else:
-            apart = distance(x, y, tell)
-            (row,) = tensor_rows([MeasuredPair(values, apart, (x.dtype, y.dtype))], self.tolerance)
-            low = change_of_low_rank(x, y, apart)
+            discrepancy = distance(x, y, tell)
+            (row,) = tensor_rows([MeasuredPair(values, discrepancy, (x.dtype, y.dtype))], self.tolerance)
+            low = change_of_low_rank(x, y, discrepancy)
             figures = {"change_rank": low.rank if low else None, "rank_share": low.share if low else None}
             self.rows.append(Row({**row.values, **figures}))
 
@@ -106,13 +106,13 @@ class WeightsDiff:
 
     def _verdict(self, differ: Sequence[Row], beyond: Sequence[Row]) -> str:
         pairing = self.pairing
-        apart = [row for row in differ if row.get("change") not in ("removed", "added")]
-        compared = len(self.rows) - len(differ) + len(apart)
+        changed = [row for row in differ if row.get("change") not in ("removed", "added")]
+        compared = len(self.rows) - len(differ) + len(changed)
         if not compared:
             unread = f"the values of {counted(len(self.skipped), 'tensor')} can't be read"
             return f"Nothing compared: {unread if self.skipped else 'no tensor has a counterpart'}"
-        line = apart_line(apart, counted(compared, "tensor"), alone=bool(beyond))
-        if not apart:
+        line = apart_line(changed, counted(compared, "tensor"), alone=bool(beyond))
+        if not changed:
             converted = any(x.dtype != y.dtype for x, y in pairing.pairs)
             same = "equal in every value" if converted else "identical, bit for bit"
             line = f"{counted(compared, 'tensor')} compared: {same}"

@@ -61,10 +61,10 @@ class Extent:
 
 def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
     """Count a dump's modules that others have with the same type and last name, and all; not the model itself."""
-    mine = parts_of(dump, others)
-    pairs = [(a, b) for a, b in align(mine, others).pairs if a.type == b.type and not a.is_operator]
+    parts = parts_of(dump, others)
+    pairs = [(a, b) for a, b in align(parts, others).pairs if a.type == b.type and not a.is_operator]
     names = [[part.fqn.rpartition(".")[2] for part in pair] for pair in pairs]
-    return sum(a == b != "" for a, b in names), sum(bool(part.fqn) and not part.is_operator for part in mine)
+    return sum(a == b != "" for a, b in names), sum(bool(part.fqn) and not part.is_operator for part in parts)
 
 
 def name_there(names: Mapping[str, str], kind: str, fqn: str) -> str | None:
@@ -116,8 +116,8 @@ class DumpComparison:
     def aligned(self, modules: Sequence[NamedPart], other: Dump | None) -> Alignment:
         """Align the dump's modules with the other side's. A dump that does not list its modules lacks none."""
         dump = self.reader.dump
-        mine = parts_of(dump, modules)
-        both = align(mine, modules) if self.side == A else align(modules, mine)
+        parts = parts_of(dump, modules)
+        both = align(parts, modules) if self.side == A else align(modules, parts)
         unknown = [not dump.modules, other is not None and not other.modules][:: 1 if self.side == A else -1]
         return replace(both, added=() if unknown[A] else both.added, removed=() if unknown[B] else both.removed)
 

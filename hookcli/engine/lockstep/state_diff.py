@@ -48,12 +48,12 @@ class StateDiff:
     def rows(self, tolerance: Tolerance) -> list[Row]:
         """A row per tensor that differs or one side lacks; `aside` (not for people) within tolerance, or if many."""
         distances = resolve([pending for *_, pending in self._pending])
-        apart = [
+        pairs = [
             MeasuredPair(values, distance, dtypes)
             for (values, dtypes, _), distance in zip(self._pending, distances, strict=True)
             if distance.error_l2 or distance.nonfinite
         ]
-        rows = [*self._unlike, *tensor_rows(apart, tolerance)]
+        rows = [*self._unlike, *tensor_rows(pairs, tolerance)]
         many = sum(bool(row.get("beyond")) for row in rows) > _MANY
         shown = [not many and bool(row.get("beyond") or row.get("change")) for row in rows]
         return [row if show else Row({**row.values, "aside": True}) for row, show in zip(rows, shown, strict=True)]

@@ -138,14 +138,14 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
             raise
         raise ToldError("interrupted") from None
     except Exception as error:
-        told = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
-        if not group.tells(told):
-            raise ToldError(str(told)) from error
-        if isinstance(told, HookcliError):
-            told.own = True
-        if told is error:
+        shared_error = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
+        if not group.tells(shared_error):
+            raise ToldError(str(shared_error)) from error
+        if isinstance(shared_error, HookcliError):
+            shared_error.own = True
+        if shared_error is error:
             raise
-        raise told from error
+        raise shared_error from error
 
 
 def _runs(pid: int) -> bool:

@@ -61,8 +61,8 @@ class LossFunction(nn.Module):
 def loss_call(core: SessionCore) -> Call | None:
     """The call that stands for the loss function in this thread; None if it is not watched, or while hookcli works."""
     call = core.loss_call
-    mine = call is not None and call.thread == threading.get_ident()
-    return call if mine and not core.clock.busy and torch.is_grad_enabled() else None
+    is_of_thread = call is not None and call.thread == threading.get_ident()
+    return call if is_of_thread and not core.clock.busy and torch.is_grad_enabled() else None
 
 
 class OperatorCalls(ObservingMode):

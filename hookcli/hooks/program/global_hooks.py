@@ -60,9 +60,9 @@ class GlobalHooks:
 
     def _register(self) -> None:
         on = self._stack.enter_context
-        mine = on(torch_module.register_module_forward_pre_hook(self._calls.entering()))
-        self._calls.registered(mine)
-        without_ours: Wrapper = lambda _: partial(other_global_hooks, mine.id)  # noqa: E731
+        handle = on(torch_module.register_module_forward_pre_hook(self._calls.entering()))
+        self._calls.registered(handle)
+        without_ours: Wrapper = lambda _: partial(other_global_hooks, handle.id)  # noqa: E731
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
         scaler = torch.amp.GradScaler

@@ -104,8 +104,8 @@ def other_threads() -> bool:
     """True if another thread may call modules: one that neither feeds a DataLoader nor draws a progress bar."""
     if threading.active_count() == 1:
         return False
-    mine = threading.get_ident()
-    others = (f"{type(one).__name__} {one.name}" for one in threading.enumerate() if one.ident != mine)
+    this_thread = threading.get_ident()
+    others = (f"{type(one).__name__} {one.name}" for one in threading.enumerate() if one.ident != this_thread)
     return not all(any(servant in name for servant in _SERVANTS) for name in others)
 
 

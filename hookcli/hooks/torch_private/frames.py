@@ -118,9 +118,9 @@ def _pass_on(function: Callable[..., Any], *args: object, **kwargs: object) -> o
 @lru_cache(1 << 12)
 def _disguised(file: str, name: str, line: int) -> CodeType:
     """The code of `_pass_on`, as if it stood at this line of a file, in a function of this name."""
-    mine = _pass_on.__code__
-    offset = max(number or 0 for _, _, number in mine.co_lines()) - mine.co_firstlineno
-    return mine.replace(co_filename=file, co_name=name, co_firstlineno=max(line - offset, 1))
+    code = _pass_on.__code__
+    offset = max(number or 0 for _, _, number in code.co_lines()) - code.co_firstlineno
+    return code.replace(co_filename=file, co_name=name, co_firstlineno=max(line - offset, 1))
 
 
 # Steps of optimizers.

@@ -73,10 +73,10 @@ def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
 @contextmanager
 def own_programs_in_backward(model: nn.Module) -> Iterator[None]:
     """Have the model's compiled parts run their own programs in this block: checkpointed ones run again there."""
-    mine = {id(callback) for callback in callbacks_of(model)}
+    of_model = {id(callback) for callback in callbacks_of(model)}
 
     def asked(callback: object) -> bool:
-        return id(callback) in mine and in_backward()
+        return id(callback) in of_model and in_backward()
 
     with replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST):
         yield

@@ -111,11 +111,11 @@ class MaskedScores:
 
     def _take_written(self, place: Place, x: Tensor, remark: str) -> bool:
         """Keep the kinds of values of a tensor in which -inf may have been written; False if it surely has none."""
-        mine = tree.local(x).detach()
-        kinds = kinds_of(mine)
+        local = tree.local(x).detach()
+        kinds = kinds_of(local)
         if kinds is None or x.is_complex() or (on_cpu(x) and not kinds[0, 2]):  # complex scores have no order
             return False
-        items = mine.flatten(1) if mine.dim() > 1 else mine.reshape(1, -1)
+        items = local.flatten(1) if local.dim() > 1 else local.reshape(1, -1)
         hidden = items.amax(1).amin().isneginf()  # an item of the batch without any score
         self._written.append((place, remark, torch.cat((kinds, hidden.reshape(1, 1).to(kinds)), 1)))
         return True

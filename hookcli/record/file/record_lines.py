@@ -106,8 +106,8 @@ class RecordedStep(Line):
 
     def with_verdict_of(self, last: RecordedStep) -> RecordedStep:
         """This step, with the verdict of the checks on all steps up to the `last` one, if that is one on them all."""
-        mine, later = self.verdict, last.verdict
-        covers = mine and later and {*mine.meta["checks"]} <= {*later.meta["checks"]}
+        earlier, later = self.verdict, last.verdict
+        covers = earlier and later and {*earlier.meta["checks"]} <= {*later.meta["checks"]}
         return self.with_verdict(later) if later and covers else self
 
     @property

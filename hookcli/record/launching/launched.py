@@ -82,14 +82,14 @@ class Launched:
 
     def of_environment(self) -> Self:
         """The program with the launch of the rank that has forked this process, which its environment tells."""
-        told = os.environ.get(VARIABLE)
-        return replace(self, launch=json.loads(told)["launch"]) if told else self
+        text = os.environ.get(VARIABLE)
+        return replace(self, launch=json.loads(text)["launch"]) if text else self
 
     def _told(self, launch: str, joined_by: int) -> Self:
         """The program with another launch, which the children of this process will inherit."""
-        told = replace(self, launch=launch, joined_by=joined_by)
-        os.environ[VARIABLE] = json.dumps(asdict(told))
-        return told
+        launched = replace(self, launch=launch, joined_by=joined_by)
+        os.environ[VARIABLE] = json.dumps(asdict(launched))
+        return launched
 
     def search(self) -> str:
         """The command that stops this program at its first non-finite value, and names the line that made it."""

@@ -217,32 +217,34 @@ def _shown(rows: Sequence[Row]) -> list[Row]:
         return [*rows[:1], *rows[1:][-1:]]
     shown = rows[max(parted - 1, 0) :]
     every = -(-len(shown) // _FOR_PEOPLE)
-    told = {0, 1, len(shown) - 1, *range(1, len(shown), every)}
-    return [row if n in told else Row({**row.values, "aside": True}) for n, row in enumerate(shown)]
+    kept = {0, 1, len(shown) - 1, *range(1, len(shown), every)}
+    return [row if n in kept else Row({**row.values, "aside": True}) for n, row in enumerate(shown)]
 
 
 def _verdict(parted: StepDiff | None, both: TwoLosses) -> dict[str, str]:
     """The headlines: which run is better, and the first figure beyond tolerance."""
-    told, agree = both.headlines(), both.parting() is None
-    better = told.get("verdict", "")
+    headlines, agree = both.headlines(), both.parting() is None
+    better = headlines.get("verdict", "")
     if parted is None or parted.first is None:
-        return {**told, "verdict": f"all within tolerance{f': {better}' if better else ''}"} if agree else told
+        return (
+            {**headlines, "verdict": f"all within tolerance{f': {better}' if better else ''}"} if agree else headlines
+        )
     probe, row = parted.first
     where = "loss" if probe == "loss" else f"{probe}: {title(row)}"
     phase = "" if parted.a.phase == "train" else f" ({parted.a.phase.replace('_', ' ')})"
     first = f"first beyond tolerance: step {parted.a.step:,}{phase}, {where}: {row['differs']}"
     if not better:
         return {"verdict": first}
-    return {**told, "verdict": better + f"; other figures part at step {parted.a.step:,}" * agree, "first": first}
+    return {**headlines, "verdict": better + f"; other figures part at step {parted.a.step:,}" * agree, "first": first}
 
 
 def _grown(steps: Sequence[StepDiff]) -> str:
     """The modules and parameters that came furthest apart since the first step that differs, with their figures."""
-    apart = [step for step in steps if step.first]
-    apart = [step for step in apart if step.a.phase == apart[0].a.phase]
-    if len(apart) < 2:
+    differing = [step for step in steps if step.first]
+    differing = [step for step in differing if step.a.phase == differing[0].a.phase]
+    if len(differing) < 2:
         return ""
-    first, last = _rows(apart[0]), _rows(apart[-1])
+    first, last = _rows(differing[0]), _rows(differing[-1])
     grown = []
     for place, row in last.items():
         before = first[place].get("times") if place in first else None
@@ -252,7 +254,8 @@ def _grown(steps: Sequence[StepDiff]) -> str:
     if not grown:
         return ""
     most = sorted(grown, key=lambda one: -one[0])[:_NAMED]
-    return f"grew most from step {apart[0].a.step:,} to {apart[-1].a.step:,}: {', '.join(text for _, text in most)}"
+    begin, end = differing[0].a.step, differing[-1].a.step
+    return f"grew most from step {begin:,} to {end:,}: {', '.join(text for _, text in most)}"
 
 
 def _rows(step: StepDiff) -> dict[tuple[str, str, str], Row]:

@@ -147,13 +147,13 @@ def _of_model(sides: Sequence[tuple[Record, str | None]]) -> Report:
             cause, unlike = {"settings": f"the runs differ: {unlike}"}, ""
         rows.append(Row({"run": run, "name": name, **_course(own), **_of_run(record, steps[place]), "unlike": unlike}))
     a, b, *more = of.values()
-    told = {"verdict": lowest(of)} if more else TwoLosses(a, b, *Tolerance().limits("float32")).headlines()
+    headlines = {"verdict": lowest(of)} if more else TwoLosses(a, b, *Tolerance().limits("float32")).headlines()
     ends = final_losses(of)
     best = lowest_of(ends)
     other = [*of].index(best) or 1 if best else 1
     meta: Meta = {"next": f"hookcli diff {shell_path(first.path)} {shell_path(sides[other][0].path)}"}
     model = ", ".join(dict.fromkeys(model for _, model in sides if model))
-    totals = {"verdict": "no loss is recorded", **{key: text for key, text in {**told, **cause}.items() if text}}
+    totals = {"verdict": "no loss is recorded", **{key: text for key, text in {**headlines, **cause}.items() if text}}
     return Report(RUNS_PROBE, model, RUNS, rows, meta, totals, grouping="list")
 
 

@@ -139,8 +139,8 @@ class RecordPage:
             places += track.fqns
         title = self.record.header.name if self.record.header else self.record.path.name
         about: dict[str, Any] = {"schema": SCHEMA, "kind": "record", "title": title, "live": live}
-        told = {"reports": documents, "steps": steps, "columns": columns}
-        return {**about, **told, **beside(reports, settings, places)}
+        contents = {"reports": documents, "steps": steps, "columns": columns}
+        return {**about, **contents, **beside(reports, settings, places)}
 
     def _losses(self, track: Track) -> dict[str, Sequence[object]] | None:
         """The loss of every step of a model that was trained; of very many, of every Nth and those not finite."""

@@ -125,8 +125,8 @@ def figure_columns(report: Report) -> list[Column]:
 def beside_fqn(row: Row) -> str:
     """Words that tell a row from others of its name: the path of a tensor, "head 3", "update"; "" for the usual one."""
     further = [(name, row.get(name)) for name in IDENTITY if name not in ("fqn", "step")]
-    told = [(name, value) for name, value in further if value not in (None, "", "output", "parameter")]
-    return " ".join(str(value) if name in ("path", "kind") else f"{name} {value}" for name, value in told)
+    filled = [(name, value) for name, value in further if value not in (None, "", "output", "parameter")]
+    return " ".join(str(value) if name in ("path", "kind") else f"{name} {value}" for name, value in filled)
 
 
 def report_title(model: str, fqn: str) -> str:

@@ -212,9 +212,9 @@ def known_names(step: RecordedStep) -> set[str]:
 
 def _unfinished(report: Report, fqn: str, entries: Iterable[StepEntry]) -> list[Skipped]:
     """The steps that a report over time leaves out."""
-    mine = (report.model, report.meta["mode"])
+    model_and_mode = (report.model, report.meta["mode"])
     return [
-        Skipped(f"{mine[0]}, step {entry.step:,}", "the step was not finished; --step shows it")
+        Skipped(f"{model_and_mode[0]}, step {entry.step:,}", "the step was not finished; --step shows it")
         for entry in entries
-        if (report_title(entry.model, fqn), spoken(entry.phase)) == mine
+        if (report_title(entry.model, fqn), spoken(entry.phase)) == model_and_mode
     ]
