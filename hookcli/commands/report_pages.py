@@ -44,7 +44,7 @@ def report_record(name: str, page: Page, source: Path | None = None) -> int:
     with Progress(page.options.quiet) as progress:
         progress.stage(f"reading {name}")
         steps = RecordPage(open_record(name, source))
-        steps.take(told(progress, steps.record))
+        steps.take(progress_of(progress, steps.record))
         payload = steps.payload()
     if page.output.name == "html":
         page.write_payload(payload, formatting.counted(sum(steps.counts()), "recorded step"))
@@ -53,7 +53,7 @@ def report_record(name: str, page: Page, source: Path | None = None) -> int:
     return 0
 
 
-def told(progress: Progress, record: Record) -> Callable[[StepEntry], None]:
+def progress_of(progress: Progress, record: Record) -> Callable[[StepEntry], None]:
     """A function that says on the progress line which step is being read."""
     last = max((entry.step for entry in record.entries), default=0)
     return lambda entry: progress.part(f"step {entry.step:,} of {last:,}")

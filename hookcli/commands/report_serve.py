@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from hookcli.commands.options import Options
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import open_in_browser
-from hookcli.commands.report_pages import told
+from hookcli.commands.report_pages import progress_of
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.tail import tail_of
@@ -72,7 +72,7 @@ class LivePage:
         if record is not self._steps.record or self._steps.is_full:
             self._run += 1
             self._steps = RecordPage(record)
-        self._steps.take(*([told(progress, record)] if progress else []))
+        self._steps.take(*([progress_of(progress, record)] if progress else []))
 
     @property
     def _version(self) -> str:

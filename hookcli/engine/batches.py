@@ -45,7 +45,7 @@ class DataBatches:
     ) -> None:
         assert setting.data is not None
         self._data = setting.data
-        self.said = setting.data.said
+        self.typed = setting.data.typed
         self._recipe, self._model, self._setting = recipe, model, setting
         self._dtype = dtype or setting.dtype
         self._forward = Forward.of(model)
@@ -59,7 +59,7 @@ class DataBatches:
             self._drawn_from = random_states(())
             self._rest, self.how = self._opened()
         if (first := first or next(self._rest, None)) is None:
-            raise UsageError(f"{self.said}: has no batch")
+            raise UsageError(f"{self.typed}: has no batch")
         self.first = first
 
     def each(self) -> Iterator[Batch]:
@@ -89,9 +89,9 @@ class DataBatches:
         """Remark on data that ended before the number of batches that was asked for, or has more than one batch."""
         asked = self._data.batches
         if asked is not None and run < asked:
-            remark(f"{self.said} ended after {run} of {asked} batches")
+            remark(f"{self.typed} ended after {run} of {asked} batches")
         elif not self.several and (self._available or 1) > 1:
-            remark(f"{self.said}: only the first of {self._available} batches was run; --batches all runs all of them")
+            remark(f"{self.typed}: only the first of {self._available} batches was run; --batches all runs all of them")
 
     def _opened(self) -> tuple[Iterator[Batch], Meta]:
         opened = self._data.open(self._recipe, self._setting.batch)
@@ -106,27 +106,27 @@ class DataBatches:
             number += 1
             with self._user_code(f"making batch {number} failed"):
                 try:
-                    given = next(iterator)
+                    item = next(iterator)
                 except StopIteration:
                     return
             try:
                 with self._user_code(f"batch {number} can't be given to the model"):
-                    batch = self._batch(given)
+                    batch = self._batch(item)
             except UsageError as error:
                 place = f"batch {number}: " if self.several else ""
-                raise UsageError(f"{self._data.said}: {place}{error}", option=error.option) from error
+                raise UsageError(f"{self._data.typed}: {place}{error}", option=error.option) from error
             yield batch
 
     def _user_code(self, what: str) -> UserCode:
-        return UserCode(lambda error: ModelError(f"{self._data.said}: {what}: {failure.describe(error)}"))
+        return UserCode(lambda error: ModelError(f"{self._data.typed}: {what}: {failure.describe(error)}"))
 
-    def _batch(self, given: object) -> Batch:
-        inputs, target = self._forward.split(given)
+    def _batch(self, item: object) -> Batch:
+        inputs, target = self._forward.split(item)
         setting = self._setting
         dtype = self._dtype or model_dtype(self._model)
         inputs = tree.replace(_tensors(inputs, dtype), tree.once(lambda path, x: x.detach()))
         if not any(tree.leaves(inputs)) and not holds_tensors(inputs):
-            held = "" if isinstance(given, AllInput) else f", but {class_name(given)}"
+            held = "" if isinstance(item, AllInput) else f", but {class_name(item)}"
             raise UsageError(f"has no tensor for the model{held}")
         inputs = cast_to(part_of(inputs, setting), setting.device, self._dtype)
         (target,) = cast_to(part_of((_tensors(target, dtype),), setting), setting.device, self._dtype)

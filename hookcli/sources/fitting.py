@@ -78,15 +78,15 @@ class Fitting:
 
     def part(self) -> Part:
         """The part that fits best, by the number of tensors. Raises UsageError where two of one dict fit as well."""
-        found = [one for one in self._found() if self._may_be(one)]
-        if not found:
+        candidates = [one for one in self._found() if self._may_be(one)]
+        if not candidates:
             place = self._largest()
             return self._part(_Found(f"{place}." if place else "", place), [])
         scores = []
-        for one in found:
+        for one in candidates:
             fits = (self._sizes[name] in (size_text(entry.value), ANY_SIZE) for name, entry in one.entries.items())
             scores.append((sum(fits), len(one.entries)))
-        best = [one for one, score in zip(found, scores, strict=True) if score == max(scores)]
+        best = [one for one, score in zip(candidates, scores, strict=True) if score == max(scores)]
         best.sort(key=lambda one: (one.is_copy, one.prefix.count(".")))
         chosen = best[0]
         beside = [one for one in best[1:] if one.place == chosen.place]
@@ -96,7 +96,7 @@ class Fitting:
         return self._part(chosen, best[1:])
 
     def _found(self) -> list[_Found]:
-        found: dict[str, _Found] = {}
+        by_prefix: dict[str, _Found] = {}
         for entry in self._entries:
             # Every way to divide a name into a prefix and a name of at most so many parts, which leaves out wrappers.
             rest, name, number = entry.name, "", 0
@@ -107,16 +107,16 @@ class Fitting:
                 name, number = f"{part}.{name}" if name else part, number + 1
                 if name in self._model:
                     prefix = f"{rest}." if rest else ""
-                    one = found.setdefault(prefix, _Found(prefix, entry.place))
+                    one = by_prefix.setdefault(prefix, _Found(prefix, entry.place))
                     one.entries.setdefault(name, entry)
-        return [*found.values()]
+        return [*by_prefix.values()]
 
-    def _may_be(self, found: _Found) -> bool:
+    def _may_be(self, candidate: _Found) -> bool:
         """True if a prefix within names covers most of the model, or all names: others are there by chance."""
-        if not found.in_names or 2 * len(found.entries) > len(self._model):
+        if not candidate.in_names or 2 * len(candidate.entries) > len(self._model):
             return True
-        held = (entry for entry in self._entries if entry.place == found.place and isinstance(entry.value, Tensor))
-        return all(entry.key.startswith(found.in_names) for entry in held)
+        held = (entry for entry in self._entries if entry.place == candidate.place and isinstance(entry.value, Tensor))
+        return all(entry.key.startswith(candidate.in_names) for entry in held)
 
     def _largest(self) -> str:
         """The place of the dict of the most tensors, of those under well-known keys if there are any."""
@@ -124,45 +124,47 @@ class Fitting:
         known = {place: number[place] for place in number if place.rpartition(".")[2] in STATE_DICTS}
         return max(known or number, key=number.__getitem__, default="")
 
-    def _part(self, found: _Found, others: Sequence[_Found]) -> Part:
+    def _part(self, chosen_part: _Found, others: Sequence[_Found]) -> Part:
         """The tensors under the prefix, under the model's names as far as these are known."""
-        places = {entry.place for entry in found.entries.values()} or {found.place}
-        chosen = {id(entry): name for name, entry in found.entries.items()}
+        places = {entry.place for entry in chosen_part.entries.values()} or {chosen_part.place}
+        chosen = {id(entry): name for name, entry in chosen_part.entries.items()}
         state: OrderedDict[str, object] = OrderedDict()
         outside, dropped = [], set[str]()
         for entry in (entry for entry in self._entries if entry.place in places):
-            rest = entry.name.removeprefix(found.prefix)
+            rest = entry.name.removeprefix(chosen_part.prefix)
             if id(entry) in chosen:
                 state[self._model[chosen[id(entry)]]] = entry.value
                 dropped |= _WRAPPERS & {*rest.split(".")} if rest not in self._model.values() else set()
-            elif isinstance(entry.value, Tensor) and entry.name.startswith(found.prefix):
+            elif isinstance(entry.value, Tensor) and entry.name.startswith(chosen_part.prefix):
                 state.setdefault(rest, entry.value)
             elif isinstance(entry.value, Tensor):
                 outside.append(entry.key)
-        self._keep_versions(state, found)
-        return Part(state, [*_remarks(found, dropped, outside), *(f"{_named(one)} fits, too" for one in others[:1])])
+        self._keep_versions(state, chosen_part)
+        return Part(
+            state, [*_remarks(chosen_part, dropped, outside), *(f"{_named(one)} fits, too" for one in others[:1])]
+        )
 
-    def _keep_versions(self, state: OrderedDict[str, object], found: _Found) -> None:
+    def _keep_versions(self, state: OrderedDict[str, object], part: _Found) -> None:
         """Give the state dict the versions of modules that it was saved with, which `load_state_dict` reads."""
-        owners = (entry.owner for entry in found.entries.values() if entry.place == found.place)
+        owners = (entry.owner for entry in part.entries.values() if entry.place == part.place)
         versions = getattr(next(owners, None), STATE_VERSIONS, None)
         if not isinstance(versions, dict):
             return
         within = {f"{name}." if name else "": version for name, version in versions.items()}
-        own = {name: version for name, version in within.items() if name.startswith(found.in_names)}
-        vars(state)[STATE_VERSIONS] = {name.removeprefix(found.in_names)[:-1]: version for name, version in own.items()}
+        own = {name: version for name, version in within.items() if name.startswith(part.in_names)}
+        vars(state)[STATE_VERSIONS] = {name.removeprefix(part.in_names)[:-1]: version for name, version in own.items()}
 
 
-def _named(found: _Found) -> str:
-    return repr(found.prefix.removesuffix("."))
+def _named(part: _Found) -> str:
+    return repr(part.prefix.removesuffix("."))
 
 
-def _remarks(found: _Found, dropped: set[str], outside: Sequence[str]) -> list[str]:
+def _remarks(part: _Found, dropped: set[str], outside: Sequence[str]) -> list[str]:
     """Say which keys and prefixes were left out of the names, and which tensors."""
-    around = found.prefix.removesuffix(found.in_names).removesuffix(".")
+    around = part.prefix.removesuffix(part.in_names).removesuffix(".")
     remarks = [f"took the state dict under {around!r}"] if around else []
-    if found.in_names:
-        remarks += [f"{'names without' if around else 'took the tensors under'} {found.in_names!r}"]
+    if part.in_names:
+        remarks += [f"{'names without' if around else 'took the tensors under'} {part.in_names!r}"]
     if dropped:
         remarks.append(f"names without {listed([repr(f'{name}.') for name in sorted(dropped)])}")
     if outside:

@@ -123,5 +123,5 @@ def fill(model: nn.Module, checkpoint: dict[str, object], strict: bool, name: st
     if faults and strict:
         raise _wrong(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
     count = [f"loaded {loaded} of {counted(len(model_state), 'tensor')}", *faults] if faults else []
-    said = "; ".join([*part.remarks, *count])
-    return Filled(loaded, len(model_state), f"--weights {name}: {said}" if said else None)
+    remarks = "; ".join([*part.remarks, *count])
+    return Filled(loaded, len(model_state), f"--weights {name}: {remarks}" if remarks else None)

@@ -40,7 +40,7 @@ class PlaceOnRanks:
     `divided` and `constant`: the ranks of a unit differ, or agree as parts of a constant tensor do, too.
     """
 
-    found: Sequence[tuple[Values, Sequence[int]]]
+    groups: Sequence[tuple[Values, Sequence[int]]]
     sizes: Sequence[tuple[Sequence[int], int]]
     missing: Sequence[int]
     alike: bool
@@ -76,7 +76,7 @@ class RankTable:
         layouts = _layouts([each.values for each in rows])
         self.keys: dict[tuple[Any, ...], int] = {}
         places = [[self.keys.setdefault(place_of(each), len(self.keys)) for each in values] for values, _ in layouts]
-        self._found: list[list[tuple[Values, Sequence[int]]]] = [[] for _ in self.keys]
+        self._groups: list[list[tuple[Values, Sequence[int]]]] = [[] for _ in self.keys]
         self._figures = np.full((len(rows), len(self.keys), len(STATS_KEYS)), math.nan)
         self._counted = np.zeros((len(rows), len(self.keys)), np.bool_)
         self._hists: dict[tuple[int, int], Histogram | None] = {}
@@ -88,7 +88,7 @@ class RankTable:
                 self._hists |= zip(((position, place) for place in own), rows[position].hists, strict=False)
             ranks = [self._ranks[position] for position in positions]
             for place, each in zip(own, values, strict=True):
-                self._found[place].append((each, ranks))
+                self._groups[place].append((each, ranks))
                 if isinstance(each.get("sharded"), list) or "mesh" in each:
                     # Of the copies of a tensor, or of a shard, that several ranks of a mesh hold, one counts.
                     shard = _shard(each)
@@ -99,7 +99,7 @@ class RankTable:
 
     def _count_copies_once(self) -> None:
         """Leave out the copies of plain tensors among ranks between which tensor parallel divides the model."""
-        plain = [all(_is_plain(values) for values, _ in found) for found in self._found]
+        plain = [all(_is_plain(values) for values, _ in groups) for groups in self._groups]
         self._plain = np.array(plain, np.bool_) if self._units else np.zeros(len(plain), np.bool_)
         self._copied = np.zeros(len(plain), np.bool_)
         for earlier, later in (pair for unit in self._units for pair in combinations(unit, 2)):
@@ -123,22 +123,22 @@ class RankTable:
         constant = self._copied & ~self._varies & ~single
         in_units = np.full(len(self.keys), bool(self._units))
         verdicts = (alike, same & self._varies, in_units, divided & self._plain, constant)
-        for found, *agree in zip(self._found, *(each.tolist() for each in verdicts), strict=True):
+        for groups, *agree in zip(self._groups, *(each.tolist() for each in verdicts), strict=True):
             unseen: list[int] = []
-            if sum(len(ranks) for _, ranks in found) < len(self._ranks):
-                seen = {rank for _, ranks in found for rank in ranks}
+            if sum(len(ranks) for _, ranks in groups) < len(self._ranks):
+                seen = {rank for _, ranks in groups for rank in ranks}
                 unseen = [rank for rank in self._ranks if rank not in seen]
-            yield PlaceOnRanks(found, self._sizes(found), unseen, *agree)
+            yield PlaceOnRanks(groups, self._sizes(groups), unseen, *agree)
 
-    def _sizes(self, found: Sequence[tuple[Values, Sequence[int]]]) -> list[tuple[Sequence[int], int]]:
+    def _sizes(self, groups: Sequence[tuple[Values, Sequence[int]]]) -> list[tuple[Sequence[int], int]]:
         """The shapes of a tensor in each unit of ranks, with the number of units."""
-        first = found[0][0]
+        first = groups[0][0]
         if first.get("kind") == "parameter" or not (self._units or "mesh" in first):
-            return [(values["shape"], len(ranks)) for values, ranks in found]
+            return [(values["shape"], len(ranks)) for values, ranks in groups]
         units = [tuple(self._ranks[position] for position in unit) for unit in self._units]
         unit_of = {rank: unit for unit in units for rank in unit}
         seen: dict[tuple[int, ...], Sequence[int]] = {}
-        for values, ranks in found:
+        for values, ranks in groups:
             for rank in ranks:
                 unit = tuple(values["mesh"]) if "mesh" in values else unit_of.get(rank, (rank,))
                 seen.setdefault(unit, values["shape"])

@@ -106,7 +106,7 @@ class HeadWithoutEffect(_Attention):
         yield from super().judge(measured)
         rows = measured.probes["attention"].rows
         if resting := [row for row in rows if heads.rests(row) and row["first_share"] <= heads.WHOLE_SINK]:
-            yield Finding(self.id, INFO, "", heads.told(resting, rows, heads.RESTING, ("rests", "rest")))
+            yield Finding(self.id, INFO, "", heads.heads_text(resting, rows, heads.RESTING, ("rests", "rest")))
 
     def _found(self, fqn: str, layer: list[Row], limit: float) -> Iterator[Finding]:
         if dead := [row for row in layer if heads.is_dead(row, limit)]:

@@ -89,16 +89,18 @@ def noted(rows: Sequence[Row]) -> list[Row]:
 def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
     """The faults, each with its heads; the heads that rest; and the largest logit if there is no fault."""
     everything = [*rows, *broken]
-    parts = [told(broken, everything, "not finite (NaN or Inf)")] * bool(broken)
+    parts = [heads_text(broken, everything, "not finite (NaN or Inf)")] * bool(broken)
     parts += [
-        told(matching, everything, what) for test, (what, _) in _FAULTS.items() if (matching := [*filter(test, rows)])
+        heads_text(matching, everything, what)
+        for test, (what, _) in _FAULTS.items()
+        if (matching := [*filter(test, rows)])
     ]
     most = max((row["queries"] for row in rows), default=0)
     looked = "dead, collapsed or like another" if most >= ENOUGH else "dead"
     healthy = f"none of {counted(len(rows), 'head')} is {looked}" * (not parts)
     for test, where in ((rests, RESTING), (rests_elsewhere, ELSEWHERE)):
         if resting := [*filter(test, rows)]:
-            parts.append(told(resting, everything, where, ("rests", "rest")))
+            parts.append(heads_text(resting, everything, where, ("rests", "rest")))
     if healthy:
         peak = max(rows, key=lambda row: float(row["max_logit"]))
         parts.append(f"{healthy}; largest logit {number(peak['max_logit'])} ({in_words(peak.fqn)})")
@@ -107,7 +109,7 @@ def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
     return "; ".join(parts)
 
 
-def told(matching: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
+def heads_text(matching: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
     """The number of such heads, and where they are: 3 of 144 heads are dead: h.0.attn heads 1, 2; h.3.attn head 4."""
     layers: dict[str, list[str]] = {}
     for row in matching:

@@ -21,7 +21,7 @@ from textual.events import Resize
 from textual.widgets import Footer, Input, OptionList, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from hookcli.capabilities.explore.places import Joined, Place, Subject, figures, headline, told
+from hookcli.capabilities.explore.places import Joined, Place, Subject, figures, finding_text, headline
 from hookcli.capabilities.explore.search import search
 from hookcli.system.escaping import visible
 from hookcli.table import Report
@@ -116,7 +116,7 @@ class Explorer(App[None]):
     def _load(self, at: int) -> None:
         """Show a step."""
         self._at, self._joined = at, Joined(self._subject.reports(self._subject.steps[at]), self._subject.lines)
-        self._list.clear_options().add_options([Text(told(one)) for one in self._joined.findings])
+        self._list.clear_options().add_options([Text(finding_text(one)) for one in self._joined.findings])
         self._list.display = bool(self._joined.findings)
         self.refresh_bindings()
         self._show()

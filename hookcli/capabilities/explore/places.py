@@ -79,7 +79,7 @@ class Joined:
             all(x.meta.get("complete", True) for x in reports),
         )
         for finding in reversed(self.findings):
-            self.near(finding.fqn).remarks.insert(0, told(finding))
+            self.near(finding.fqn).remarks.insert(0, finding_text(finding))
             for place in self.near(finding.fqn).chain():
                 place.faulty |= finding.severity in SEVERITIES
         for item in dict.fromkeys(item for report in reports for item in report.skipped):
@@ -130,7 +130,7 @@ def _where(probe: str, row: Row, details: Sequence[str]) -> tuple[str, list[str]
     return fqn, [f"{head} {inner}".strip(), *([] if alone else [head])]
 
 
-def told(finding: Finding) -> str:
+def finding_text(finding: Finding) -> str:
     """A finding on one line: HK010 warning relu: 52 of 64 units are dead."""
     where = f"{in_words(finding.fqn)}: " if finding.severity else ""  # the first lines on a run name their own
     return visible(" ".join(filter(None, (finding.check, finding.severity, f"{where}{finding.message}"))))
@@ -152,8 +152,8 @@ def headline(subject: Subject, joined: Joined, at: int, width: int) -> Text:
     bad = [one for one in joined.findings if one.severity in SEVERITIES]
     ended = "" if joined.ended else "the run did not end; "
     number = f"{formatting.counted(len(bad), 'fault')} in {formatting.counted(len(joined.places), 'module')}"
-    faults = [f"{ended}{number}", *map(told, bad[:1])] if bad or ended or not joined.verdicts else []
-    verdict = told(joined.findings[0]) if subject.lines else "; ".join([*joined.verdicts, *faults])
+    faults = [f"{ended}{number}", *map(finding_text, bad[:1])] if bad or ended or not joined.verdicts else []
+    verdict = finding_text(joined.findings[0]) if subject.lines else "; ".join([*joined.verdicts, *faults])
     text = Text(visible(verdict) if joined.places else f"{ended}nothing was measured, or it can no longer be read")
     if subject.steps[1:]:
         loss = formatting.loss(subject.losses.get(subject.steps[at]))

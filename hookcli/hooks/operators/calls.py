@@ -94,10 +94,10 @@ class OperatorCalls(ObservingMode):
         call = self._owner()
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
-        given = ArgumentTensors(given_tensors(args, kwargs))
-        if any(map(is_lazy, given.tensors)):  # a layer that makes its parameters in its first call
+        tensors = ArgumentTensors(given_tensors(args, kwargs))
+        if any(map(is_lazy, tensors.tensors)):  # a layer that makes its parameters in its first call
             return run(*args, **kwargs)
-        if call is self.core.loss_call and not any(x.requires_grad for x in given.tensors):
+        if call is self.core.loss_call and not any(x.requires_grad for x in tensors.tensors):
             return run(*args, **kwargs)  # what the program does besides
         for begin in self.core.before_operators:
             begin(call, func)
@@ -108,9 +108,9 @@ class OperatorCalls(ObservingMode):
         finally:
             if whole:
                 self._inside.pop()
-        takes = bool(given.tensors)
-        if (writes(func) or given.makes(output)) and not ((self._sharded or not takes) and called_by_pytorch(takes)):
-            self._see(call, func, given, args, kwargs, output)
+        takes = bool(tensors.tensors)
+        if (writes(func) or tensors.makes(output)) and not ((self._sharded or not takes) and called_by_pytorch(takes)):
+            self._see(call, func, tensors, args, kwargs, output)
         return output
 
     def _owner(self) -> Call | None:
@@ -127,13 +127,13 @@ class OperatorCalls(ObservingMode):
         return whole
 
     def _seen(
-        self, call: Call, func: Function, given: ArgumentTensors, args: Args, kwargs: Kwargs, output: object
+        self, call: Call, func: Function, tensors: ArgumentTensors, args: Args, kwargs: Kwargs, output: object
     ) -> None:
         name, full = self._named(func)
         fqn = numbered(call, name)
         call.operators[name] = call.operators.get(name, 0) + 1
         index = self.core.calls.next_index()
-        written = given.written()
+        written = tensors.written()
         self._uninitialised.called(name, args, kwargs, output, output if writes(func) else written)
         if self._selects is not None and not self._selects(fqn, func):
             return

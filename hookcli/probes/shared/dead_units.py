@@ -200,8 +200,8 @@ def _saturated(event: HookEvent, x: Tensor, high: Tensor, low: Tensor, others: l
     if isinstance(module, nn.Hardtanh):
         bounds = module.min_val, module.max_val
     elif name.startswith("hardtanh"):
-        given = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
-        bounds = given.get("min_val", -1.0), given.get("max_val", 1.0)
+        arguments = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
+        bounds = arguments.get("min_val", -1.0), arguments.get("max_val", 1.0)
     if bounds is None:
         return None
     least, most = bounds

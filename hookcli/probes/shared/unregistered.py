@@ -68,8 +68,8 @@ def _left_out(model: nn.Module) -> Iterator[Unregistered]:
         skeleton = real and {x.is_meta for x in tensors} == {True}
         trained = [x for x in tensors if x.requires_grad and not is_lazy(x)]
         held = bool(trained) and are_held(trained)
-        found = _described(fqn, name, value, items, sum(x.numel() for x in trained), held)
-        yield replace(found, deliberate=True) if skeleton or held else found
+        part = _described(fqn, name, value, items, sum(x.numel() for x in trained), held)
+        yield replace(part, deliberate=True) if skeleton or held else part
 
 
 def are_held(tensors: Sequence[Tensor]) -> bool:
@@ -93,7 +93,7 @@ class UnregisteredParts(nn.ModuleList):
     """Everything that a model has not registered, as one module, to restore it after a run."""
 
     def __init__(self, model: nn.Module) -> None:
-        items = [item for *_, found in _unregistered(model) for item in found]
+        items = [item for *_, parts in _unregistered(model) for item in parts]
         super().__init__(item for item in items if isinstance(item, nn.Module))
         self._tensors = [item for item in items if isinstance(item, Tensor)]
 
@@ -151,16 +151,16 @@ def _items(value: object, depth: int = 0) -> Iterator[nn.Module | Tensor]:
             yield from _items(item, depth + 1)
 
 
-def _described(fqn: str, name: str, value: object, found: list[Any], trainable: int, held: bool) -> Unregistered:
-    modules = [item for item in found if isinstance(item, nn.Module)]
-    kind = "module" if modules else "parameter" if isinstance(found[0], nn.Parameter) else "tensor that requires grad"
+def _described(fqn: str, name: str, value: object, items: list[Any], trainable: int, held: bool) -> Unregistered:
+    modules = [item for item in items if isinstance(item, nn.Module)]
+    kind = "module" if modules else "parameter" if isinstance(items[0], nn.Parameter) else "tensor that requires grad"
     lost = ", and no optimizer gets their parameters" if modules and trainable and not held else ""
-    if value is found[0]:
+    if value is items[0]:
         hidden = held or isinstance(value, (nn.Module, nn.Parameter))
         reason = f"{name} is a {type(value).__name__} that is not registered: hooks do not see it"
         wrong = f"{name} is a {kind} and not registered, so no optimizer gets it: make it an nn.Parameter"
         return Unregistered(fqn, reason if hidden else wrong, trainable, deliberate=hidden)
-    named = f"{len(found)} {kind}{'s' * (len(found) > 1)}" if kind != "tensor that requires grad" else "tensors"
+    named = f"{len(items)} {kind}{'s' * (len(items) > 1)}" if kind != "tensor that requires grad" else "tensors"
     right = f"nn.{'Module' if modules else 'Parameter'}{'Dict' if isinstance(value, dict) else 'List'}"
     reason = f"{name} is a plain {type(value).__name__} of {named}, which PyTorch doesn't register{lost}: use {right}"
     return Unregistered(fqn, reason, trainable)

@@ -16,7 +16,7 @@ from support import swept
 from hookcli.capabilities.blame.lines import Blame
 from hookcli.capabilities.explore.app import Explorer, ReadsOn
 from hookcli.capabilities.explore.command import of_record, of_reports
-from hookcli.capabilities.explore.places import Subject, told
+from hookcli.capabilities.explore.places import Subject, finding_text
 from hookcli.capabilities.rules.lines import RuleFired
 from hookcli.commands.show import remarks
 from hookcli.record.file.reading import read_record
@@ -128,11 +128,11 @@ def test_a_record_opens_at_the_step_of_the_first_line_of_show_and_n_goes_there(t
     for lines, at in (([blame], [3]), ([blame, rule], [1, 3]), ([replace(rule, step=7)], [None]), ([], [])):
         record = read_record(save(tmp_path / "a.run.jsonl", [HEADER, *steps, *lines, end()]))
         subjects = of_record(record)
-        assert [told(one) for one in subjects[0].lines] == remarks(record)[: len(lines)]
+        assert [finding_text(one) for one in subjects[0].lines] == remarks(record)[: len(lines)]
         assert [*subjects[0].lines.values()] == at and not subjects[1].lines
     subjects = of_record(read_record(save(tmp_path / "b.run.jsonl", [HEADER, *steps, blame, end()])))
     opened, _, gone = used(subjects, ["right", "n"], lambda app: (screen(app), shown(app)), (200, 40))
-    assert opened[0].splitlines()[0].strip() == told(*subjects[0].lines) and "step 23 of 1,024" in opened[0]
+    assert opened[0].splitlines()[0].strip() == finding_text(*subjects[0].lines) and "step 23 of 1,024" in opened[0]
     assert "step 23 of 1,024" in gone[0] and ">head" in gone[1] and "754" in gone[0].partition("head Linear")[2]
 
 
