@@ -98,9 +98,9 @@ def check(
 ) -> int:
     """Check for NaN, dead units, vanishing gradients, float16 limits.
 
-    Exit code 0: no error, at most warnings; 1: an error, or what --fail-on names; 2: a model could not run. The default
-    is a batch of two in training mode. `hookcli explain HK012` explains a check. Options may also be set under
-    [tool.hookcli] in pyproject.toml, by the same names.
+    Exit code 0: no error, at most warnings; 1: an error, or a warning with --fail-on warning; 2: a model could not run.
+    By default it runs a batch of two in training mode. `hookcli explain HK012` explains a check. Options may also be
+    set under [tool.hookcli] in pyproject.toml, by the same names.
     """
     if own.list_checks:
         return _list(Output(options))

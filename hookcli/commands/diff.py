@@ -59,16 +59,16 @@ def diff(
     """Compare two models, reports, records, dumps or files of weights.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
-    tensor. Options within the quotes apply to that model alone: those under Model and Run, --amp [DTYPE] to run it
-    under autocast, --compile [BACKEND|MODE] (and --emulate-casts), --attention KERNEL (math, flash, efficient or
-    cudnn), and --path DIR to import it from DIR. Options outside the quotes apply to both. Without B, a model with
-    such options is compared with itself without them: hookcli diff 'resnet18 --amp'. Of two records from `hookcli
-    run`: which run is better, in which settings they differ, the first step and module beyond tolerance, and what grew
-    from there. A folder that --dump has written is compared tensor by tensor with another one, or with a model, which
-    runs on the same inputs; so is what ONNX Runtime computes from an .onnx file, with the model it came from. Of two
-    files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed,
-    and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a
-    setting changed that can affect figures of this run (an eps, a stride; not Dropout's p in eval mode).
+    tensor. Options within the quotes apply only to that model: those under Model and Run, --amp [DTYPE] to run it under
+    autocast, --compile [BACKEND|MODE] (and --emulate-casts), --attention KERNEL (math, flash, efficient or cudnn), and
+    --path DIR to import it from DIR. Options outside the quotes apply to both. Without B, a model with such options is
+    compared with itself without them: hookcli diff 'resnet18 --amp'. For two records from `hookcli run`, shows which
+    run is better, in which settings they differ, the first step and module beyond tolerance, and what grew from there.
+    Compares a folder written by --dump tensor by tensor with another one, or with a model on the same inputs, and an
+    .onnx file, run by ONNX Runtime, with the model it came from. For two files or folders of weights (.safetensors,
+    .gguf, .pt), shows which tensors differ, which are renamed, and which changes are of low rank, like LoRA's. Exit
+    code 1: a difference is beyond tolerance, or a setting changed that can affect figures of this run (an eps, a
+    stride; not Dropout's p in eval mode).
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)

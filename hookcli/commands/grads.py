@@ -50,9 +50,9 @@ def grads(
 ) -> int:
     """Show statistics of gradients, in order of arrival.
 
-    Parameters stand in the order in which autograd finishes their gradients. A row of --of inputs is the gradient by
-    the module's own use of what it received. If the module hands the tensor on, the row is the tensor's whole gradient,
-    over all of its uses. Statistics of complex gradients are taken over the modulus.
+    Parameters are in the order in which autograd finishes their gradients. With --of inputs, a row is the gradient from
+    the module's own use of its input; if the module returns its input, it is the tensor's whole gradient, over all
+    uses. Statistics of complex gradients are taken over the modulus.
     """
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")

@@ -31,8 +31,8 @@ class PluginsOptions:
 def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
     """List all plugins, and all kinds of hooks.
 
-    Lists sources, probes, reporters, checks, edits and capabilities, each with the distribution that provides it: a
-    capability with all that its manifest adds. Loads none of them without --load.
+    Lists sources, probes, reporters, checks, edits and capabilities, each with the distribution that provides it, and
+    for a capability everything that it adds. Loads none of them without --load.
     """
     output = Output(options)
     output.check_columns(HOOK_KINDS if own.hooks else PLUGINS)

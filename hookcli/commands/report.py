@@ -73,13 +73,13 @@ def report(
 ) -> int:
     """Write a page about a model: figures, distributions, checks.
 
-    One HTML file for a browser (`hookcli show` prints tables), which needs no network, to open, send and keep: shapes
-    and memory, statistics of activations, gradients and parameters, and what the checks found, of one run. The default
-    is a batch of two in training mode, and a file named after the model in the working directory. Checks' options may
+    One HTML file to open, send and keep, which needs no network (`hookcli show` prints tables): shapes and memory,
+    statistics of activations, gradients and parameters, and the checks' findings, of one run. By default it runs a
+    batch of two in training mode, and writes a file named after the model to the working directory. Checks' options may
     also be set under [tool.hookcli] in pyproject.toml. Findings do not change the exit code, as they do in `hookcli
-    check`. The page of a record shows every module over every recorded step. The page of two compares them as `hookcli
-    diff` does, and shows the figures of each; put a model's options in its quotes: 'resnet50 --dtype bfloat16'. The
-    page of more records has a row and a curve for each.
+    check`. The page of a record shows every module at every recorded step. The page of two models, reports or records
+    compares them as `hookcli diff` does, and shows the figures of both; quote a model with its options: 'resnet50
+    --dtype bfloat16'. The page of more records has a row and a curve for each.
     """
     if own.serve or own.port is not None:
         if others and own.serve:

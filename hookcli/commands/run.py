@@ -125,9 +125,9 @@ def run(
 ) -> int:
     """Record an unmodified script, and find where a NaN begins.
 
-    Starts python with the script, or a command that starts python in the end (torchrun, accelerate launch). Records the
-    loss of every step and, in some steps, activations, gradients and the size of updates of each module. Output,
-    results and (except with --check or --rule) the exit code are unchanged. See the record with `hookcli show`.
+    Starts python with the script, or a command that starts python (torchrun, accelerate launch). Records the loss of
+    every step and, in some steps, each module's activations, gradients and updates. Output, results and (except with
+    --check or --rule) the exit code are unchanged. See the record with `hookcli show`.
     """
     plan = own.plan()
     if own.live:

@@ -30,8 +30,8 @@ def shapes(
 ) -> int:
     """Show shapes, parameters and MACs of modules, and training memory.
 
-    Needs no compute for models that run on the meta device; most do. With --time they run on the device. Reports on
-    models of libraries are cached: asked again, hookcli answers at once, until the library or an option changes.
+    Most models run on the meta device, which computes nothing; with --time they run on the device. Reports on library
+    models are cached until the library or an option changes.
     """
     cached = CachedReport("shapes", model, options, wanted=caching.cache and not timing.time)
     if reports := cached.get():

@@ -115,11 +115,11 @@ def show(
 ) -> int:
     """Show a record from `hookcli run`, or a saved report.
 
-    Prints tables of what was recorded or saved; `hookcli report` writes a page with charts to keep and send.
+    Prints tables; `hookcli report` writes a page with charts to keep and send.
 
     A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
-    the size of the last update relative to the weights. Several records are compared: which run has the lowest loss,
-    what the runs differ in, and their figures over steps in one chart each. Any format works. Does not import torch.
+    the size of the last update relative to the weights. With several records, compares the runs: which has the lowest
+    loss, how they differ, and a chart of each figure over steps. Does not import torch.
     """
     record, *others = [*(records or [str(latest_record())]), *([which.against] if which.against else [])]
     path = Path(record)

@@ -32,7 +32,7 @@ _Options = Annotated[Options, all_but("ops", *SEVERAL)]
 def attention(model: Model = "vit_b_16", *, own: AttentionOptions, options: _Options) -> int:
     """Show each head of attention: entropy, logits, sinks, dead heads.
 
-    The first line says which heads are dead, collapsed or like another one. Weights are computed again from queries and
+    The first line says which heads are dead, collapsed or like another one. Weights are recomputed from queries and
     keys, in blocks, without dropout. Means are over the queries that may see two keys or more.
     """
     return inspect_model(model, partial(load("probes", "attention"), own.heads or 0), options)

@@ -61,11 +61,10 @@ class CoordOptions:
 def coord_check(model: Model, *, own: CoordOptions, options: Annotated[Options, OnlyFields(_SHARED)]) -> int:
     """Check whether a learning rate transfers to larger widths.
 
-    One --arg has several values: the width. For each of them and each seed the model is built and trained on one batch.
-    The sizes of its outputs, and of their changes, must not grow with the width if a learning rate that suits a narrow
-    model is to suit a wide one (the coordinate check of muP: Yang et al. 2022, arXiv 2203.03466, D.1).
-    With several learning rates (--lr 1e-4,1e-3,1e-2) it tells which is best at each width, and from which width it
-    moves.
+    Give one --arg several values: the widths. For each width and seed, the model is built and trained on one batch. A
+    learning rate transfers from a narrow model to a wide one only if the sizes of outputs, and of their changes, do not
+    grow with the width (the coordinate check of muP: Yang et al. 2022, arXiv 2203.03466, D.1). With several learning
+    rates (--lr 1e-4,1e-3,1e-2) it shows which is best at each width, and at which width the best one changes.
     """
     rates = parse_rates(own, options)
     is_search = len(rates) > 1

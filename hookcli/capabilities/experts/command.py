@@ -17,8 +17,8 @@ _Options = Annotated[Options, all_but("ops", "match", "type", *SEVERAL)]
 def experts(model: Model, *, options: _Options) -> int:
     """Show how tokens spread over a mixture of experts.
 
-    A row per layer, and with --depth all and in JSON one per expert. The load is an expert's, or that of
-    a layer's busiest, relative to the mean; the entropy is relative to an even choice; the margin is the last chosen
-    score's.
+    A row per layer; with --depth all, and in JSON, also a row per expert. The load is relative to the layer's mean (a
+    layer shows its busiest expert's), the entropy is relative to an even choice, and the margin is that between the
+    lowest chosen score and the next.
     """
     return inspect_model(model, load("probes", "experts"), options)

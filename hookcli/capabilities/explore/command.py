@@ -49,9 +49,10 @@ def explore(
 ) -> int:
     """Explore a model, a record or a saved report in the terminal.
 
-    For the keyboard, where `hookcli show` prints tables and `hookcli report` writes a page to keep and send. A tree of
-    modules, the figures of the chosen one, findings, and the search of pages; of a record also its steps, and figures
-    over time. A model is measured first, as for `hookcli report`. Needs Textual: pip install 'hookcli[explore]'.
+    For the keyboard; `hookcli show` prints tables, `hookcli report` writes a page to keep and send. Shows a tree of
+    modules, the figures of the selected one, findings, and a search as on pages; for a record also its steps, and
+    figures over time. A model is measured first, as for `hookcli report`. Needs Textual: pip install
+    'hookcli[explore]'.
     """
     for name, stream in (("stdout", report_stream()), ("stderr", sys.__stderr__), ("stdin", sys.__stdin__)):
         if not is_terminal(stream):

@@ -21,7 +21,7 @@ _Options = Annotated[Options, all_but("match", "type", "sort", "batches", "ops",
 def flow(model: Model = DEFAULT_MODEL, *, options: _Options) -> int:
     """Show how tensors flow forward; draw the architecture.
 
-    The forward pass alone: `hookcli graph` shows the nodes of backward, `hookcli trace` every hook in both, over time.
+    Forward only: `hookcli graph` shows the nodes of backward, `hookcli trace` every hook in both, over time.
 
     A row per call of a module without parts, or of a function between modules, in the order of execution, with the
     calls that its inputs come from. As SVG, PNG or DOT it is a picture with skip connections; SVG and PNG need

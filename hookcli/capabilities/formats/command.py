@@ -64,10 +64,10 @@ def formats(
 ) -> int:
     """Show what FP8, FP4 and integers cost each weight and activation.
 
-    Rounds weights, what layers with weights receive, and gradients of what these return. Figures are signal-to-noise
+    Rounds weights, the inputs of layers with weights, and the gradients of their outputs. Figures are signal-to-noise
     ratios in dB: at 20 dB the error is a tenth of the values, and 6 dB less is twice the error. A row of several
-    tensors has the figures of the worst. With one format alone: also the shares of values that underflow to zero or
-    saturate, the worst block, and what the channel of the largest value costs the others. Further formats:
+    tensors has the figures of the worst. With only one format, it also shows the shares of values that underflow to
+    zero or saturate, the worst block, and what the channel with the largest value costs the others. Further formats:
     float8_e5m2, and float8_e4m3fn_row and float8_e5m2_row with a scale for each row.
     """
     names, of = words_of(own.to), words_of(own.of) or [WEIGHTS, ACTIVATIONS]

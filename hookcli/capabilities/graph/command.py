@@ -40,7 +40,7 @@ class GraphOptions:
 def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: OneBatchOptions) -> int:
     """Show the autograd graph, node by node, as backward runs it.
 
-    The backward pass alone: `hookcli flow` shows the calls of forward, `hookcli trace` every hook in both, over time.
+    Backward only: `hookcli flow` shows the calls of forward, `hookcli trace` every hook in both, over time.
 
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """

@@ -56,7 +56,7 @@ class CacheOptions:
 def kv_cache(model: Model, *, own: CacheOptions, options: Annotated[Options, OnlyFields(_SHARED)]) -> int:
     """Show the memory of a text generator's cache, and what fits.
 
-    The cache has the keys and values of all tokens so far, which `generate` of Transformers keeps for each layer. The
+    The cache holds the keys and values of all tokens so far, which Transformers' `generate` keeps for each layer. The
     model runs on the meta device, so neither a GPU nor that much memory is needed, unless it reads values.
     """
     if own.fits is None and own.reserve is not None:

@@ -40,11 +40,10 @@ class NoiseScaleOptions:
 def noise_scale(
     model: Model, *, own: NoiseScaleOptions, options: Annotated[Options, all_but("ops", "edit", "fastpath", *SEVERAL)]
 ) -> int:
-    """Estimate the batch size from which on larger ones gain little.
+    """Estimate the batch size beyond which a larger one gains little.
 
-    Compares the gradients of small parts of the batch, at the weights as they are: the simple noise scale
-    tr(Σ) / |G|² of McCandlish et al. 2018 (arXiv:1812.06162), for the model and for its modules. The loss must be a
-    mean over samples.
+    Compares the gradients of small parts of the batch, at the present weights: the simple noise scale tr(Σ) / |G|² of
+    McCandlish et al. 2018 (arXiv:1812.06162), for the model and for its modules. The loss must be a mean over samples.
     """
     if is_file(model) and (code := code_of(model)):
         spec = code.names[0] if code.names else f"{model}:NAME"

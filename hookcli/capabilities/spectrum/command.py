@@ -39,8 +39,8 @@ def spectrum(
     """Show the ranks of outputs and weights: their singular values.
 
     The effective rank is the number of directions in which a matrix extends, weighted by how far (Roy and Vetterli
-    2007); the stable rank, the same of its squares. An output is a matrix of tokens by features, and has the rank of
-    its input beside it. Exact over calls and batches. `hookcli run --spectrum` has them over time, and of updates.
+    2007); the stable rank uses squares instead. An output is a matrix of tokens by features, shown beside the rank of
+    its input. Exact over calls and batches. `hookcli run --spectrum` records them over time, also for updates.
     """
     probe = partial(load("probes", "spectrum"), of=own.of)
     return inspect_model(model, probe, options, RunOptions(compiling=compiling))
