@@ -509,6 +509,26 @@ def summed_slowly() -> None:
     accumulated(1.0, lr=1e-6)
 
 
+def sums() -> None:
+    """A sum over the batch, with a learning rate that is too low for it."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    train(model, drawn(), 1e-8, loss_of=lambda scores, y: F.cross_entropy(scores, y, reduction="sum"))
+
+
+def accumulated_numbers() -> None:
+    """Four passes a step, each a quarter of the squared error, and a learning rate that is too low."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    for _ in range(120):
+        x = torch.randn(32, 8)
+        optimizer.zero_grad()
+        for rows in x.chunk(4):
+            loss = F.mse_loss(model(rows)[:, 0], rows[:, 0] - 2 * rows[:, 1]) / 4
+            loss.backward()
+        optimizer.step()
+    print("loss", 4 * loss.item())
+
+
 class Features(Net):
     """Returns the scores and the features."""
 
@@ -648,6 +668,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "divided_twice": (divided_twice, "each of 8 backward passes divides its loss by 64"),
     "accumulated_labels": (accumulated_labels, "guessing among 10 classes (ln 10"),
     "summed_slowly": (summed_slowly, "(8 ln 10 = 18.42); the steps are too small (learning rate"),
+    "sums": (sums, "(64 ln 10 = 147.4); the steps are too small (learning rate"),
+    "accumulated_numbers": (accumulated_numbers, "always returning the mean of the targets (their variance is"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),

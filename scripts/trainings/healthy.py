@@ -821,6 +821,21 @@ def both_ways() -> None:
     print("loss", loss.item())
 
 
+def summed() -> None:
+    """Squared errors of noisy numbers, summed over two passes a step."""
+    x, y = vectors()
+    y = y / y.std() + 1.5 * torch.randn(len(y), generator=SEEDED)
+    model = mlp(8, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 2e-4, momentum=0.9)
+    for _ in range(120):
+        optimizer.zero_grad()
+        for rows in torch.randint(len(x), (64,)).chunk(2):
+            loss = F.mse_loss(model(x[rows])[:, 0], y[rows], reduction="sum")
+            loss.backward()
+        optimizer.step()
+    print("loss", loss.item() / 32)
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -828,6 +843,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
+        summed,
     )
 }  # fmt: skip
 

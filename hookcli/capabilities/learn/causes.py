@@ -9,6 +9,7 @@ from math import isclose
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.checks import learned, untrained
+from hookcli.capabilities.learn.guessing import times_of
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -87,7 +88,8 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
     """Words on outputs that are far from the targets on average, in the recorded steps of the later half; else ""."""
     late = lines[len(lines) // 2 :]
     pairs = [(line.returned, line.expected) for line in late if line.returned is not None and line.expected is not None]
-    if not pairs or len(pairs) < len(late) or min((a - b) ** 2 for a, b in pairs) < _MUCH * guessed:
+    times = median(times_of(line) for line in late) if late else 1.0
+    if not pairs or len(pairs) < len(late) or times * min((a - b) ** 2 for a, b in pairs) < _MUCH * guessed:
         return ""
     returned, expected = (figure(median(means)) for means in zip(*pairs, strict=True))
     return f"the outputs are {returned} on average, and the targets {expected}"

@@ -44,12 +44,12 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
         return None
     mean = fmean(last)
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
-    if guess := by_classes(lines, number, mean):
+    if guess := by_classes(lines, number, mean, late):
         return guess
     return by_variance(lines, number, mean, late) or by_ones(lines, number, mean, late)
 
 
-def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | None:
+def by_classes(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
     """The guess among classes, if the mean loss of so many is near its loss."""
     known = next((line for line in lines if line.classes), None)
     later = [line.scaled for line in lines[len(lines) // 2 :]]
@@ -61,16 +61,35 @@ def by_classes(lines: Sequence[Learning], number: int, mean: float) -> Guess | N
         or number * known.items < _PER_CLASS * known.classes
     ):
         return None
-    times = scale_of(lines)
-    level, classes = times * math.log(known.classes), f"{known.classes:,}"
-    factor = "" if math.isclose(times, 1, rel_tol=_ROUNDED) else f"{times:.4g} "
-    words = f"guessing among {classes} classes ({factor}ln {classes} = {text_of(level)})"
-    return Guess(mean, level, words) if mean >= _NEAR * level else None
+    one = math.log(known.classes)
+    loss, level = beside_sums(lines, late, one) or (mean, one * scale_of(lines))
+    words = (
+        f"guessing among {known.classes:,} classes ({times_text(level / one)}ln {known.classes:,} = {text_of(level)})"
+    )
+    return Guess(loss, level, words) if loss >= _NEAR * level else None
+
+
+def beside_sums(lines: Sequence[Learning], late: Mapping[int, float], one: float) -> tuple[float, float] | None:
+    """As `beside`, where `one` is the level of a mean, which counts more in some steps than in others; else None."""
+    scales = {line.step: line.scaled for line in lines if line.scaled is not None}
+    if not scales or math.isclose(min(scales.values()), max(scales.values()), rel_tol=_ROUNDED):
+        return None
+    return beside([line for line in lines if line.step in scales], late, lambda line: one * scales[line.step])
+
+
+def times_text(times: float) -> str:
+    """A factor before what it multiplies; "" for 1."""
+    return "" if math.isclose(times, 1, rel_tol=_ROUNDED) else f"{times:.4g} "
 
 
 def scale_of(lines: Sequence[Learning]) -> float:
     """How often a mean cross-entropy counts in the loss of a step, at most."""
     return max((line.scaled for line in lines if line.scaled is not None), default=1.0)
+
+
+def times_of(line: Learning) -> float:
+    """How often the mean of squared errors, or of binary cross-entropies, counts in the loss of a step."""
+    return 1.0 if line.times is None else line.times
 
 
 def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
@@ -83,11 +102,12 @@ def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mappi
 
     def level_of(line: Learning) -> float:
         away = 0.0 if middle is None or line.center is None else line.center - middle
-        return (line.spread or 0.0) + away**2
+        return times_of(line) * ((line.spread or 0.0) + away**2)
 
     found = beside(lines, late, level_of) if middle is not None else None
-    loss, level = found or (mean, median(spreads))
-    words = f"always returning the mean of the targets (their variance is {text_of(level)})"
+    loss, level = found or (mean, median(times_of(line) * (line.spread or 0.0) for line in lines))
+    variance = f"{times_text(fmean(map(times_of, lines)))}times their variance".removeprefix("times ")
+    words = f"always returning the mean of the targets ({variance} is {text_of(level)})"
     weak = found is not None and loss < _WEAK * level
     return Guess(loss, level, words, weak) if loss >= NEAR_VARIANCE * level else None
 
@@ -105,10 +125,16 @@ def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[i
     if not _RARE <= share <= 1 - _RARE:
         return None
     of_one, of_zero = -math.log(share), -math.log(1 - share)
-    found = beside(lines, late, lambda line: (line.ones or 0.0) * (of_one - of_zero) + of_zero)
-    loss, level = found or (mean, share * of_one + (1 - share) * of_zero)
+    found = beside(lines, late, lambda line: times_of(line) * ((line.ones or 0.0) * (of_one - of_zero) + of_zero))
+    loss, level = found or (mean, fmean(map(times_of, lines)) * (share * of_one + (1 - share) * of_zero))
     words = f"guessing ({text_of(level)}, as {share:.0%} of the targets are 1)"
-    unsure = 0.0 if found else abs(of_one - of_zero) * math.sqrt(share * (1 - share) / (targets * len(ones)))
+    unsure = (
+        0.0
+        if found
+        else fmean(map(times_of, lines))
+        * abs(of_one - of_zero)
+        * math.sqrt(share * (1 - share) / (targets * len(ones)))
+    )
     weak = found is not None and loss < _WEAK * level
     return Guess(loss, level, words, weak) if loss >= _NEAR_BINARY * (level + _DEVIATIONS * unsure) else None
 

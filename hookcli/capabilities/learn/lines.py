@@ -20,18 +20,23 @@ class Learning(PartLine):
     """A recorded step, and what the steps of its model have shown up to it.
 
     `left` is the number of recorded steps up to this one that began with the gradients of steps before them, of the
-    `judged` ones. If the loss is the mean cross-entropy of a choice among classes, `classes` is their number, and
+    `judged` ones. If the loss is the cross-entropy of a choice among classes, `classes` is their number, and
     `items` the number of choices in the step; both are 0 if it is not, or was told by an earlier line. Of several ones
-    that are summed, each times a factor, `scaled` is the sum of these factors; `passes` is the number of the backward
-    passes in which they are. Both are left out for other losses. If the loss is a
-    mean squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and `broadcast`
-    the shape to which both outputs and targets were broadcast, each along a dimension of the other: "64x64"; `returned`
-    and `expected` are the means of all outputs and targets. `bounded`: the function that made the outputs of a squared
-    error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the targets that it never returns.
+    that are summed, each times a factor, `scaled` is the sum of these factors, each times the number of its choices if
+    it is their sum; `passes` is the number of the backward passes in which they are. Both are left out for other
+    losses.
 
-    If it is a mean binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones. `maximized`: the
-    name of the loss whose negative it is. Both are left out where the model has several optimizers. `doubled`: words on
-    a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it expects.
+    If the loss is a squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and
+    `broadcast` the shape to which both outputs and targets were broadcast, each along a dimension of the other:
+    "64x64"; `returned` and `expected` are the means of all outputs and targets. `bounded`: the function that made the
+    outputs of a squared error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the targets that it never
+    returns. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones; it is left
+    out where the model has several optimizers. `times` tells how often the mean of all these errors counts in the loss
+    of the step: as many times as there are targets in a sum, or passes whose losses are not divided.
+
+    `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
+    on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
+    expects.
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
     gradients. `outweighed`: words on a loss that averages the error of a reconstruction of the input, and sums another
@@ -80,6 +85,7 @@ class Learning(PartLine):
     passes: int = 0
     spread: float | None = None
     center: float | None = None
+    times: float | None = None
     returned: float | None = None
     expected: float | None = None
     bounded: str = ""

@@ -50,8 +50,9 @@ class NoBetterThanGuessing(LinesCheck):
     - Classes that are not balanced can be guessed with a loss below ln C.
     - Where even the best model can tell little (the next base of a genome), the loss stays at this level in a healthy
       training, too.
-    - A cross-entropy that is added to another kind of loss is not judged. Of cross-entropies that are scaled and
-      summed, as over several backward passes, the level is scaled as they are.
+    - A loss that is added to another kind of loss is not judged. The level of a sum over the batch, of a loss that is
+      scaled, and of losses that are summed over several backward passes, is scaled as they are; so it is of
+      cross-entropies that are added.
     - A contrastive loss, with as many classes as predictions in a batch, is not judged.
     - Adversarial training (backward passes that alternate between models) is not judged: its losses stay at this level
       when all is well.

@@ -14,17 +14,18 @@ from torch.autograd.graph import Node
 from hookcli.capabilities.learn.pairs import paired
 from hookcli.capabilities.learn.ranges import beyond
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
+from hookcli.capabilities.learn.targets import Targets
 from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.torch_private.losses import (
     Choices,
-    binary_targets_of,
     choices_of,
+    class_weights,
     ignored_label,
     is_over_rows,
     labels_in,
     labels_of,
     maximized,
-    squares_of,
+    terms_of,
 )
 from hookcli.probes.shared.doubled import doubled, nodes_of_losses
 from hookcli.table.formatting import shape as shape_text
@@ -57,10 +58,10 @@ class LossFacts:
 
     choices: list[Sequence[Choices]] = field(default_factory=list)
     """For each backward pass the cross-entropies that are its loss; empty if that is another one."""
+    targets: Targets = field(default_factory=Targets)
     maximized: str = ""
     misused: str = ""
     doubled: str = ""
-    broadcast: str = ""
     shape: list[int] = field(default_factory=list)
     """The shape of the targets of the only loss; empty if it is not known."""
     scale: Tensor | None = None
@@ -71,11 +72,8 @@ class LossFacts:
     _outweighed: tuple[str, Tensor] | None = None
     _labels: list[tuple[int, Tensor]] = field(default_factory=list)
     """The number of labels in each loss, and the figures of `range_of`."""
-    _spread: Tensor | None = None
-    _center: Tensor | None = None
-    _means: Tensor | None = None
-    _binary: Tensor | None = None
-    _targets: int = 0
+    _times: list[Tensor | float] = field(default_factory=list)
+    """How often the mean of each cross-entropy counts in the loss, where that is known."""
 
     def add(self, roots: Sequence[Tensor]) -> None:
         """Take in the losses of a backward pass. Waits for nothing."""
@@ -86,8 +84,10 @@ class LossFacts:
         alone = len(roots) == 1
         choices = choices_of(roots[0]) if alone else []
         self.choices.append(choices)
-        self.note_targets(roots[0] if alone and len(self.choices) == 1 else None)
+        self.note_targets(roots[0] if alone else None)
         for one in choices:
+            if (times := times_counted(one) if one.summed else one.factor) is not None:
+                self._times.append(times)
             self.note_labels(labels_in(one.node), ignored_label(one.node))
         if alone and not choices:
             self.note_labels(labels_of(roots[0]), None)
@@ -97,21 +97,13 @@ class LossFacts:
             self._labels.append((labels.numel(), range_of(labels, ignored)))
 
     def note_targets(self, loss: Tensor | None) -> None:
-        """Note the targets of the only loss of a step; None: it is not the only one."""
-        squares = squares_of(loss) if loss is not None else None
-        self._spread = variance(squares[1]) if squares else None
-        self._center = center(squares[1]) if squares else None
-        self._means = means(*squares) if squares else None
-        self.broadcast = broadcast_to(*squares) if squares else ""
-        self.maximized = maximized(loss) if loss is not None else ""
-        binary = binary_targets_of(loss) if loss is not None else None
-        targets = squares[1] if squares else binary
-        if loss is not None and targets is None:
-            targets = labels_of(loss)
-        self.shape = tree.shape_of(targets) if targets is not None else []
-        self._outweighed = outweighed(loss, self.received) if loss is not None else None
-        self._binary = share_of_ones(binary) if binary is not None else None
-        self._targets = binary.numel() if binary is not None else 0
+        """Note the targets of a loss, from which alone a backward pass begins; None: it begins from several."""
+        only = loss if len(self.choices) == 1 else None
+        shape = self.targets.add(terms_of(loss)) if loss is not None and not self.choices[-1] else []
+        labels = labels_of(only) if only is not None and not shape else None
+        self.shape = tree.shape_of(labels) if labels is not None else shape if only is not None else []
+        self.maximized = maximized(only) if only is not None else ""
+        self._outweighed = outweighed(only, self.received) if only is not None else None
 
     def label_range(self) -> LabelRange | None:
         """The labels of the step; None if they are not known. Waits for an accelerator."""
@@ -128,46 +120,58 @@ class LossFacts:
 
         `passes`: the backward passes that count for the step; others may belong to other models.
         """
-        if len(self.choices) != max(passes, 1):
-            return {}
         every = [one for choices in self.choices for one in choices]
-        if not all(self.choices) or len({one.classes for one in every}) != 1:
+        if len(self.choices) != max(passes, 1) or not all(self.choices) or len({one.classes for one in every}) != 1:
+            return {}
+        if len(self._times) < len(every):
             return {}
         classes = every[0].classes
         contrastive = any(one.items <= classes for one in every) and not (labels and labels.of_classes)
-        items = min(one.items for one in every) if contrastive else sum(one.items for one in every)
-        scaled = sum(one.factor for one in every)
-        return {"classes": classes, "items": items, "scaled": scaled, "passes": len(self.choices)}
+        items = (min if contrastive else sum)(one.items for one in every)
+        return {
+            "classes": classes,
+            "items": items,
+            "scaled": math.fsum(map(float, self._times)),
+            "passes": len(self.choices),
+        }
 
-    def fields(self, *, targets_of_models: bool, several: bool) -> dict[str, Any]:
+    def fields(self, passes: int, *, targets_of_models: bool, several: bool) -> dict[str, Any]:
         """The fields of a line. Waits for an accelerator.
 
+        `passes`: the backward passes that count for the step; others may belong to other models.
         `targets_of_models`: others run beside the model, whose outputs may be its targets, or which it may attack.
         `several`: the model has several optimizers, which may work against each other.
         """
-        fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.broadcast}
+        fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.targets.broadcast}
         fields["maximized"] = "" if several or targets_of_models else self.maximized
-        if not targets_of_models:
-            fields |= self.target_fields()
+        all_count = len(self.choices) == max(passes, 1)
+        if all_count and not targets_of_models:
+            fields |= self.targets.of_squares(len(self.choices))
+        if self._beyond is not None and not targets_of_models:
+            fields |= {"bounded": self._beyond[0], "beyond": float(self._beyond[1])}
         if self._outweighed is not None and not several:
             fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
-        if self._binary is not None and not several and math.isfinite(ones := float(self._binary)):
-            fields |= {"ones": ones, "targets": self._targets}
+        if all_count and not several:
+            fields |= self.targets.of_ones(len(self.choices))
         if self.scale is not None:
             fields["scale"] = float(self.scale)
         return fields
 
-    def target_fields(self) -> dict[str, Any]:
-        """The fields on targets that are numbers. Waits for an accelerator."""
-        fields: dict[str, Any] = {}
-        if self._spread is not None and math.isfinite(spread := float(self._spread)):
-            fields |= {"spread": spread, "center": None if self._center is None else float(self._center)}
-        both = self._means.tolist() if self._means is not None else []
-        if both and all(map(math.isfinite, both)):
-            fields |= {"returned": both[0], "expected": both[1]}
-        if self._beyond is not None:
-            fields |= {"bounded": self._beyond[0], "beyond": float(self._beyond[1])}
-        return fields
+
+def times_counted(choices: Choices) -> Tensor | None:
+    """How often the mean of a summed cross-entropy counts: its factor for each label; None if that is not known.
+
+    A label counts as often as the weight of its class says. Waits for nothing.
+    """
+    node = choices.node
+    labels, weights = labels_in(node), class_weights(node)
+    if labels is None or not tree.is_plain(labels):
+        return None
+    with torch.no_grad():
+        counts = labels != ignored_label(node)
+        if weights is None:
+            return choices.factor * counts.sum()
+        return choices.factor * (weights.detach()[labels.clamp(0, len(weights) - 1)] * counts).sum()
 
 
 def range_of(labels: Tensor, ignored: int | None) -> Tensor:
@@ -202,49 +206,3 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
 def twice(nodes: Sequence[Node]) -> str:
     """Words on a softmax or sigmoid that goes into a loss which has one in it; "" if none does (HK034)."""
     return next((f"the output of a {one.name} goes into {one.goes_into}" for one in doubled(nodes)), "")
-
-
-def share_of_ones(targets: Tensor) -> Tensor | None:
-    """The share of ones among targets that are 0 or 1; NaN if others are among them. Waits for nothing."""
-    if not tree.is_plain(targets) or not targets.numel():
-        return None
-    with torch.no_grad():
-        known = targets.detach()
-        return known.mean(dtype=torch.float32) + torch.where(((known == 0) | (known == 1)).all(), 0.0, math.nan)
-
-
-def variance(targets: Tensor) -> Tensor | None:
-    """The variance of targets over the rows of a batch. Waits for nothing."""
-    rows = rows_of(targets)
-    if rows is not None and rows.stride(0) == 0:  # which broadcasting has repeated
-        rows = rows[0]
-    if rows is None or not rows.dim() or len(rows) < 2:
-        return None
-    with torch.no_grad():
-        return rows.var(0, unbiased=False).mean()
-
-
-def center(targets: Tensor) -> Tensor | None:
-    """The mean of targets, of which each row of a batch has one; else None. Waits for nothing."""
-    rows = rows_of(targets)
-    with torch.no_grad():
-        return rows.mean() if rows is not None and rows.numel() == len(rows) else None
-
-
-def means(outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """The mean of outputs, and of targets; None where there are no such figures. Waits for nothing."""
-    known = [rows for rows in map(rows_of, (outputs, targets)) if rows is not None]
-    with torch.no_grad():
-        return torch.stack([rows.mean(dtype=torch.float32) for rows in known]) if len(known) == 2 else None
-
-
-def rows_of(targets: Tensor) -> Tensor | None:
-    """The rows of targets, without their graph; None if they are none of floating-point numbers."""
-    known = tree.is_plain(targets) and targets.dim() and targets.is_floating_point()
-    return targets.detach() if known else None
-
-
-def broadcast_to(outputs: Tensor, targets: Tensor) -> str:
-    """The shape to which outputs and targets were broadcast, if each was along a dimension of the other; else ""."""
-    dims = [{n for n, size in enumerate(x.shape) if size > 1 and x.stride(n) == 0} for x in (outputs, targets)]
-    return tree.shape_text(targets) if all(dims) and dims[0].isdisjoint(dims[1]) else ""

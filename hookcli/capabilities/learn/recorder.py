@@ -288,7 +288,7 @@ class StepOfLearning(StepPart):
             **self._alike.fields(self._begun.module),
             "in_use": in_use(step),
             "cleared": course.cleared,
-            **self._losses.fields(targets_of_models=self._recorder.targets_of_models, several=self._several),
+            **self.of_losses(len(step.losses)),
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             "states": self._states.words(begun.name),
             "alone": self._recorder.alone,
@@ -303,6 +303,11 @@ class StepOfLearning(StepPart):
         }
         untrained = course.wiring.add(self._begun, step.step, self._parts)
         return [*untrained, Learning(step.model, step.step, **fields)]
+
+    def of_losses(self, passes: int) -> dict[str, Any]:
+        """The fields of a line on the losses of so many backward passes. Waits for an accelerator."""
+        attacked = self._recorder.targets_of_models
+        return self._losses.fields(passes, targets_of_models=attacked, several=self._several)
 
     def lost_head(self, labels: LabelRange | None) -> str:
         """Words on a loss that gets what the last layer receives; "" if it does not."""

@@ -12,7 +12,7 @@ from hookcli.hooks.torch_private.nodes import kept, operator, returned_shape
 from hookcli.tensors.torch_private import private
 
 _GUESSING = "whether a loss is better than guessing is not judged"
-_MEAN = 1  # at::Reduction::Mean
+_NONE, _MEAN, _SUM = 0, 1, 2  # at::Reduction
 _CHOICES = ("NllLossBackward0", "NllLoss2DBackward0")
 _BINARY = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
 _MOST = 64  # terms of a loss that are looked at
@@ -23,6 +23,7 @@ _NAMES = {
     **dict.fromkeys(_BINARY, "binary_cross_entropy"),
     _SQUARES: "mse_loss",
 }
+_SHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "ToCopyBackward0")
 _PICKS = ("ViewBackward0", "SqueezeBackward1", "GatherBackward0", "IndexBackward0")
 
 
@@ -38,23 +39,24 @@ def loss_node(loss: Tensor) -> Node | None:
     return _past(loss.grad_fn, "ToCopyBackward0")
 
 
-def _is_mean(node: Node | None, *names: str) -> bool:
-    """True if the node has one of these names, and averages."""
-    return node is not None and node.name() in names and private(node, "_saved_reduction", _MEAN, _GUESSING) == _MEAN
-
-
-class Choices(NamedTuple):
-    """A mean cross-entropy in a loss, which counts `factor` times: the number of its choices, and of the classes."""
+class Term(NamedTuple):
+    """A part of a loss that counts `factor` times: the mean of the errors of a batch, or their sum if `summed`."""
 
     node: Node
     factor: float
-    items: int
-    classes: int
+    summed: bool
+
+    def times(self, number: int) -> float:
+        """How often the mean of so many errors counts in the loss."""
+        return self.factor * (number if self.summed else 1)
 
 
-def choices_of(loss: Tensor) -> list[Choices]:
-    """The mean cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
-    choices: list[Choices] = []
+def terms_of(loss: Tensor) -> list[Term]:
+    """The cross-entropies, or losses like it, whose sum this loss is; empty if a part of it is something else.
+
+    Each counts a number of times above 0.
+    """
+    found: list[Term] = []
     left: list[tuple[Node | None, float]] = [] if loss.is_complex() else [(loss_node(loss), 1.0)]
     while left:
         node, factor = left.pop()
@@ -62,16 +64,51 @@ def choices_of(loss: Tensor) -> list[Choices]:
         if terms:
             left += [(_past(term, "ToCopyBackward0"), factor * times) for term, times in terms]
             continue
-        if node is None or not factor > 0 or len(choices) == _MOST or not (shape := scores_shape(node)):
+        term = reduced(node, factor) if node is not None and factor > 0 and len(found) < _MOST else None
+        if term is None:
+            return []
+        found.append(term)
+    return found
+
+
+def reduced(node: Node, factor: float) -> Term | None:
+    """The part of a loss whose mean or sum this node is, by itself or of errors that were not reduced before."""
+    whole = node.name() in ("MeanBackward0", "SumBackward0")
+    of = _past(node.next_functions[0][0], *_SHAPES) if whole else node
+    if of is None or of.name() not in _NAMES:
+        return None
+    reduction = private(of, "_saved_reduction", _MEAN, _GUESSING)
+    if whole and reduction == _NONE:
+        number = math.prod(returned_shape(of)) if node.name() == "MeanBackward0" else 1
+        return Term(of, factor / max(number, 1), summed=True)
+    return Term(of, factor, reduction == _SUM) if not whole and reduction != _NONE else None
+
+
+class Choices(NamedTuple):
+    """A cross-entropy in a loss, as a `Term` has it: the number of its choices, and of the classes."""
+
+    node: Node
+    factor: float
+    items: int
+    classes: int
+    summed: bool = False
+
+
+def choices_of(loss: Tensor) -> list[Choices]:
+    """The cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
+    found: list[Choices] = []
+    for node, factor, summed in terms_of(loss):
+        shape = scores_shape(node)
+        if not shape:
             return []
         classes = shape[1] if shape[1:] else shape[0]
-        choices.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes))
-    return choices
+        found.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes, summed))
+    return found
 
 
 def scores_shape(node: Node) -> tuple[int, ...]:
-    """The shape of the scores of a mean cross-entropy, (classes) or (choices, classes, ...); empty for other nodes."""
-    scores = _past(node.next_functions[0][0], "ViewBackward0") if _is_mean(node, *_CHOICES) else None
+    """The shape of the scores of a cross-entropy, (classes) or (choices, classes, ...); empty for other nodes."""
+    scores = _past(node.next_functions[0][0], "ViewBackward0") if node.name() in _CHOICES else None
     return returned_shape(scores) if scores is not None and scores.name() == "LogSoftmaxBackward0" else ()
 
 
@@ -119,20 +156,23 @@ def ignored_label(node: Node) -> int:
 _NO_LABEL = -100
 
 
-def binary_targets_of(loss: Tensor) -> Tensor | None:
-    """The targets whose mean binary cross-entropy, without weights, this loss is; None if it is none."""
-    node = loss_node(loss)
-    if node is None or not _is_mean(node, *_BINARY):
+def binary_targets_in(node: Node) -> Tensor | None:
+    """The targets of a binary cross-entropy without weights; None for other nodes."""
+    if node.name() not in _BINARY:
         return None
     weights = ["weight"] + ["pos_weight"] * (node.name() == _BINARY[1])
     weighted = any(kept(node, name, _GUESSING) is not None for name in weights)
     return None if weighted else kept(node, "target", _GUESSING)
 
 
-def squares_of(loss: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The outputs and targets whose mean squared error this loss is, as they were broadcast; None if it is none."""
-    node = loss_node(loss)
-    return compared(node) if node is not None and _is_mean(node, _SQUARES) else None
+def squares_in(node: Node) -> tuple[Tensor, Tensor] | None:
+    """The outputs and targets of a squared error, as they were broadcast; None for other nodes."""
+    return compared(node) if node.name() == _SQUARES else None
+
+
+def class_weights(node: Node) -> Tensor | None:
+    """The weights of the classes of a cross-entropy; None without any."""
+    return kept(node, "weight", _GUESSING)
 
 
 def compared(node: Node) -> tuple[Tensor, Tensor] | None:
@@ -145,7 +185,7 @@ def compared(node: Node) -> tuple[Tensor, Tensor] | None:
 
 def averaged(node: Node) -> tuple[Tensor, Tensor] | None:
     """The outputs, logits as probabilities, and targets of a mean squared error or binary cross-entropy; else None."""
-    if not _is_mean(node, _SQUARES, *_BINARY):
+    if node.name() not in (_SQUARES, *_BINARY) or private(node, "_saved_reduction", _MEAN, _GUESSING) != _MEAN:
         return None
     outputs, targets = (kept(node, name, _GUESSING) for name in ("self", "target"))
     if outputs is None or targets is None:
