@@ -529,6 +529,50 @@ def accumulated_numbers() -> None:
     print("loss", 4 * loss.item())
 
 
+def signs(outputs: int = 1) -> tuple[nn.Sequential, list[tuple[Tensor, Tensor]]]:
+    """A small model, and rows with the sign of a number."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, outputs))
+    return model, [(x, (x[:, :1] > x[:, 1:2]).float()) for x in torch.randn(120, 32, 8)]
+
+
+def one_column() -> None:
+    """The classes are two, and the output is one."""
+    model, batches = signs()
+    train(model, iter(batches), loss_of=lambda scores, y: F.cross_entropy(scores, y))
+
+
+def softmax_alone() -> None:
+    """A softmax, where a sigmoid is meant."""
+    model, batches = signs()
+    train(model, iter(batches), loss_of=lambda scores, y: F.binary_cross_entropy(scores.softmax(1), y))
+
+
+def scores_as_likelihoods() -> None:
+    model, batches = signs(2)
+    train(model, iter(batches), loss_of=lambda scores, y: F.nll_loss(scores, y[:, 0].long()))
+
+
+def minus_one() -> None:
+    """Labels of -1 and 1, as for a hinge loss."""
+    model, batches = signs()
+    train(model, iter(batches), loss_of=lambda s, y: F.binary_cross_entropy_with_logits(s, 2 * y - 1))
+
+
+def probabilities_over_rows() -> None:
+    """A cross-entropy by hand, whose softmax is over the rows."""
+    train(Net(), drawn(), loss_of=lambda scores, y: -(scores.softmax(0).log() * F.one_hot(y, 10)).sum(1).mean())
+
+
+def relu_at_the_end() -> None:
+    """A ReLU after each layer, and a sigmoid after the last one."""
+    model, batches = signs()
+    train(model.append(nn.ReLU()).append(nn.Sigmoid()), iter(batches), loss_of=F.binary_cross_entropy)
+
+
+def all_pairs_absolute() -> None:
+    regression(F.l1_loss)
+
+
 class Features(Net):
     """Returns the scores and the features."""
 
@@ -670,6 +714,13 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "summed_slowly": (summed_slowly, "(8 ln 10 = 18.42); the steps are too small (learning rate"),
     "sums": (sums, "(64 ln 10 = 147.4); the steps are too small (learning rate"),
     "accumulated_numbers": (accumulated_numbers, "always returning the mean of the targets (their variance is"),
+    "one_column": (one_column, "log_softmax is taken over a dimension of one number (32x1)"),
+    "softmax_alone": (softmax_alone, "softmax is taken over a dimension of one number (32x1)"),
+    "scores_as_likelihoods": (scores_as_likelihoods, "of what nll_loss gets for log-probabilities is above 0"),
+    "minus_one": (minus_one, "of the targets of binary_cross_entropy are not between 0 and 1"),
+    "probabilities_over_rows": (probabilities_over_rows, "softmax is taken over the rows of the batch"),
+    "relu_at_the_end": (relu_at_the_end, "it ends with a ReLU before the sigmoid (0.5 to 1)"),
+    "all_pairs_absolute": (all_pairs_absolute, "outputs of shape 64x1 and other values are broadcast to 64x64"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),

@@ -836,6 +836,51 @@ def summed() -> None:
     print("loss", loss.item() / 32)
 
 
+class Pooled(nn.Module):
+    """Attends over the rows of a set, and over the numbers of a row, of which there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.value, self.one = nn.Linear(8, 2), nn.Linear(8, 2), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.gate(x).softmax(0) * self.one(x).softmax(1)
+        pooled: Tensor = (weights * self.value(x)).sum(0)
+        return pooled
+
+
+def pooled() -> None:
+    """After multiple-instance learning, one set a step: the weights of its rows are a softmax over them."""
+    model = Pooled()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(150):
+        x = torch.randn(16, 8)
+        row = x[x[:, 0].argmax()]
+        loss = F.l1_loss(model(x), row[1:3])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def noisy_labels() -> None:
+    """After the tricks for GANs: labels of 0 and 1 with noise; and an entropy that is to stay high."""
+    x, y = vectors()
+    model = mlp(8, 32, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(120):
+        rows = torch.randint(len(x), (32,))
+        labels = (y[rows] > 0).float() + 0.2 * torch.randn(32)
+        scores = model(x[rows])[:, 0]
+        chance = scores.sigmoid()
+        entropy = -(chance * F.logsigmoid(scores) + (1 - chance) * F.logsigmoid(-scores)).mean()
+        loss = F.binary_cross_entropy_with_logits(scores, labels) - 0.01 * entropy
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -843,7 +888,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
-        summed,
+        summed, pooled, noisy_labels,
     )
 }  # fmt: skip
 

@@ -79,7 +79,7 @@ def faults(measured: Measurements) -> Iterator[str]:
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
     yield from cleared(lines)
-    if not has_converged(measured.every_loss):
+    if not has_converged(measured.every_loss) and not any(line.misused for line in lines):
         yield from still(lines)
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)

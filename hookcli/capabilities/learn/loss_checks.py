@@ -131,7 +131,10 @@ class MisusedLoss(LinesCheck):
     """A loss gets something else than it expects, or is not the one that is meant.
 
     Reported are:
-    - A log_softmax is taken over the rows of the batch.
+    - A softmax or log_softmax is taken over the rows of the batch, or over a dimension of one number.
+    - nll_loss gets numbers above 0, which no log-probability is.
+    - A tenth of the targets of a binary cross-entropy are below -0.5 or above 1.5, as -1 for 0. So noise in labels of 0
+      and 1 is not reported.
     - Scores (N, C, H, W) are viewed as rows of C values, where the classes must be permuted to the end.
     - N outputs and N other values are broadcast to N x N, so that each is compared with all.
     - The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
@@ -140,8 +143,8 @@ class MisusedLoss(LinesCheck):
     - Inputs above 1,000 make the loss run away in the first steps.
     - The labels of most batches are one class, and not the same in all: the data are sorted by class.
     - At least a quarter of the targets of a squared error, or of Huber's loss, are numbers that the ReLU, Sigmoid,
-      Tanh, Softmax or Softplus at the end of the model can't return. Skipped if models also run without gradients in
-      the steps.
+      Tanh, Softmax or Softplus at the end of the model can't return; or those of a binary cross-entropy are below 0.5,
+      as no sigmoid of a ReLU is. Skipped if models also run without gradients in the steps.
     - A cross-entropy gets the input of the last layer, which has more columns than the labels have classes.
     - A padding mask hides all tokens, and shows the padding.
     """

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
-from hookcli.capabilities.learn.ranges import beyond
+from hookcli.capabilities.learn.ranges import Unlikely, beyond, no_probabilities
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
+from hookcli.capabilities.learn.squashed import squashed
 from hookcli.capabilities.learn.targets import Targets
 from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.torch_private.losses import (
@@ -28,6 +29,7 @@ from hookcli.hooks.torch_private.losses import (
     terms_of,
 )
 from hookcli.probes.shared.doubled import doubled, nodes_of_losses
+from hookcli.table.formatting import percent
 from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
@@ -69,6 +71,7 @@ class LossFacts:
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
     _beyond: tuple[str, Tensor] | None = None
+    _unlikely: Unlikely | None = None
     _outweighed: tuple[str, Tensor] | None = None
     _labels: list[tuple[int, Tensor]] = field(default_factory=list)
     """The number of labels in each loss, and the figures of `range_of`."""
@@ -81,6 +84,7 @@ class LossFacts:
         self.misused = self.misused or misused(roots, nodes)
         self.doubled = self.doubled or twice(nodes)
         self._beyond = self._beyond or beyond(roots, nodes)
+        self._unlikely = self._unlikely or no_probabilities(roots, nodes)
         alone = len(roots) == 1
         choices = choices_of(roots[0]) if alone else []
         self.choices.append(choices)
@@ -142,6 +146,9 @@ class LossFacts:
         `targets_of_models`: others run beside the model, whose outputs may be its targets, or which it may attack.
         `several`: the model has several optimizers, which may work against each other.
         """
+        unlikely = self._unlikely
+        if not self.misused and unlikely is not None and (share := float(unlikely.share)) > unlikely.few:
+            self.misused = f"{percent(share)} {unlikely.words}"
         fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.targets.broadcast}
         fields["maximized"] = "" if several or targets_of_models else self.maximized
         all_count = len(self.choices) == max(passes, 1)
@@ -193,6 +200,8 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
     """Words on a loss of these `nodes` that gets something else than it expects; "" if none does."""
     if any(map(is_over_rows, roots)):
         return "log_softmax is taken over the rows of the batch (dim=0), not over the classes"
+    if words := squashed(roots):
+        return words
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"

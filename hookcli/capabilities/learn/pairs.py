@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import islice
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import other_factor
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
 
 Shape = tuple[int, ...]
-_COMBINES = ("Sub", "Add", "Mul", "Div")
+_COMBINES = ("Sub", "Add", "Mul", "Div", "SmoothL1Loss", "HuberLoss")
 _HANDS_ON = ("Mean", "Sum", "Neg", "Pow", "Abs", "ToCopy", "Clamp", "Minimum", "Maximum")
 # No Exp: kernels compare all pairs on purpose.
 _LOOKED_AT = 32  # nodes
@@ -26,9 +27,17 @@ def paired(loss: Tensor) -> tuple[Shape, Shape] | None:
     for node in islice(walk(ends, lambda one: operator(one) in (*_COMBINES, *_HANDS_ON)), _LOOKED_AT):
         following = [one for one, _ in node.next_functions if one is not None]
         if operator(node) in _COMBINES and len(following) == 1:
-            before, after = returned_shape(following[0]), returned_shape(node)
+            source = expanded(following[0])
+            before = returned_shape(source)
+            after = returned_shape(node if source is following[0] else following[0])
             other = other_factor(node)
             squared = len(after) == 2 and after[0] == after[1] > 1 and before in (after[:1], (after[0], 1))
             if squared and (other is None or other.numel() == after[0]):
                 return before, after
     return None
+
+
+def expanded(node: Node) -> Node:
+    """The node whose values this one only repeats, as l1_loss does before it compares; else this one."""
+    before = node.next_functions[0][0] if operator(node) == "Expand" else None
+    return node if before is None else before

@@ -162,12 +162,30 @@ def binary_targets_in(node: Node) -> Tensor | None:
         return None
     weights = ["weight"] + ["pos_weight"] * (node.name() == _BINARY[1])
     weighted = any(kept(node, name, _GUESSING) is not None for name in weights)
-    return None if weighted else kept(node, "target", _GUESSING)
+    return None if weighted else binary_targets(node)
 
 
 def squares_in(node: Node) -> tuple[Tensor, Tensor] | None:
     """The outputs and targets of a squared error, as they were broadcast; None for other nodes."""
     return compared(node) if node.name() == _SQUARES else None
+
+
+def log_probabilities_in(node: Node) -> Tensor | None:
+    """The values that a negative log-likelihood takes for log-probabilities; None for other nodes."""
+    return kept(node, "self", _GUESSING) if node.name() in _CHOICES else None
+
+
+def binary_targets(node: Node) -> Tensor | None:
+    """The targets of a binary cross-entropy; None for other nodes."""
+    return kept(node, "target", _GUESSING) if node.name() in _BINARY else None
+
+
+def normalized_dimension(node: Node) -> int | None:
+    """The dimension over which a softmax or log_softmax is taken, from 0 on; None for other nodes."""
+    if node.name() not in ("SoftmaxBackward0", "LogSoftmaxBackward0"):
+        return None
+    dim: int = private(node, "_saved_dim", 1, _GUESSING)
+    return dim - 2**64 + len(returned_shape(node)) if dim >= 2**63 else dim
 
 
 def class_weights(node: Node) -> Tensor | None:
@@ -218,7 +236,4 @@ def is_over_rows(loss: Tensor) -> bool:
     if scores is None or scores.name() != "LogSoftmaxBackward0":
         return False
     shape = returned_shape(scores)  # of square ones each row may be a class, in both directions
-    return len(shape) == 2 and shape[0] != shape[1] and private(scores, "_saved_dim", 1, _GUESSING) in (0, _MINUS_TWO)
-
-
-_MINUS_TWO = 2**64 - 2  # as autograd keeps -2
+    return len(shape) == 2 and shape[0] != shape[1] and normalized_dimension(scores) == 0

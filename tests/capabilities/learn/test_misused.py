@@ -58,6 +58,7 @@ def values(y: Tensor) -> Tensor:
 
 
 SQUARE = "in the loss, outputs of shape 32x1 and other values are broadcast to 32x32"
+ONE = "is taken over a dimension of one number (32x1), where it always is "
 TWICE = "the output of a softmax goes into cross_entropy"
 
 
@@ -84,6 +85,26 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: ((o[:, :1] - y.float()) ** 2).mean(), SQUARE),
         swept(lambda o, y: (y.float() - o[:, :1]).abs().sum(1).mean(), SQUARE),
         (lambda o, y: -(o.log_softmax(1).gather(1, y[:, None])[:, 0] * values(y)).mean(), SQUARE.replace("x1 ", " ")),
+        (lambda o, y: F.l1_loss(*torch.broadcast_tensors(o[:, :1], y.float())), SQUARE),
+        swept(lambda o, y: F.smooth_l1_loss(*torch.broadcast_tensors(o[:, :1], y.float())), SQUARE),
+        swept(lambda o, y: F.huber_loss(*torch.broadcast_tensors(o[:, 0], values(y))), SQUARE.replace("x1 ", " ")),
+        swept(lambda o, y: F.l1_loss(o[:, :1], values(y)), ""),
+        (lambda o, y: F.cross_entropy(o[:, :1], y * 0), f"log_softmax {ONE}0: use"),
+        (lambda o, y: F.binary_cross_entropy(o[:, :1].softmax(1), values(y).sign()), f"softmax {ONE}1: use"),
+        swept(lambda o, y: F.mse_loss(o[:, :1].softmax(-1)[:, 0], y.float()), f"softmax {ONE}1: use"),
+        (lambda o, y: -(o.softmax(0).log() * F.one_hot(y, 3)).sum(1).mean(), "softmax is taken over the rows"),
+        swept(lambda o, y: F.mse_loss(o.softmax(0), F.one_hot(y, 3).float()), "softmax is taken over the rows"),
+        swept(lambda o, y: -(o.softmax(1).log() * F.one_hot(y, 3)).sum(1).mean(), ""),
+        swept(lambda o, y: F.mse_loss((o.softmax(0) * o).sum(0), torch.ones(3)), ""),  # the rows are weighed
+        (lambda o, y: F.nll_loss(o + 3, y), "100.0% of what nll_loss gets for log-probabilities is above 0"),
+        swept(lambda o, y: F.nll_loss(o - o.logsumexp(1, keepdim=True), y), ""),
+        (
+            lambda o, y: F.binary_cross_entropy_with_logits(o, torch.tensor([-1.0, 0, 1]).expand(32, 3)),
+            "33.3% of the targets of binary_cross_entropy are not between 0 and 1",
+        ),
+        swept(
+            lambda o, y: F.binary_cross_entropy_with_logits(o[:, 0], y.sign() + 0.2 * torch.randn(32)), ""
+        ),  # on purpose
         (lambda o, y: ((o[:, :1] - values(y)) ** 2).mean(), ""),
         swept(lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
         swept(lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
@@ -611,6 +632,13 @@ NEVER = "of the targets are numbers that the model can't return: it ends with"
         (lambda o, y: F.mse_loss(o.sigmoid()[:, 0], 60.0 + y), "Sigmoid (0 to 1)"),
         swept(lambda o, y: F.smooth_l1_loss(o[:, :1].tanh().squeeze(1), 5 * centered(y)) + 1, "Tanh (-1 to 1)"),
         swept(lambda o, y: F.huber_loss(o.softmax(1), values(y).expand(-1, 3)) / 2, "Softmax (0 to 1)"),
+        (lambda o, y: binary(o.relu(), y), "a ReLU before the sigmoid (0.5 to 1)"),
+        swept(
+            lambda o, y: F.binary_cross_entropy(F.softplus(o[:, 0]).sigmoid(), (y == 0).float()),
+            "a Softplus before the sigmoid (0.5 to 1)",
+        ),
+        swept(lambda o, y: binary(o, y), ""),
+        swept(lambda o, y: binary(o.relu() - 1, y), ""),
         swept(lambda o, y: F.mse_loss(o[:, 0].relu(), y.float()), ""),
         swept(lambda o, y: F.mse_loss(o.sigmoid(), F.one_hot(y, 3).float()), ""),
         swept(lambda o, y: F.mse_loss(o.tanh()[:, 0], centered(y)), ""),
