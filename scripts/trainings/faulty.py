@@ -573,6 +573,14 @@ def all_pairs_absolute() -> None:
     regression(F.l1_loss)
 
 
+def one_number() -> None:
+    """All weights begin as 0.01."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    for p in model.parameters():
+        nn.init.constant_(p, 0.01)
+    train(model, drawn())
+
+
 class Features(Net):
     """Returns the scores and the features."""
 
@@ -721,6 +729,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "probabilities_over_rows": (probabilities_over_rows, "softmax is taken over the rows of the batch"),
     "relu_at_the_end": (relu_at_the_end, "it ends with a ReLU before the sigmoid (0.5 to 1)"),
     "all_pairs_absolute": (all_pairs_absolute, "outputs of shape 64x1 and other values are broadcast to 64x64"),
+    "one_number": (one_number, "all 64 units of 1 have the same weights, as do those of 1 more"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),

@@ -881,6 +881,34 @@ def noisy_labels() -> None:
     print("loss", loss.item())
 
 
+class Modulated(nn.Module):
+    """A block that begins as the identity: its gate, and what it adds, begin at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64)
+        for p in (*self.gate.parameters(), *self.down.parameters()):
+            nn.init.zeros_(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (1 + self.gate(x)) * self.down(self.up(x).relu())
+
+
+def begins_at_zero() -> None:
+    """After adaLN-Zero and Fixup: layers, and the head, begin at zero."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), Modulated(), Modulated(), nn.Linear(64, 10))
+    nn.init.zeros_(model[4].weight)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -888,7 +916,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
-        summed, pooled, noisy_labels,
+        summed, pooled, noisy_labels, begins_at_zero,
     )
 }  # fmt: skip
 

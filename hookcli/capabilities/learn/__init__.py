@@ -18,6 +18,7 @@ CAPABILITY = Capability(
         "HK063": f"{_OF_LOSSES}:OneLabel",
         "HK066": f"{_OF_LOSSES}:MisusedLoss",
         "HK067": f"{_CHECKS}:FrozenStatistics",
+        "HK068": f"{_CHECKS}:UnitsAlike",
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
     lines="hookcli.capabilities.learn.lines:LINES",

@@ -1,4 +1,4 @@
-"""HK056, HK058 to HK061, and HK067: what a training does with gradients, batches, blocks, graphs and outputs."""
+"""HK056, HK058 to HK061, HK067 and HK068: what a training does with gradients, batches, parts, graphs and outputs."""
 
 from __future__ import annotations
 
@@ -157,6 +157,29 @@ class GraphsKept(LinesCheck):
                 each = f"the graphs of all {line.seen:,} recorded steps before the last two are still in memory"
                 text = f"memory grows with each step{by(learned(measured.lines))}: {each}"
                 yield self.finding("", text, line.graphs)
+
+
+class UnitsAlike(LinesCheck):
+    """All units of a layer have the same weights, in all recorded steps, though training moves them.
+
+    Units with the same weights return the same and get the same gradients, so that a layer of them is worth one unit.
+    Judged are linear and convolutional layers, from the third recorded step on. A layer that begins at zero on purpose
+    has other weights in each unit after its first step, or does not move, and is not reported.
+    """
+
+    id = "HK068"
+    name = "units-alike"
+    means = "weights that were all initialized to the same number"
+    advice = "initialize weights at random, such as nn.init.kaiming_uniform_"
+    reads = (Learning.kind,)
+
+    def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        for line in learned(measured.lines)[-1:]:
+            if line.clones and line.cloned >= _STEPS:
+                steps = f"in each of {line.cloned:,} recorded steps"
+                more = f", as do those of {line.layers - 1:,} more" if line.layers > 1 else ""
+                text = f"all {line.clones} have the same weights{more}, {steps}: nothing tells them apart"
+                yield self.finding("", text, line.layers)
 
 
 def as_are_more(number: int) -> str:

@@ -12,6 +12,7 @@ from hookcli.capabilities.learn.checks import (
     GraphsKept,
     OutputAlike,
     SameBatch,
+    UnitsAlike,
     as_are_more,
     learned,
     untrained,
@@ -49,7 +50,7 @@ from hookcli.table.formatting import counted, setting
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
 
-_CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, OutputAlike)
+_CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, UnitsAlike, OutputAlike)
 _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept, FrozenStatistics)
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0

@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.batch_first import TimeFirst
 from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
+from hookcli.capabilities.learn.clones import Clones
 from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
@@ -74,6 +75,7 @@ class Course:
     lost_head: LostHead = field(default_factory=LostHead)
     overwritten: Overwritten = field(default_factory=Overwritten)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
+    clones: Clones = field(default_factory=Clones)
 
     def note_gradients(self, old: bool | None) -> None:
         """Note whether a recorded step began with old gradients; None: that is not known."""
@@ -298,6 +300,7 @@ class StepOfLearning(StepPart):
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
             **course.overwritten.fields(step.step, self._began, self._stepping, some_values(begun.module, _WEIGHTS)),
             **course.norms.fields(step.step, self._begun, self._norms),
+            **course.clones.fields(begun.module, begun.name),
             "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,
         }
