@@ -581,6 +581,28 @@ def one_number() -> None:
     train(model, drawn())
 
 
+class Predicts(nn.Module):
+    """Predicts the next token, with attention that no mask limits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(24, 32), nn.Parameter(0.02 * torch.randn(16, 32))
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+        self.body, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(32, 24)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(self.embed(tokens) + self.place))
+        return scores.mT
+
+
+def sees_next() -> None:
+    """No causal mask."""
+    model = Predicts()
+    rows = (torch.randint(24, (16, 17)) for _ in range(100))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    train(model, ((x[:, :-1], x[:, 1:]) for x in rows), optimizer=optimizer)
+
+
 class Features(Net):
     """Returns the scores and the features."""
 
@@ -730,6 +752,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "relu_at_the_end": (relu_at_the_end, "it ends with a ReLU before the sigmoid (0.5 to 1)"),
     "all_pairs_absolute": (all_pairs_absolute, "outputs of shape 64x1 and other values are broadcast to 64x64"),
     "one_number": (one_number, "all 64 units of 1 have the same weights, as do those of 1 more"),
+    "sees_next": (sees_next, "attention sees the tokens that it should predict"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),

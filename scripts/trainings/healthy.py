@@ -909,6 +909,49 @@ def begins_at_zero() -> None:
     print("loss", loss.item())
 
 
+class Translator(nn.Module):
+    """Attention sees all of the source, and of the target what came before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(24, 32), nn.Parameter(0.02 * torch.randn(12, 32))
+        self.body = nn.Transformer(32, 4, 1, 1, 64, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(32, 24)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        source, target = self.embed(source) + self.place, self.embed(target) + self.place
+        scores: Tensor = self.head(self.body(source, target, tgt_mask=mask))
+        return scores
+
+
+def translation() -> None:
+    """Each word of the target follows from the one before; the source is as long, so that attentions are, too."""
+    model, tokens = Translator(), text()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        target = torch.stack([tokens[i : i + 13] for i in torch.randint(len(tokens) - 13, (16,))])
+        loss = F.cross_entropy(model(23 - target[:, 1:], target[:, :-1]).mT, target[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def masked_words() -> None:
+    """After BERT: attention sees all words of a row, which are alike, and of which some are hidden and predicted."""
+    model = Translator()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        words, hidden = torch.randint(1, 24, (16, 1)).expand(16, 12), torch.rand(16, 12) < 0.3
+        scores = model.head(model.body.encoder(model.embed(words.masked_fill(hidden, 0)) + model.place))
+        loss = F.cross_entropy(scores.mT, words.masked_fill(~hidden, -100))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -916,7 +959,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         low_rank, quantized, physics, lbfgs, accumulation, mixed_precision, compiled, sharpness_aware, two_tasks,
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
-        summed, pooled, noisy_labels, begins_at_zero,
+        summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
     )
 }  # fmt: skip
 

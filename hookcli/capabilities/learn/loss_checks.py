@@ -147,6 +147,8 @@ class MisusedLoss(LinesCheck):
       as no sigmoid of a ReLU is. Skipped if models also run without gradients in the steps.
     - A cross-entropy gets the input of the last layer, which has more columns than the labels have classes.
     - A padding mask hides all tokens, and shows the padding.
+    - The labels are the next tokens of those that an embedding gets, and all attention over as many tokens sees the
+      next one, so that the loss asks for what the model is shown.
     """
 
     id = "HK066"

@@ -19,6 +19,8 @@ from hookcli.capabilities.learn.batch_first import TimeFirst
 from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
 from hookcli.capabilities.learn.clones import Clones
 from hookcli.capabilities.learn.frozen_norms import FrozenNorms
+from hookcli.capabilities.learn.future import STEPS as FUTURE_STEPS
+from hookcli.capabilities.learn.future import WORDS, Future
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
@@ -72,6 +74,8 @@ class Course:
     wiring: Wiring = field(default_factory=Wiring)
     hidden: int = 0
     """The last recorded steps in a row with a mask that hides the tokens, and shows the padding."""
+    future: list[bool] = field(default_factory=list)
+    """For each of the first recorded steps whether attention sees the tokens that the loss asks for."""
     lost_head: LostHead = field(default_factory=LostHead)
     overwritten: Overwritten = field(default_factory=Overwritten)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
@@ -193,6 +197,7 @@ class StepOfLearning(StepPart):
         self._last = LastLayer()
         self._states = States()
         self._masks = PaddingMasks()
+        self._future = Future(asked=len(course.future) < FUTURE_STEPS)
         self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
 
@@ -208,7 +213,7 @@ class StepOfLearning(StepPart):
         self._time_first.enter(event)
         self._course.norms.enter(event, self._norms)
         if not in_backward():
-            for part in (self._last, self._states, self._masks):
+            for part in (self._last, self._states, self._masks, self._future):
                 part.enter(event)
         if event.fqn or in_backward():
             return
@@ -249,6 +254,7 @@ class StepOfLearning(StepPart):
         self._losses.add(roots)
         self._losses.scale = self._recorder.scale
         self._last.look(self._losses.choices[-1])
+        self._future.look(roots, self._losses.choices[-1])
         self._recorder.pass_begins(roots)
         for root in roots:
             self._mark(root.grad_fn)
@@ -281,7 +287,8 @@ class StepOfLearning(StepPart):
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         reached = reach(step)
         labels = self._losses.label_range()
-        self._losses.misused = self._losses.misused or self.lost_head(labels) or self.hidden()
+        sees = self.sees_next()
+        self._losses.misused = self._losses.misused or self.lost_head(labels) or self.hidden() or sees
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -322,6 +329,13 @@ class StepOfLearning(StepPart):
         found = next(self._masks.inverted(), None)
         self._course.hidden = self._course.hidden + 1 if found else 0
         return words_on_mask(found, self._begun.name) if found and self._course.hidden >= _MASKS else ""
+
+    def sees_next(self) -> str:
+        """Words on attention to tokens that are to be predicted, once the first steps have shown it; "" if none is."""
+        future = self._course.future
+        if self._future.asked:
+            future.append(self._future.shown())
+        return WORDS if len(future) == FUTURE_STEPS and all(future) else ""
 
     def took_none(self, step: RecordedStep) -> bool:
         """True if backward passes left gradients, and the optimizer found none, or zeros."""

@@ -70,3 +70,30 @@ _ENDING = re.compile(r"Backward\d*$")
 def operator(node: Node) -> str:
     """The operator that made a node: "Addmm" for AddmmBackward0."""
     return _ENDING.sub("", node.name().rpartition("::")[2])
+
+
+def attended(node: Node, length: int) -> tuple[Tensor | None, Tensor | None, bool] | None:
+    """The weights, the mask, and whether it is causal, of an attention of so many tokens to each other.
+
+    A softmax keeps the weights, and a fused attention the mask. None for other nodes, and where that is not known.
+    """
+    square = (length, length)
+    if operator(node) in ("Softmax", "SafeSoftmax"):
+        if len(returned_shape(node)) < _ATTENTION or returned_shape(node)[-2:] != square:
+            return None
+        weights = kept(node, "result", _UNSEEN)
+        return None if weights is None else (weights, None, False)
+    if not hasattr(type(node), "_saved_is_causal"):
+        return None
+    query, key = (kept(node, name, _UNSEEN) for name in ("query", "key"))
+    if query is None or key is None or (query.shape[-2], key.shape[-2]) != square:
+        return None
+    names = [name for name in ("attn_mask", "attn_bias") if _KEPT + name in kept_names(type(node))]
+    mask = kept(node, names[0], _UNSEEN) if names else None
+    if mask is not None and tuple(mask.shape[-2:]) != square:
+        return None
+    return None, mask, bool(private(node, "_saved_is_causal", False, _UNSEEN))
+
+
+_ATTENTION = 3  # dimensions of its weights
+_UNSEEN = "whether attention sees the tokens that it should predict is not judged"

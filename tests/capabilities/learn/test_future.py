@@ -1,0 +1,98 @@
+"""Attention that sees the tokens to be predicted, by each way to attend; beside gradients from each token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from capabilities.learn.test_misused import all_faults
+from support import swept
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from hookcli.capabilities.learn.future import WORDS
+
+WORDS_OF_TEXT, LENGTH, WIDTH = 20, 12, 16
+TRIANGLE = torch.ones(LENGTH, LENGTH).tril().bool()
+PREFIX = TRIANGLE.clone()
+PREFIX[:4, :4] = True
+
+
+class Text(nn.Module):
+    """A model of text: `how` it attends, and with which mask (True: seen; None: all)."""
+
+    def __init__(self, how: str, mask: Tensor | None) -> None:
+        super().__init__()
+        self.how, self.mask = how, mask
+        self.embed, self.head = nn.Embedding(WORDS_OF_TEXT, WIDTH), nn.Linear(WIDTH, WORDS_OF_TEXT)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0.0, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False) if how == "encoder" else None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.attend(self.embed(tokens)))
+        return scores
+
+    def attend(self, x: Tensor) -> Tensor:
+        if self.body is not None:
+            attended: Tensor = self.body(x, None if self.mask is None else ~self.mask)
+            return attended
+        if self.how == "fused":
+            is_causal = self.mask is TRIANGLE
+            return x + F.scaled_dot_product_attention(x, x, x, is_causal=is_causal)
+        if self.how == "fused, masked":
+            return x + F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], self.mask)[:, 0]
+        scores = x @ x.mT
+        scores = scores if self.mask is None else scores.masked_fill(~self.mask, -torch.inf)
+        return x + scores.softmax(-1) @ x
+
+
+def trained(model: nn.Module, task: str = "next") -> nn.Module:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(5):
+        rows = torch.randint(1, WORDS_OF_TEXT, (8, LENGTH + 1))
+        x, y = rows[:, :-1], rows[:, 1:]
+        if task == "masked":
+            x, y = x * (torch.rand(x.shape) < 0.7), x
+        elif task == "prefix":
+            y = torch.cat([torch.full_like(y[:, :3], -100), y[:, 3:]], 1)
+        scores = model(x)
+        if task == "cut":  # as language models do that get their labels themselves
+            scores, y = scores[:, :-1], x[:, 1:]
+        optimizer.zero_grad()
+        F.cross_entropy(scores.flatten(0, 1), y.flatten()).backward()
+        optimizer.step()
+    return model
+
+
+def sees_next(model: Text) -> bool:
+    """True if the scores of each place depend on the token at the next one."""
+    x = model.embed(torch.arange(1, LENGTH + 1)[None]).detach().requires_grad_()
+    outputs = model.head(model.attend(x))[0]
+    grads = [
+        torch.autograd.grad(outputs[n].square().sum(), x, retain_graph=True)[0][0, n + 1] for n in range(LENGTH - 1)
+    ]
+    return all(bool(grad.any()) for grad in grads)
+
+
+@pytest.mark.parametrize(
+    ("how", "mask", "task"),
+    [
+        ("encoder", None, "next"),
+        ("encoder", TRIANGLE, "next"),
+        ("fused", None, "cut"),
+        swept("fused", TRIANGLE, "cut"),
+        swept("fused, masked", ~torch.zeros(LENGTH, LENGTH).bool(), "next"),
+        swept("fused, masked", TRIANGLE, "next"),
+        swept("by hand", None, "next"),
+        swept("by hand", None, "cut"),
+        ("by hand", TRIANGLE, "next"),
+        swept("by hand", PREFIX, "prefix"),
+    ],
+)
+def test_a_language_model_without_a_causal_mask(how: str, mask: Tensor | None, task: str) -> None:
+    expected = sees_next(Text(how, mask))
+    assert expected is (mask is None or bool(mask.all()))
+    assert (WORDS in all_faults(lambda: trained(Text(how, mask), task))) is expected
+
+
+def test_hidden_words_may_be_predicted_from_all_others() -> None:
+    assert WORDS not in all_faults(lambda: trained(Text("encoder", None), "masked"))
