@@ -106,7 +106,7 @@ def _as_asked(figure: Curves, over: int, meta: Meta) -> Curves:
     """The figure with each point the mean over so many steps up to its own, and over time where `meta` asks."""
     if over > 1:  # what is not finite stays a gap
         remark = "; ".join(filter(None, [f"mean over {over:,} steps", figure.remark]))
-        figure = replace(figure, points=[[*_means(points, over)] for points in figure.points], remark=remark)
+        figure = replace(figure, points=[[*running_means(points, over)] for points in figure.points], remark=remark)
     if meta.get("x") != "time":
         return figure
     clocks = meta["clock"]
@@ -121,7 +121,8 @@ def at(step: float, clock: Sequence[Sequence[float]]) -> float:
     return begin if after == before else max(begin + (end - begin) * (step - before) / (after - before), 0.0)
 
 
-def _means(points: Points, over: int) -> Iterator[tuple[float, float]]:
+def running_means(points: Points, over: int) -> Iterator[tuple[float, float]]:
+    """Each point's step, and the mean of the values of so many steps up to it; NaN where its own value is that."""
     first = 0
     for place, (step, value) in enumerate(points):
         while points[first][0] <= step - over:
