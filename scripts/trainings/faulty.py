@@ -581,6 +581,22 @@ def one_number() -> None:
     train(model, drawn())
 
 
+def kept_share() -> None:
+    """A dropout of 0.95, meant as the share of values to keep."""
+    model = Net()
+    model.drop.p = 0.95
+    train(model, drawn(), 0.02)
+
+
+def all_but_a_bias() -> None:
+    """The model is frozen after the optimizer was made, but for a bias."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    model.requires_grad_(False)
+    model.head.bias.requires_grad_(True)
+    train(model, drawn(), optimizer=optimizer)
+
+
 class Predicts(nn.Module):
     """Predicts the next token, with attention that no mask limits."""
 
@@ -752,6 +768,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "relu_at_the_end": (relu_at_the_end, "it ends with a ReLU before the sigmoid (0.5 to 1)"),
     "all_pairs_absolute": (all_pairs_absolute, "outputs of shape 64x1 and other values are broadcast to 64x64"),
     "one_number": (one_number, "all 64 units of 1 have the same weights, as do those of 1 more"),
+    "kept_share": (kept_share, "drop drops 95% of the values"),
+    "all_but_a_bias": (all_but_a_bias, "the steps are too small (10 of 9,978 weights are trained"),
     "sees_next": (sees_next, "attention sees the tokens that it should predict"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),

@@ -46,6 +46,8 @@ _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of t
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
+_DROP = "lower p, which is the share of values to drop"
+_FROZEN = 0.01  # of the weights: as few are trained
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
@@ -71,8 +73,9 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     if words := hardly_varied(lines):
         return words, _INPUTS
     small = too_small(lines, number, guessed)
-    words = decays(lines)
-    return small if any(small) else (words, _DECAY if words else "")
+    dropped = lines[-1].dropped if lines else ""
+    reasons = (small, (decays(lines), _DECAY), (dropped, _DROP))
+    return next((reason for reason in reasons if reason[0]), ("", ""))
 
 
 def of_sequences(lines: Sequence[Learning]) -> tuple[str, str]:
@@ -214,10 +217,19 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
         (clipped(lines), _CLIP),
         (hardly_warm(lines), _WARM_UP),
         (divided_twice(lines), _DIVIDED),
+        (few_trained(lines, rate), "unfreeze more of the model, or raise the learning rate"),
         (f"learning rate {rate}", _RATE),
     )
     why, remedy = next(one for one in reasons if one[0])
     return f"the steps are too small ({why}): {most}", remedy
+
+
+def few_trained(lines: Sequence[Learning], rate: str) -> str:
+    """Words on a model that is frozen but for next to nothing; "" for others."""
+    last = lines[-1]
+    if not 0 < last.trained <= _FROZEN * last.numel:
+        return ""
+    return f"{last.trained:,} of {last.numel:,} weights are trained, with a learning rate of {rate}"
 
 
 def over_steps(figures: Sequence[float | None], lines: Sequence[Learning], number: int) -> list[tuple[float, int]]:

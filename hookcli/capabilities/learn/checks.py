@@ -217,5 +217,7 @@ class OutputAlike(LinesCheck):
         for line in learned(measured.lines)[-1:] if not jumped else ():
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
-                text = f"the output no longer depends on the input: it is the same for every row of the batch, {steps}"
+                why = f"; {line.dropped}" if line.dropped else ""
+                same = f"it is the same for every row of the batch, {steps}"
+                text = f"the output no longer depends on the input: {same}{why}"
                 yield self.finding("", text, line.alike)

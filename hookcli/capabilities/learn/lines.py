@@ -71,6 +71,8 @@ class Learning(PartLine):
     largest one by which a step has moved it. `restored`: how often the weights were seen to equal step 0's again.
     `written_at`: the last recorded step by which one or the other was seen.
     `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
+    `trained`: how many of the `numel` weights of the model are not frozen. `dropped`: words on the first dropout that
+    drops nine tenths of the values or more.
     `clones`: words on the first layer whose units have had the same weights in all `cloned` recorded steps, though
     these moved: "64 units of 1"; `layers` is the number of such layers.
     `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have
@@ -139,6 +141,9 @@ class Learning(PartLine):
     away: float = 0.0
     moved: float = 0.0
     restored: int = 0
+    trained: int = 0
+    numel: int = 0
+    dropped: str = ""
     clones: str = ""
     cloned: int = 0
     layers: int = 0

@@ -62,6 +62,7 @@ class NoBetterThanGuessing(LinesCheck):
       or more, unless another input differs, or the outputs differ though the model drops nothing.
     - Steps that are too small, mostly by too low a learning rate: |gradient| |update|, summed over all steps, is how
       much the loss could fall to first order if every step went straight down. It is less than a quarter of the loss.
+      If at most 1 % of the weights are trained, and the others frozen, that is said.
     - A learning rate that has fallen below a hundredth of its highest in half of all steps, as by a scheduler that is
       stepped in every batch, where that sum is less than half of the loss.
     - Outputs whose mean is farther from the targets' mean than 1.4 of their standard deviations.
@@ -70,6 +71,7 @@ class NoBetterThanGuessing(LinesCheck):
     - A recurrent cell whose state is detached, or begins anew, at each time step.
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - Weight decay that shrinks the weights by 5 % or more per step.
+    - A dropout that drops 90 % of the values or more.
     """
 
     id = "HK057"

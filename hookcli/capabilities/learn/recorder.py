@@ -29,6 +29,7 @@ from hookcli.capabilities.learn.outputs import Alike
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
 from hookcli.capabilities.learn.rebuilt import place_of
+from hookcli.capabilities.learn.shares import Shares
 from hookcli.capabilities.learn.states import States
 from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
@@ -197,6 +198,7 @@ class StepOfLearning(StepPart):
         self._last = LastLayer()
         self._states = States()
         self._masks = PaddingMasks()
+        self._shares = Shares()
         self._future = Future(asked=len(course.future) < FUTURE_STEPS)
         self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
@@ -213,7 +215,7 @@ class StepOfLearning(StepPart):
         self._time_first.enter(event)
         self._course.norms.enter(event, self._norms)
         if not in_backward():
-            for part in (self._last, self._states, self._masks, self._future):
+            for part in (self._last, self._states, self._masks, self._future, self._shares):
                 part.enter(event)
         if event.fqn or in_backward():
             return
@@ -302,12 +304,12 @@ class StepOfLearning(StepPart):
             "states": self._states.words(begun.name),
             "alone": self._recorder.alone,
             **course.note_labels(labels),
-            **course.batches.fields(),
-            **course.graphs.fields(),
+            **course.batches.fields() | course.graphs.fields(),
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
             **course.overwritten.fields(step.step, self._began, self._stepping, some_values(begun.module, _WEIGHTS)),
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
+            **self._shares.fields(begun),
             "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,
         }
