@@ -56,7 +56,7 @@ def terms_of(loss: Tensor) -> list[Term]:
 
     Each counts a number of times above 0.
     """
-    found: list[Term] = []
+    parts: list[Term] = []
     left: list[tuple[Node | None, float]] = [] if loss.is_complex() else [(loss_node(loss), 1.0)]
     while left:
         node, factor = left.pop()
@@ -64,11 +64,11 @@ def terms_of(loss: Tensor) -> list[Term]:
         if terms:
             left += [(_past(term, "ToCopyBackward0"), factor * times) for term, times in terms]
             continue
-        term = reduced(node, factor) if node is not None and factor > 0 and len(found) < _MOST else None
+        term = reduced(node, factor) if node is not None and factor > 0 and len(parts) < _MOST else None
         if term is None:
             return []
-        found.append(term)
-    return found
+        parts.append(term)
+    return parts
 
 
 def reduced(node: Node, factor: float) -> Term | None:
@@ -96,14 +96,14 @@ class Choices(NamedTuple):
 
 def choices_of(loss: Tensor) -> list[Choices]:
     """The cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
-    found: list[Choices] = []
+    choices: list[Choices] = []
     for node, factor, summed in terms_of(loss):
         shape = scores_shape(node)
         if not shape:
             return []
         classes = shape[1] if shape[1:] else shape[0]
-        found.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes, summed))
-    return found
+        choices.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes, summed))
+    return choices
 
 
 def scores_shape(node: Node) -> tuple[int, ...]:
