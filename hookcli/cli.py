@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         code = INTERRUPTED
     finally:
-        for remark in registry.remarks():  # on plugins
+        for remark, trace in registry.remarks().items():  # on plugins
+            if "--debug" in arguments and world().writes:
+                aside(visible_lines(trace))
             if not {"-q", "--quiet"} & set(arguments) and world().writes:
                 say(remark)
     if code != INTERRUPTED and not interrupts.came():

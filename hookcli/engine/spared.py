@@ -8,13 +8,13 @@ from typing import Any
 
 from hookcli import registry
 from hookcli.engine.probing import MakeProbe, make_probe
-from hookcli.errors import HookcliError, PluginError, in_brief
+from hookcli.errors import PluginError, RefusedError
 from hookcli.hooks.events import Callback
-from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
+from hookcli.probes.fallbacks import offers_another
 from hookcli.registry.capability import capabilities
-from hookcli.registry.pieces import failures
+from hookcli.registry.pieces import Guard, leave_out
 from hookcli.table import Report, Row, Skipped, columns_named
 from hookcli.table.meta import Meta
 
@@ -62,30 +62,28 @@ def spared(name: str) -> Probe:
         plugin = registry.find("probes", name)
         probe = make_probe(plugin.load())  # type: ignore[arg-type]
     except PluginError as error:
-        failures[f"probe {name!r} is left out: {error}"] = None
-        return LostProbe(name, f"it failed: {error}")
+        return LostProbe(name, f"it failed: {leave_out(f'probe {name!r}', error)}")
     if not plugin.built_in:
         spare(probe, f"probe {name!r} (from {plugin.distribution})")
     return probe
 
 
 def spare(probe: Probe, named: str) -> None:
-    """Guard the methods of a probe, and the callbacks that it attaches: the first error turns them off."""
+    """Guard the methods of a probe, and the callbacks that it attaches: the first error turns them off.
+
+    Hooks that PyTorch refuses do so only if the probe offers no other in its place.
+    """
+    passing = (RefusedError,) if offers_another(probe) else ()
     attach, batch_ended, report = probe.attach, probe.batch_ended, probe.report
 
     def guarded(call: Callable[..., Any], *arguments: Any) -> Any:
         """Call it, unless the probe has failed; None if it does so now."""
         if why_left_out(probe):
             return None
-        try:
+        with Guard(named, passing=passing) as guard:
             return call(*arguments)
-        except BaseException as error:
-            passes = isinstance(error, HookcliError) and not isinstance(error, PluginError)
-            if passes or isinstance(error, KeyboardInterrupt) or raised_by_signal_handler(error):
-                raise
-            vars(probe)[_FAILURE] = f"the probe failed: {in_brief(error)}"
-            failures[f"{named} is left out: {in_brief(error)}"] = None
-            return None
+        vars(probe)[_FAILURE] = f"the probe failed: {guard.why}"
+        return None
 
     def wrapped(callback: Callback) -> Callback:
         return partial(guarded, callback)

@@ -1,16 +1,10 @@
-"""The origin of a callable: its name, the file and line of its code, and the modules that it refers to.
-
-Also tells whether a signal handler raised an error: Python may call one at any line, including inside hookcli.
-"""
+"""The origin of a callable: its name, the file and line of its code, and the modules that it refers to."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import signal
-import traceback
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
@@ -20,6 +14,7 @@ import torch
 from torch import nn
 
 from hookcli.system.files import relative
+from hookcli.system.handlers import code_of
 
 BUILT_IN = "(built in)"
 
@@ -61,29 +56,10 @@ def _name(call: object) -> str:
 
 
 def _code(call: Any) -> CodeType | None:
-    """The code object of a callable; None if it is written in C."""
-    if isinstance(call, functools.partial):
-        return _code(call.func)
-    if isinstance(call, MethodType):
-        return _code(call.__func__)
-    if not isinstance(call, nn.Module) and hasattr(call, "__wrapped__"):  # functools.wraps, functools.cache
-        with suppress(ValueError):  # a function that wraps itself
-            return _code(inspect.unwrap(call))
-    if isinstance(call, FunctionType):
-        return call.__code__
-    if inspect.isroutine(call):
-        return None
-    if isinstance(call, type):
-        made_by = vars(call).get("__init__")
-        return _code(made_by) if isinstance(made_by, FunctionType) else None
-    implementation = getattr(type(call), "forward" if isinstance(call, nn.Module) else "__call__", None)
-    return _code(implementation) if isinstance(implementation, FunctionType) else None
-
-
-def raised_by_signal_handler(error: BaseException) -> bool:
-    """Return whether one of the program's signal handlers raised it, such as one for SIGALRM that ends a slow call."""
-    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
-    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+    """The code of a callable, of a module its `forward`; None if it is written in C."""
+    while isinstance(call, functools.partial):
+        call = call.func
+    return code_of(getattr(type(call), "forward", None) if isinstance(call, nn.Module) else call)
 
 
 INSTALLED = ("site-packages", "dist-packages")

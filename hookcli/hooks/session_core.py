@@ -20,8 +20,8 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call, CallStack, HookedModule
-from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import Select, compiled_parts, scripted_parts
+from hookcli.system.handlers import raised_by_signal_handler
 
 Roots = Sequence[Tensor]
 CallbackGuard = Callable[[Callable[..., object]], Callable[..., Any]]

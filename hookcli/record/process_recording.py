@@ -226,7 +226,9 @@ class ProcessSink(RecordSink):
             checked = self._run.plan.get("check", False)
             text = summary(whole, own, path, view, checked=checked, faults_only=self._run.quiet)
             aside(encodable(text, sys.__stderr__), sys.__stderr__)
-            for remark in registry.remarks():
+            for remark, trace in registry.remarks().items():
+                if self._debug and trace:
+                    say_aside(trace.rstrip().replace("\n", "\n  "))
                 say_aside(remark)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

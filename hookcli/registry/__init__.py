@@ -59,20 +59,25 @@ _owners: dict[int, tuple[Plugin, object]] = {}  # by id(); the object is kept al
 _remarks: dict[str, None] = {}
 
 
+def external(made: object) -> Plugin | None:
+    """Return the plugin of another distribution that this is, or that made this; None if it is hookcli's own."""
+    return _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
+
+
 def guarded(made: object) -> AbstractContextManager[None, None]:
     """Return a context manager for calling a plugin's code; errors raised there name the plugin if it is external."""
-    plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
+    plugin = external(made)
     if plugin is None:
         return nullcontext()
     return UserCode(lambda error: PluginError(f"{plugin} failed: {in_brief(error)}"))
 
 
-def remarks() -> list[str]:
-    """Return the remarks on plugins looked up, and pieces of capabilities left out, so far, each once."""
-    texts = {**_remarks, **failures}
+def remarks() -> dict[str, str]:
+    """Return the remarks on plugins looked up, and pieces left out, so far, each once, with the traceback or ""."""
+    texts = dict.fromkeys(_remarks, "") | {f"{piece} {what}": trace for piece, (what, trace) in failures.items()}
     _remarks.clear()
     failures.clear()
-    return list(texts)
+    return texts
 
 
 @cache

@@ -1,33 +1,62 @@
-"""Imports and calls what manifests name.
+"""Imports and calls what manifests name, and guards against the pieces of other distributions that fail.
 
-A piece of another distribution that fails is left out, and `failures` says so. Errors of hookcli's own pieces pass.
+Such a piece is left out, and `failures` says so. Errors of hookcli's own pieces pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Iterable
 from typing import Any, cast
 
 from hookcli.errors import PluginError, class_name, in_brief
 from hookcli.registry.capability import Capability, capabilities, load_text
+from hookcli.system.handlers import raised_by_signal_handler
 
-failures: dict[str, None] = {}
-"""A line on each piece that was left out, until it is said."""
+failures: dict[str, tuple[str, str]] = {}
+"""The pieces that were left out, as they are named, until that is said: each with the rest of the line that says so,
+and the traceback."""
 
 
-@contextmanager
-def left_out(one: Capability, piece: str) -> Iterator[None]:
-    """A block that imports or calls this piece of a capability; an error in it ends the block alone."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # also SystemExit
-        if one.distribution == "hookcli":
-            raise
-        why = str(error) if isinstance(error, PluginError) else in_brief(error)
-        failures[f"{one}: {piece} is left out: {why}"] = None
+def passes_guards(error: BaseException) -> bool:
+    """True for an error that is not the fault of the piece in which it was raised, so that no guard may hold it back.
+
+    Ctrl-C is one, and so is the error of a signal handler. SystemExit and MemoryError are the piece's.
+    """
+    return isinstance(error, KeyboardInterrupt) or raised_by_signal_handler(error)
+
+
+def leave_out(named: str, error: BaseException) -> str:
+    """Note in `failures` that the piece of this name is left out, unless it is noted already. Returns why, in brief."""
+    why = str(error) if isinstance(error, PluginError) else in_brief(error)
+    text = "".join(traceback.format_exception(error))  # rather than the error, which keeps tensors alive
+    failures.setdefault(named, (f"is left out: {why}", text))
+    return why
+
+
+class Guard:
+    """A block that runs a piece, `named` with its distribution: an error in it ends the block alone, and leaves the
+    piece out; `why` is then the reason. All errors of hookcli's `own` pieces pass, and those of the classes `passing`.
+    """
+
+    def __init__(self, named: str, *, own: bool = False, passing: tuple[type[BaseException], ...] = ()) -> None:
+        self.why = ""
+        self._named = named
+        self._passing = (BaseException,) if own else passing
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is None or isinstance(error, self._passing) or passes_guards(error):
+            return False
+        self.why = leave_out(self._named, error)
+        return True
+
+
+def left_out(one: Capability, piece: str) -> Guard:
+    """A block that imports or calls this piece of a capability; an error in another distribution's ends it alone."""
+    return Guard(f"{one}: {piece}", own=one.distribution == "hookcli")
 
 
 def pieces(field: str, kind: type | tuple[type, ...] = object) -> list[tuple[Capability, Any]]:

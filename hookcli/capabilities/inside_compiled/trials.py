@@ -21,7 +21,6 @@ from hookcli.engine.looked import Witness, moved_by_looks
 from hookcli.engine.preserve import preserved_with_attributes
 from hookcli.errors import in_brief
 from hookcli.hooks.compilations import CompilationLog
-from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.saved_tensors import without_saved_tensor_hooks
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
@@ -34,6 +33,7 @@ from hookcli.hooks.torch_private.looked_programs import (
 from hookcli.hooks.torch_private.programs import OwnProgram, backends_of
 from hookcli.record.observe.inside import Measuring
 from hookcli.record.observe.naming import replicas_of
+from hookcli.system.handlers import raised_by_signal_handler
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
 

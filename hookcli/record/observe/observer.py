@@ -15,7 +15,6 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.operators.functions import function_names
-from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
 from hookcli.record.observe.following import Following, Passing
@@ -26,6 +25,7 @@ from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
+from hookcli.system.handlers import raised_by_signal_handler
 from hookcli.tensors import torch_private
 from hookcli.tensors.tree import Args, Kwargs
 

@@ -15,7 +15,6 @@ from hookcli.errors import class_name, in_brief
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.events import Callback, HookEvent
-from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
@@ -23,7 +22,7 @@ from hookcli.record.observe.inside import Inside
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.registry.capability import capabilities, load_text
-from hookcli.registry.pieces import left_out
+from hookcli.registry.pieces import left_out, passes_guards
 from hookcli.table import Report, Row
 from hookcli.table.meta import Meta
 from hookcli.tensors.chunks import PendingFigures
@@ -309,7 +308,7 @@ class Parts:
         try:
             return do()
         except Exception as error:
-            if raised_by_signal_handler(error):
+            if passes_guards(error):
                 raise
             self._off.add((model, part))
             owner = registry.other_owner(part)

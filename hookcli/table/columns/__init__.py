@@ -34,7 +34,8 @@ for _one, _columns in pieces("columns", (list, tuple)):
             _first = DECLARED.setdefault(_column.name, _column)
             _owner = _owners.setdefault(_column.name, str(_one))
             if _one.distribution != "hookcli" and _first != _column:
-                failures[f"{_one}: its column {_column.name!r} is not used: {_owner} has one of this name"] = None
+                _taken = f"is not used: {_owner} has one of this name"
+                failures[f"{_one}: its column {_column.name!r}"] = _taken, ""
 FAMILIES = (*_CORE, *OF_CAPABILITIES.values())
 TEXTS = frozenset(name for name, column in DECLARED.items() if column.kind in TEXT_KINDS)
 """The columns whose values are texts."""

@@ -13,7 +13,6 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.errors import in_brief
-from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
@@ -27,6 +26,7 @@ from hookcli.record.observe.models.model import (
 )
 from hookcli.record.observe.naming import PlainNames, held_by, model_name, outermost, plain_type
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
+from hookcli.system.handlers import raised_by_signal_handler
 from hookcli.table.formatting import listed
 from hookcli.tensors.tree import type_text
 from hookcli.tensors.weak import WeakIds
