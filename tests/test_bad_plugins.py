@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hookcli import registry
+from hookcli.checks.finite import ActivationNotFinite
 from hookcli.errors import PluginError
 from hookcli.registry import Plugin
+from hookcli.table import Finding
 
 Cli = Callable[..., Any]
 NET = ("net.py:Net", "-i", "2x3x4x4")
@@ -67,10 +71,6 @@ BAD = {
     ("reporters", "R", REPORTER.format("needs = 3")): "needs must be a tuple of str, not int",
     ("reporters", "R", REPORTER.format("def render(self, reports, view): return None")): "render() returned NoneType",
     ("reporters", "R", REPORTER.format("def render(self, reports, view): raise SystemExit")): "failed: SystemExit",
-    ("checks", "C", CHECK.format("needs = 'grads'")): "needs must be a tuple of str, not str",
-    ("checks", "C", CHECK.format("severity = 5")): "severity must be str, not int",
-    ("checks", "C", CHECK.format("def __init__(self, limit): raise SystemExit")): "failed: SystemExit",
-    ("checks", "C", CHECK.format("def judge(self, facts): return ['bad']")): "judge() gave str",
     ("sources", "S", SOURCE.format("recipe = 3")): "the class S has no method recipe",
     ("sources", "S", SOURCE.format("")): "failed: RuntimeError: empty",
     (
@@ -79,6 +79,19 @@ BAD = {
         SOURCE.format("def recipe(self, request): return 'resnet'"),
     ): "recipe() returned str, not a Recipe",
     ("edits", "e", "e = 3"): "an edit is a function, not int",
+}
+BAD_CHECKS = {
+    CHECK.format("needs = 'grads'"): "needs must be a tuple of str, not str",
+    CHECK.format("severity = 5"): "severity must be str, not int",
+    CHECK.format("def __init__(self, limit): raise SystemExit"): "failed: SystemExit",
+    CHECK.format("too_little = 3"): "failed: TypeError: 'int' object is not callable",
+    CHECK.format("follows = None"): "follows must be a tuple of str, not NoneType",
+    CHECK.format("def judge(self, facts): return ['bad']"): "failed: TypeError: judge() gave str, not a Finding",
+    CHECK.format("def judge(self, facts): return [self.finding(None, 'x')]"): "failed: TypeError: it gave NoneType",
+    CHECK.format("def judge(self, facts): yield self.finding('', 'x'); raise SystemExit(3)"): "failed: SystemExit: 3",
+    CHECK.format("def near(self, facts): raise MemoryError('near')"): "failed: MemoryError: near",
+    CHECK.replace('"odd"', '"ODD"').format(""): "has the id 'ODD': name the entry point after the id",
+    "import sys; sys.exit(3)": "does not load: SystemExit: 3",
 }
 COMMANDS = {
     "probes": ("odd", *NET),
@@ -112,11 +125,52 @@ def test_one_line_names_it_and_its_distribution(
     installed(*bad)
     ran = cli(*COMMANDS[kind])
     assert ran.code == 2 and len(ran.err.splitlines()) == 1, ran.err
-    assert BAD[bad] in ran.err and ("odd-plugins 3.1" in ran.err or "check odd failed" in ran.err), ran.err
-    assert cli("shapes", *NET).code == 0  # the rest works
+    assert BAD[bad] in ran.err and "odd-plugins 3.1" in ran.err, ran.err
+    require_listed_alone(cli)
+
+
+def require_listed_alone(cli: Cli) -> None:
+    """The rest works, and the list of plugins has what does not load."""
+    assert cli("shapes", *NET).code == 0
     listed = cli("plugins", "--load", "--format", "csv")
     fails = "does not load" in listed.out or "is not a plugin" in listed.out
     assert listed.err == "" and listed.code == (2 if fails else 0)
+
+
+@pytest.mark.parametrize("code", BAD_CHECKS, ids=BAD_CHECKS.__getitem__)
+def test_a_check_costs_itself_alone(cli: Cli, installed: Callable[..., Plugin], code: str) -> None:
+    """It is never among those that passed, nor does it change the exit code; --debug shows its traceback."""
+    installed("checks", "C", code)
+    ran = cli("check", *NET)
+    assert ran.code == 0 and ran.err.startswith("hookcli: check odd ") and "is left out: " in ran.err, ran.err
+    assert len(ran.err.splitlines()) == 1 and "odd-plugins 3.1" in ran.err
+    assert re.match(r"All \d+ checks passed, 1 check could not judge \(", ran.out), ran.out
+    assert "not judged: " in ran.out and BAD_CHECKS[code] in " ".join([*ran.out.split(), *ran.err.split()])
+    (report,) = json.loads(cli("check", *NET, "-f", "json").out)["reports"]
+    (skipped,) = [one for one in report["skipped"] if one["fqn"].startswith("odd ")]
+    assert skipped["kind"] == "not_judged" and BAD_CHECKS[code] in skipped["reason"]
+    assert "odd" not in report["meta"]["checks"] and report["totals"]["failed_checks"] == 1 and not report["findings"]
+    traced = cli("check", *NET, "--debug").err
+    assert traced.startswith("Traceback (most recent call last):") and traced.endswith(ran.err)
+    assert cli("check", *NET, "--max-params", "1").code == 1  # what other checks find decides
+    require_listed_alone(cli)
+
+
+def test_a_check_that_does_not_load_can_not_be_selected(cli: Cli, installed: Callable[..., Plugin]) -> None:
+    """People would take it for passed."""
+    installed("checks", "C", "C = 5")
+    ran = cli("check", *NET, "--select", "odd")
+    assert ran.code == 2 and "error: odd is selected but can't judge: plugin 'odd' (checks, from odd" in ran.err
+    assert "it can't judge: plugin 'odd' (checks, from odd-plugins 3.1)" in " ".join(cli("explain", "odd").out.split())
+
+
+def test_a_check_of_hookcli_s_that_raises_is_a_bug(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(self: ActivationNotFinite, measured: object) -> Iterator[Finding]:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(ActivationNotFinite, "judge", judge)
+    ran = cli("check", *NET)
+    assert ran.code == 2 and "KeyError: 'ours'" in ran.err and "this is a bug in hookcli, please report it" in ran.err
 
 
 @pytest.mark.parametrize("kind", ["probes", "reporters", "checks", "sources", "edits"])

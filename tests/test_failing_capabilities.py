@@ -195,6 +195,107 @@ def test_a_probe_that_fails_is_left_out_of_checks_and_pages(net: Path) -> None:
     assert skipped["reason"] == "not judged: the probe failed: KeyError: 'seen'"
 
 
+CHECKS = """
+from dataclasses import replace
+
+from hookcli.checks.base import Check, LinesCheck
+
+class Late(Check):
+    id, name, means, advice, needs, over_steps = "ODD1", "late", "that", "this", ("activations",), "first"
+
+    def judge(self, measured):
+        if measured.step:
+            raise RuntimeError(f"at step {measured.step}")
+        yield self.finding("0", "is odd")
+
+class OfLines(LinesCheck):
+    id, name, means, advice, reads = "ODD2", "of-lines", "that", "this", ("pace",)
+
+    def judge(self, measured):
+        raise RuntimeError("lineless")
+
+class OfRecord(Late):
+    id, name, needs, asked_by = "ODD3", "of-record", ("record",), "hookcli run --check"
+
+    def judge(self, measured):
+        raise RuntimeError("recordless")
+"""
+
+
+def test_checks_that_fail_cost_themselves_in_a_recorded_run(net: Path) -> None:
+    """What one found in earlier steps stays; the summary counts those that could not judge, and stderr names them."""
+    install(net, {"odd": "checks={'ODD1': 'odd:Late', 'ODD2': 'odd:OfLines', 'ODD3': 'odd:OfRecord'}"}, CHECKS)
+    (net / "train.py").write_text(TRAIN.replace('float("inf")', "1.0"))
+    ran = recorded(net, "--check")
+    remarks = [
+        "hookcli: check ODD1 (from odd 1) is left out: RuntimeError: at step 1",
+        "hookcli: check ODD2 (from odd 1) is left out: RuntimeError: lineless",
+        "hookcli: check ODD3 (from odd 1) is left out: RuntimeError: recordless",
+    ]
+    assert ran.returncode == 0 and [ran.stderr.count(line) for line in remarks] == [1, 1, 1], ran.stderr
+    assert ran.stderr.count("is left out") == 3 and "bug" not in ran.stderr
+    assert "1 warning, 2 checks could not judge (" in ran.stderr and "is odd (step 0)" in ran.stderr
+    traced = recorded(net, "--check", "--debug").stderr
+    assert traced.count("Traceback (most recent call last):") == 3 and 'raise RuntimeError("recordless")' in traced
+    ((code, out, err), (_, page, _)) = hookcli_lines(net, "show train.run.jsonl", "show train.run.jsonl -f json")
+    assert code == "0" and "1 warning, 2 checks could not judge (" in out and err.count("is left out") == 2, err
+    (verdict,) = [one for one in json.loads(page)["reports"] if one["probe"] == "check"][-1:]
+    reasons = {one["fqn"]: one["reason"] for one in verdict["skipped"] if one["fqn"].startswith("ODD")}
+    assert reasons == {
+        "ODD1 late": "not judged: it failed: RuntimeError: at step 2",
+        "ODD2 of-lines": "not judged: it failed: RuntimeError: lineless",
+    }
+
+
+SHOWN = """
+from hookcli.checks.base import Check
+from hookcli.probes.base import Probe
+from hookcli.table import Column, Row
+
+class Drawn(Probe):
+    name = "drawn"
+    columns = (Column("fqn", "Layer"), Column("edge", "Edge"))
+
+    def attach(self, session):
+        pass
+
+    def rows(self):
+        return [Row({"fqn": "0", "edge": "1"})]
+
+class Odd(Check):
+    id, name, means, needs = "ODD1", "odd", "that", ("activations",)
+    advice = "see `hookcli drawn MODEL`"
+    look = "drawn"
+
+    def judge(self, measured):
+        yield self.finding("0", "is odd")
+
+def fail(*given):
+    raise KeyError("drawn")
+"""
+
+
+def test_a_next_command_and_a_drawing_that_fail_are_named(net: Path) -> None:
+    """Advice then has the command as for any other; a graph that can't be drawn is an error, not an empty file."""
+    fields = "probe='odd:Drawn', as_checked='odd:fail', drawing='odd:fail', drawn=('edge',), checks={'ODD1': 'odd:Odd'}"
+    install(net, {"drawn": fields}, SHOWN)
+    lines = ("check net.py:Net -i 4x4", "drawn net.py:Net -i 4x4 --format dot", "shapes net.py:Net -i 4x4")
+    (code, out, err), (failed, graph, told), (works, *_) = hookcli_lines(net, *lines)
+    assert code == "0" and "see `hookcli drawn net.py:Net --input 4x4`" in " ".join(out.split()), out
+    assert "Next: hookcli explain ODD1" in out
+    assert err == f"hookcli: {ONE.format('drawn')}as_checked='odd:fail' is left out: KeyError: 'drawn'\n"
+    assert failed == "2" and not graph
+    assert told == f"hookcli: error: {ONE.format('drawn')}drawing='odd:fail' failed: KeyError: 'drawn'\n"
+    assert works == "0"
+
+
+def test_a_manifest_with_a_field_of_another_type_is_left_out(net: Path) -> None:
+    install(net, {"odd": "checks=None"})
+    (code, out, err), (listed, every, _) = hookcli_lines(net, "check net.py:Net -i 4x4", "plugins -f csv")
+    assert code == "0" and "checks passed" in out and listed == "0" and "odd" not in every
+    assert err == "hookcli: capability 'odd' (from odd 1) does not load: TypeError: checks must not be NoneType\n"
+
+
 PIECES = """
 from collections.abc import Sequence
 from dataclasses import dataclass

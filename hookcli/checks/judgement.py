@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hookcli.checks.base import ERROR, WARNING, Check
+from hookcli.checks.lost import LostCheck, guard_of
 from hookcli.checks.measurements import Measurements
-from hookcli.errors import PluginError, UserCode, class_name, in_brief
+from hookcli.errors import class_name
+from hookcli.registry.pieces import texts
 from hookcli.table import INFO, SEVERITIES, Finding, Reason, Report, Row, Skipped
 from hookcli.table.columns.layouts import FINDINGS
 from hookcli.table.meta import Meta, with_notes
@@ -27,6 +29,8 @@ class Judgement:
     skipped: Sequence[Skipped]
     checks: Sequence[str]
     notes: Sequence[str] = ()
+    failed: int = 0
+    """The number of checks of other distributions that failed, and so did not judge."""
 
     def report(self, model: str, meta: Meta, modules: int = 0, **judged: int) -> Report:
         """The report: a row per finding, and in `totals` how many checks were made on how many modules.
@@ -37,6 +41,7 @@ class Judgement:
         count = Counter(finding.severity for finding in self.findings)
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
         totals |= judged | ({"infos": count[INFO]} if count[INFO] else {})
+        totals |= {"failed_checks": self.failed} if self.failed else {}
         meta = with_notes({**meta, "checks": list(self.checks)}, *self.notes)
         rows = []
         for finding in self.findings:
@@ -74,40 +79,57 @@ def judge(
     """Run the checks on what was measured; `values` is False on the meta device.
 
     `so_far` adds what a check found in earlier steps of a program. After a crash nothing is known of the rest of the
-    run, so a check that found nothing until then did not judge it.
+    run, so a check that found nothing until then did not judge it. One of another distribution that fails does not
+    judge either; what it found in earlier steps stays.
     """
-    findings: list[Finding] = []
-    skipped: list[Skipped] = []
-    judged: list[str] = []
-    notes: list[str] = []
+    each = list[Judgement]()
     for check in checks:
-        reason = _why_lacking(check, measured, values)
-        if reason and (recalled := so_far.recall(check)) is not None:
-            judged.append(check.id)
-            findings += recalled
-            continue
-        reason = reason or check.too_little(measured)
-        new_findings, left_out = ([], []) if reason else _judged(check, measured)
-        of_check = [] if reason else so_far.add(check, new_findings)
-        if measured.crash and check.needs and not of_check:
-            reason = _CRASHED
-        if reason and not of_check:
-            skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
-            continue
-        judged.append(check.id)
-        findings += of_check
-        skipped += left_out
-        notes += filter(None, [] if of_check else [check.near(measured)])
-    findings = causes_first(findings, checks, measured, so_far)
-    return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
+        with guard_of(check) as guard:
+            each.append(judge_by(check, measured, values, so_far))
+        if guard.why:
+            each.append(_not_judged(check, f"it failed: {guard.why}", so_far.recall(check) or (), failed=True))
+    findings = causes_first([one for judged in each for one in judged.findings], checks, measured, so_far)
+    skipped = dict.fromkeys(one for judged in each for one in judged.skipped)
+    ids = [name for judged in each for name in judged.checks]
+    notes = [note for judged in each for note in judged.notes]
+    return Judgement(findings, list(skipped), ids, notes, sum(judged.failed for judged in each))
 
 
-def _judged(check: Check, measured: Measurements) -> tuple[list[Finding], list[Skipped]]:
-    with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
-        items = list(check.judge(measured))
-        if odd := [item for item in items if not isinstance(item, (Finding, Skipped))]:
-            raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
-        return [one for one in items if isinstance(one, Finding)], [one for one in items if isinstance(one, Skipped)]
+def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: SoFar = _NOW) -> Judgement:
+    """The judgement of one check, as of `judge`. Raises whatever the check raises."""
+    reason = _why_lacking(check, measured, values)
+    if reason and (recalled := so_far.recall(check)) is not None:
+        return Judgement(recalled, (), [check.id])
+    reason = reason or check.too_little(measured)
+    new_findings, left_out = ([], []) if reason else _sorted(check.judge(measured))
+    of_check = [] if reason else so_far.add(check, new_findings)
+    if measured.crash and check.needs and not of_check:
+        reason = _CRASHED
+    if reason and not of_check:
+        return _not_judged(check, reason, failed=isinstance(check, LostCheck))
+    notes = [*filter(None, [] if of_check else [check.near(measured)])]
+    return Judgement(of_check, left_out, [check.id], notes)
+
+
+def _not_judged(check: Check, reason: str, findings: Sequence[Finding] = (), *, failed: bool) -> Judgement:
+    skipped = Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED)
+    return Judgement(findings, [skipped], [], failed=int(failed))
+
+
+def _sorted(items: Iterable[Finding | Skipped]) -> tuple[list[Finding], list[Skipped]]:
+    """Findings and what was skipped, each by itself. Raises TypeError for anything else, and for a place that is not
+    a text.
+    """
+    findings, skipped = list[Finding](), list[Skipped]()
+    for item in items:
+        if isinstance(item, Finding):
+            findings.append(item)
+        elif isinstance(item, Skipped):
+            skipped.append(item)
+        else:
+            raise TypeError(f"judge() gave {class_name(item)}, not a Finding or Skipped")
+        texts([item.fqn])
+    return findings, skipped
 
 
 def _why_lacking(check: Check, measured: Measurements, values: bool) -> str | None:

@@ -11,10 +11,11 @@ from typing import Any, TypedDict
 
 from hookcli import registry
 from hookcli.checks.base import Check
+from hookcli.checks.lost import LostCheck, load_check, make_check
 from hookcli.checks.measurements import Expected, parse_expected
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
-from hookcli.errors import PluginError, UsageError, about_option, unknown
+from hookcli.errors import UsageError, about_option, unknown
 from hookcli.hooks.option_values import COMPILE, FURTHER_PROBES, OPS
 from hookcli.registry.capability import capabilities
 
@@ -35,14 +36,8 @@ _FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def known_checks() -> list[type[Check]]:
-    """Every check, sorted by id. Raises PluginError if an entry point's name is not the check's id."""
-    checks: list[type[Check]] = []
-    for name in registry.names("checks"):
-        check = registry.load("checks", name)
-        if check.id != name:
-            raise PluginError(f"check {name!r} has the id {check.id!r}: name the entry point after the id")
-        checks.append(check)
-    return sorted(checks, key=lambda check: check.id)
+    """Every check, sorted by id; a LostCheck for one of another distribution that does not load."""
+    return sorted(map(load_check, registry.names("checks")), key=lambda check: check.id)
 
 
 def find_check(word: str, what: str = "check") -> type[Check]:
@@ -72,8 +67,8 @@ def of_whole_runs() -> Sequence[Check]:
 
     Those with `reads` judge each model, by the lines of their parts; those that need "record" the record as a whole.
     """
-    checks = (registry.load("checks", name) for one in capabilities() for name in one.checks)
-    return [check() for check in checks if check.reads or "record" in check.needs]
+    checks = (load_check(name) for one in capabilities() for name in one.checks)
+    return [make_check(check) for check in checks if check.reads or "record" in check.needs]
 
 
 def choose(
@@ -120,8 +115,7 @@ def _made(check: type[Check], limit: float | None, typed: bool) -> Check:
     if limit is None and check.threshold and check.threshold.default is None:
         asked_by = str(check.asked_by).removeprefix("" if typed else "--")
         raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
-    with registry.guarded(check):
-        return check(limit)
+    return make_check(check, limit)
 
 
 def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
@@ -282,6 +276,8 @@ def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
 def require_judgeable(settings: Mapping[str, Any], values: bool) -> None:
     """Raises UsageError if a check that is selected by name lacks what it reads: people would take it for passed."""
     for check in map(find_check, sorted(chosen_by_name(_listed(settings.get("select"))))):
+        if issubclass(check, LostCheck):
+            raise UsageError(f"{check.id} is selected but can't judge: {check.reason}")
         sources = (
             ("expected", settings.get("expect_output"), f"give {check.asked_by}"),
             ("baseline", settings.get("against"), f"give {check.asked_by}"),

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hookcli import registry
 from hookcli.checks.crash import Crash, with_crash
 from hookcli.checks.judgement import fails, judge, with_advice
+from hookcli.checks.lost import LostCheck
 from hookcli.checks.measurements import Measurements
 from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.check_config import Job
@@ -85,8 +87,8 @@ def _checked(
 ) -> list[list[Report]]:
     """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
     # If it needs no values, and runs no code but hookcli's and libraries'.
-    ours = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
-    wanted = job.settings["cache"] and job.settings["meta"] and ours
+    others = [one for one in job.plan.checks if isinstance(one, LostCheck) or registry.external(one)]
+    wanted = job.settings["cache"] and job.settings["meta"] and job.settings["loss"] is None and not others
     settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
     cached = CachedReport("check", job.spec, job.options, wanted, settings)
     if reports := cached.get():

@@ -17,6 +17,7 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.diff.origin import WEIGHT, first_beyond
 from hookcli.diff.verdict import weights_come_first
 from hookcli.registry.capability import capabilities, load_text
+from hookcli.registry.pieces import left_out, texts
 from hookcli.reporters.findings import rule
 from hookcli.system.torchrun import world
 from hookcli.table import SEVERITIES, Finding, Report
@@ -32,8 +33,8 @@ _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told 
 _COMMAND = re.compile(r"`hookcli (\w+) MODEL([^`]*)`")
 _JUDGED = ("activations", "inputs", "grads")
 _ALIKE = 0.5  # relative error of weights; other random weights differ by about 1.4
-_AS_CHECKED = {one.name: one.as_checked for one in capabilities() if one.as_checked}
-"""The functions that name the options with which a capability's command shows what its checks judged, by command."""
+_AS_CHECKED = {one.name: one for one in capabilities() if one.as_checked}
+"""The capabilities whose commands show what their checks judged, given the words of `as_checked`; by command."""
 
 
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:
@@ -46,13 +47,26 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     if not look:
         return f"hookcli explain {finding.check}"
     if look in _AS_CHECKED:
-        typed = load_text(_AS_CHECKED[look])(options, step, settings)
-        if any(word not in typed for name in DATA for word in as_typed(options, name)):  # it takes no real input
+        shown = _as_checked(look, options, step, settings)
+        if shown is None or any(
+            word not in shown for name in DATA for word in as_typed(options, name)
+        ):  # of real input
             return f"hookcli explain {finding.check}"
     ops = ["--ops"] if is_operator(finding.fqn) else []
     if finding.message.startswith(IN_EVAL) and look in _EVAL:
         options = replace(options, train=False)
     return _on_model(look, spec, options, step, settings, ops)
+
+
+def _as_checked(command: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> list[str] | None:
+    """The words, options among them, with which this command of a capability shows what its checks judged.
+
+    None if it has no such words, or if the function that gives them fails.
+    """
+    if one := _AS_CHECKED.get(command):
+        with left_out(one, f"as_checked={one.as_checked!r}"):
+            return texts(load_text(one.as_checked)(options, step, settings))
+    return None
 
 
 def in_advice(text: str, spec: str, options: Options, step: StepOptions, settings: Mapping[str, Any]) -> str:
@@ -65,8 +79,8 @@ def _on_model(
 ) -> str:
     """A command, `look`, on the model with its options as typed."""
     command, *more = look.split()
-    if command in _AS_CHECKED:
-        return shlex.join(["hookcli", command, spec, *load_text(_AS_CHECKED[command])(options, step, settings), *more])
+    if (shown := _as_checked(command, options, step, settings)) is not None:
+        return shlex.join(["hookcli", command, spec, *shown, *more])
     names = BUILDING if command == "hooks" else _RUN
     typed = _typed(options, (name for name in names if name not in _LACKS.get(command, ())))
     typed += _typed(step, _BACKWARD.get(command, ()))

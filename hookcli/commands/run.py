@@ -160,7 +160,9 @@ def run(
         for start in starts:
             start()
         _become(program, files, own, plan, [script, *script_arguments], meant, witness)
-    return _exit_code(code, files, process, own, is_lost(witness))
+    code = _exit_code(code, files, process, own, is_lost(witness))
+    registry.remarks()  # on checks that failed: the program has said them, beside its summary
+    return code
 
 
 def _misplaced(own: RunOptions, script: str, script_arguments: Sequence[str]) -> tuple[str, bool]:

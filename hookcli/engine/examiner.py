@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hookcli.checks.lost import guard_of
 from hookcli.checks.measurements import FIELDS, EvalOutputs, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
@@ -250,7 +251,11 @@ class Examiner:
         field: dict[str, Any] = {name: result}
         measured = replace(Measurements(dtype=self.run.info["dtype"]), **field)
         judges = [check for check in self.plan.checks if check.needs == (name,) and not isinstance(result, str)]
-        return any(finding for check in judges for finding in check.judge(measured))
+        for check in judges:
+            with guard_of(check):
+                if any(check.judge(measured)):
+                    return True
+        return False
 
     def _with_compilation(self, measured: Measurements) -> Measurements:
         """Add the measurements of a compiled run, if checks read them; its failure is `compile_crash`."""

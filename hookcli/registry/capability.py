@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from importlib import import_module
 from operator import attrgetter
@@ -164,6 +164,12 @@ class Capability:
     distribution: str = "hookcli"
     """The distribution that provides it; found, not given."""
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for a field of another type than it is declared with."""
+        for name, kind in _TYPES.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"{name} must not be {class_name(value)}")
+
     def __str__(self) -> str:
         return f"capability {self.name!r} (from {self.distribution})"
 
@@ -176,6 +182,14 @@ class Capability:
             "checks": self.checks,
         }
         return {name: target for name, target in by_kind.get(kind, {}).items() if target}
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    each.name: {"str": str, "int": int, "bool": bool}.get(
+        str(each.type), Mapping if str(each.type).startswith("Mapping") else (list, tuple)
+    )
+    for each in fields(Capability)
+}
 
 
 def recorder_options() -> dict[str, RecorderOption]:

@@ -30,7 +30,7 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
     },
     "checks": {
         **dict.fromkeys(("id", "name", "severity", "means", "advice"), str),
-        "needs": "str",
+        **dict.fromkeys(("needs", "takes", "or_else", "reads", "follows"), "str"),
         **dict.fromkeys(("whole", "values"), bool),
     },
 }
@@ -51,8 +51,10 @@ def misfit(kind: str, loaded: object) -> str | None:
 def misfitting_attribute(kind: str, made: object) -> str | None:
     """Describe the first attribute of a plugin, or of an object that it made, that has the wrong type."""
     for name, wanted in _ATTRIBUTES[kind].items():
-        value = getattr(made, name, None)
-        if value is None or isinstance(value, (property, MemberDescriptorType)):  # of each instance
+        if not hasattr(made, name):
+            continue
+        value = getattr(made, name)
+        if isinstance(value, (property, MemberDescriptorType)):  # of each instance
             continue
         if isinstance(wanted, type):
             if not isinstance(value, wanted):

@@ -28,7 +28,7 @@ def passes_guards(error: BaseException) -> bool:
 
 def leave_out(named: str, error: BaseException) -> str:
     """Note in `failures` that the piece of this name is left out, unless it is noted already. Returns why, in brief."""
-    why = str(error) if isinstance(error, PluginError) else in_brief(error)
+    why = (isinstance(error, PluginError) and str(error)) or in_brief(error)
     text = "".join(traceback.format_exception(error))  # rather than the error, which keeps tensors alive
     failures.setdefault(named, (f"is left out: {why}", text))
     return why

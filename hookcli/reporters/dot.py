@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.errors import UsageError
-from hookcli.registry.capability import load_text
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.digraph import Digraph
@@ -45,7 +44,7 @@ def drawn_graph(report: Report, depth: float | None) -> Digraph:
             raise UsageError(
                 f"the rows of this {report.probe} were merged, and can't be drawn: save it without --depth"
             )
-        load_text(drawing.target)(graph, report, depth)
+        drawing.draw(graph, report, depth)
     elif report.rows:
         raise UsageError(f"--format dot: nothing that is installed draws a report of {report.probe}")
     return graph

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
-from hookcli.registry.capability import capabilities
+from hookcli.errors import PluginError, UserCode, in_brief
+from hookcli.registry.capability import Capability, capabilities, load_text
 from hookcli.table import Report
 
 
@@ -14,7 +16,14 @@ class Drawing:
 
     needs: tuple[str, ...]
     command: str
-    target: str
+    by: Capability
+
+    def draw(self, *about: object) -> None:
+        """Call the capability's function. Raises PluginError, which names it, if another distribution's fails."""
+        what = f"{self.by}: drawing={self.by.drawing!r}"
+        failed = UserCode(lambda error: PluginError(f"{what} failed: {in_brief(error)}"))
+        with nullcontext() if self.by.distribution == "hookcli" else failed:
+            load_text(self.by.drawing)(*about)
 
     def fits(self, report: Report) -> bool:
         """True if the report has the columns, or its rows the values where a choice of columns has left these out."""
@@ -22,7 +31,7 @@ class Drawing:
         return names.issuperset(self.needs)
 
 
-DRAWINGS = tuple(Drawing(tuple(one.drawn), f"hookcli {one.name}", one.drawing) for one in capabilities() if one.drawing)
+DRAWINGS = tuple(Drawing(tuple(one.drawn), f"hookcli {one.name}", one) for one in capabilities() if one.drawing)
 
 
 def drawing_of(report: Report) -> Drawing | None:

@@ -110,8 +110,17 @@ def _dtypes(dtypes: Mapping[str, Any]) -> str:
     return ", ".join(each if len(dtypes) > 1 else [f"all {dtype}" for dtype in dtypes])
 
 
+_FAULTS = (("errors", "error", ""), ("warnings", "warning", ""))
+_NOTES = (("infos", "note", ""), ("failed_checks", "check", " could not judge"))
+
+
+def _counts(totals: Mapping[str, Any], words: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The totals that are not 0, of these names, each with its words."""
+    return [f"{counted(totals[key], word)}{more}" for key, word, more in words if totals.get(key)]
+
+
 def _verdict(totals: Mapping[str, Any]) -> str:
-    faults = [counted(totals[f"{word}s"], word) for word in ("error", "warning") if totals[f"{word}s"]]
+    faults = _counts(totals, _FAULTS)
     checks = counted(totals["checks"], "check")
     of = [counted(totals["modules"], "module")] if totals["modules"] else []  # none in the verdict on a program
     if "steps" in totals:
@@ -122,7 +131,7 @@ def _verdict(totals: Mapping[str, Any]) -> str:
         of.append(f"{totals['forwards']:,} of {counted(forwards, 'forward')} without gradients")
     if of[2:]:
         of[-1] = f"and {of[-1]}"
-    notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
+    notes = _counts(totals, _NOTES)
     if faults:
         return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"
     passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"

@@ -74,7 +74,8 @@ def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> 
     findings = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
     findings.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
-    whole = Judgement(findings, skipped, [*report.meta["checks"], *of_run.checks])
+    failed = report.totals.get("failed_checks", 0) + of_run.failed
+    whole = Judgement(findings, skipped, [*report.meta["checks"], *of_run.checks], failed=failed)
     of_steps = (
         {"steps": report.totals["steps"], "of_steps": losses.steps + losses.unknown} if "steps" in report.totals else {}
     )
