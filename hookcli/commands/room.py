@@ -44,6 +44,11 @@ class Room:
         verb = "fits" if fits else "does not fit"
         return f"{thing} {verb} into {self.typed}: {size(highest)} of {size(self.usable)} usable{beside}"
 
+    def largest(self, batches: str, most: int, also: str, more: str) -> str:
+        """The sentence on the largest batch that fits, of batches of one kind, and on what the next one needs."""
+        fits = f"Largest {batches} in {self.typed}: {most:,}{also}, with {self.kept}"
+        return f"{fits}; a batch of {most + 1:,} needs {more}"
+
 
 def parse_room(fits: str, reserve: str | None, device: str | None) -> Room:
     """The room that --fits and --reserve describe. Raises UsageError for a wrong size, or if nothing is left."""

@@ -54,10 +54,11 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     check_pair(a, b)
     tolerance = tolerance or Tolerance()
     a, b, notes = operators_of_both(a, b)
-    alone = figures_of_one_side(a, b)
+    figures = _figures(a), _figures(b)
+    alone = figures_of_one_side(a, b, figures)
     notes += [f"in {side} alone, so not compared: {listed(titles, 4)}" for side, titles in alone.items()]
     a, b = _known_to(a, b), _known_to(b, a)
-    if a.rows and b.rows and not (_figures(a) & _figures(b)):
+    if a.rows and b.rows and not figures[0] & figures[1]:
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
@@ -117,14 +118,16 @@ def _figures(report: Report) -> set[str]:
     return {name for name in {name for row in report.rows for name in row.flat()} if report.column(name).compared}
 
 
-def figures_of_one_side(a: Report, b: Report) -> dict[str, list[str]]:
+def figures_of_one_side(a: Report, b: Report, figures: Sequence[set[str]]) -> dict[str, list[str]]:
     """The titles of the figures that one report alone has, which are not compared, by its side, "A" or "B".
+
+    `figures` are the names of each report's.
 
     Raises UsageError if both have figures that were measured, and none of these in common.
     """
     measured: list[dict[str, str]] = []
-    for report in (a, b):
-        columns = [report.column(name) for name in sorted(_figures(report))]
+    for report, own in zip((a, b), figures, strict=True):
+        columns = [report.column(name) for name in sorted(own)]
         order = {column.name: place for place, column in enumerate(report.columns)}
         columns.sort(key=lambda column: order.get(column.name, len(order)))
         measured.append({column.name: column.title for column in columns if column.kind in (Kind.FIGURE, Kind.SHARE)})

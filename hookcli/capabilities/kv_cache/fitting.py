@@ -92,5 +92,4 @@ def verdict(
     if first:
         return f"{first}the longest prompt is {largest:,}{alone}, with {room.kept}"
     more = size(tried[largest + 1].highest - room.usable)
-    fits = f"Largest batch of {asked.prompt:,} + {asked.generated:,} tokens in {room.typed}: {largest:,}{alone}"
-    return f"{fits}, with {room.kept}; a batch of {largest + 1:,} needs {more} more"
+    return room.largest(f"batch of {asked.prompt:,} + {asked.generated:,} tokens", largest, alone, f"{more} more")

@@ -182,5 +182,4 @@ def _verdict(profiles: dict[int, MemoryProfile], largest: int, room: Room, proce
     if first:
         fits = f"{largest:,}{each} does" if asked > largest else f"the largest is {largest:,}{each}"
         return f"{first}{fits}, with {room.kept}"
-    more = peak_text(above, above.highest - room.usable)
-    return f"Largest batch in {room.typed}: {largest:,}{each}, with {room.kept}; a batch of {over:,} needs {more}"
+    return room.largest("batch", largest, each, peak_text(above, above.highest - room.usable))

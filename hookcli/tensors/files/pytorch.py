@@ -73,7 +73,7 @@ def read(file: Path) -> TensorFile:
         kinds = Counter(one.kind for one in held)
         note = ", ".join(counted(number, kind) for kind, number in kinds.items()) or "no tensors"
         return TensorFile(str(file), "TorchScript", _stored(file, held), notes=[f"{file.name}: {note}"])
-    whole = load(file)
+    whole = _load_saved(file)
     checkpoint = content(whole)
     if not checkpoint.tensors:
         arrays = any(isinstance(one.value, StandIn) and one.value.is_array for one in entries(whole))
@@ -106,6 +106,11 @@ def load(file: Path) -> object:
     if is_torchscript(file):
         held = read_torchscript(file)
         return {one.name: one.tensor for one in [x for x in held if x.kind != "constant"] or held}
+    return _load_saved(file)
+
+
+def _load_saved(file: Path) -> object:
+    """The object in a file of torch.save. Raises UsageError as `load` does."""
     if kind := kind_of(file):
         raise UsageError(f"{file} is {kind}")
     try:
