@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd import graph
 from torch.nn.modules import module as torch_module
 
+from hookcli.checks.selection import known_checks
 from hookcli.table import STATS_KEYS, TensorStats
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -263,6 +264,11 @@ def require_clear_error(ran: Any, said: str) -> None:
     lines = ran.err.splitlines()
     assert ran.code == 2 and lines[0].startswith("hookcli: error: ") and said in lines[0], ran.err
     assert len(lines) <= 2 and "Traceback" not in ran.err
+
+
+def usual_checks() -> int:
+    """The number of checks that run without an option that asks for them."""
+    return sum(not kind.asked_by for kind in known_checks())
 
 
 def swept(*values: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from checks.broken import Case, Counts, Dropped, Fn, Noisy, Parts, biased, found, frozen, tower, wide
-from support import untouched
+from support import untouched, usual_checks
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm
 
@@ -188,7 +188,9 @@ def test_a_healthy_model_has_nothing_and_is_left_as_it_was() -> None:
     x = torch.randn(2, 3, 8, 8)
     with untouched(model):
         report = check(model, x, repeat=2, split_batch=True, expect_output="*x10")
-    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 32, "modules": 6}
+    asked = 3  # by the settings
+    every = {"errors": 0, "warnings": 0, "checks": usual_checks() + asked, "modules": 6}
+    assert report.findings == [] and report.totals == every
     assert model.training and report.meta["checks"][0] == "HK001"
 
 

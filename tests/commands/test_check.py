@@ -13,9 +13,7 @@ import pytest
 from commands.check_nets import IN, PARTS, Cli, ids, reports
 from commands.shown import on_terminal
 from junitparser import JUnitXml
-from support import swept
-
-from hookcli.checks.selection import known_checks
+from support import swept, usual_checks
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +25,8 @@ def parts(net: Path) -> Path:
 def test_all_is_well(cli: Cli) -> None:
     ran = cli("check", "net.py:Net", *IN)
     assert (ran.code, ran.err) == (0, "")
-    assert (
-        ran.out.splitlines()[0] == "All 29 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
-    )
+    assert ran.out.splitlines()[0] == f"All {usual_checks()} checks passed (4 modules)"
+    assert "8x3x4x4 · cpu · float32 · train" in ran.out
 
 
 @pytest.mark.sweep
@@ -41,7 +38,7 @@ def test_the_verdict_is_the_first_line(width: int, net: Path) -> None:
     def lines(model: str) -> list[str]:
         return on_terminal(width, "check", f"parts.py:{model}", *IN, "-q", NO_COLOR="1").splitlines()
 
-    assert lines("Net")[0] == "All 29 checks passed (4 modules)"
+    assert lines("Net")[0] == f"All {usual_checks()} checks passed (4 modules)"
     assert lines("Forgets")[0] == "HK007  warning  drop: Dropout was never called"
     first, *others = lines("Both")
     assert first.startswith("1 error, 2 warnings; worst: extra: Linear with ")
@@ -82,8 +79,12 @@ def test_no_format_counts_a_check_as_passed_that_a_crash_cut_short(cli: Cli) -> 
     ran = cli("check", "parts.py:Fails", "net.py:boom", "net.py:Net", *IN, "-f", "json", "--report", "all.xml")
     found = reports(ran)
     suites = list(JUnitXml.fromstring(Path("all.xml").read_bytes()))
-    assert [s.tests for s in suites] == [len([kind for kind in known_checks() if not kind.asked_by])] * 3
-    assert [s.tests - s.skipped for s in suites] == [report["totals"]["checks"] for report in found] == [1, 1, 29]
+    assert [s.tests for s in suites] == [usual_checks()] * 3
+    assert (
+        [s.tests - s.skipped for s in suites]
+        == [report["totals"]["checks"] for report in found]
+        == [1, 1, usual_checks()]
+    )
     cases = {case.name: case.result for case in suites[0]}
     [reason] = cases["HK010 dead-units"]
     assert reason.message == "not judged: the run crashed" and suites[0].errors == suites[1].errors == 1
@@ -121,7 +122,7 @@ def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
     assert (lost["file"], lost["line"], lost["severity"], lost["value"]) == ("parts.py", line, "error", 2)
     assert [row["check"] for row in report["rows"]] == ["HK006", "HK008"]
     assert report["rows"][1]["source"] == f"parts.py:{line}" and report["rows"][1]["hint"] == lost["hint"]
-    assert report["totals"] == {"errors": 1, "warnings": 1, "checks": 29, "modules": 5}
+    assert report["totals"] == {"errors": 1, "warnings": 1, "checks": usual_checks(), "modules": 5}
     assert report["meta"]["fail_on"] == "error" and silent["check"] == "HK006"
 
 
