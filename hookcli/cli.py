@@ -16,10 +16,21 @@ import typer
 from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
-from hookcli.errors import FAILED, INTERRUPTED, BugError, HookcliError, ProcessesWanted, ToldError, UsageError, in_brief
+from hookcli.errors import (
+    FAILED,
+    INTERRUPTED,
+    BugError,
+    HookcliError,
+    PluginError,
+    ProcessesWanted,
+    ToldError,
+    UsageError,
+    in_brief,
+)
 from hookcli.registry.capability import capabilities, require_no_two
 from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
+from hookcli.system.files import relative
 from hookcli.system.stdout import leave_stdout, own_process, write_report
 from hookcli.system.streams import aside, say, share_terminal
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
@@ -108,20 +119,31 @@ def _failed(error: BaseException, arguments: Sequence[str]) -> int:
         say(f"error: {message}")
         _document(UsageError(message), arguments)
         return int(error.exit_code)
-    if isinstance(error, HookcliError):
-        return _report_error(error, arguments)
-    if isinstance(error, (ImportError, OSError)) and sys.modules.get("torch") is None:
-        # torch itself fails to be imported where it isn't installed, or where one of its libraries does not load.
-        running = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
-        if "torch" in running or getattr(error, "name", None) == "torch":
-            problem = UsageError(f"torch can't be imported: {in_brief(error).partition(': ')[2]}")
-            problem.__cause__ = error  # which --debug shows
-            return _report_error(problem, arguments)
+    if problem := error if isinstance(error, HookcliError) else not_ours(error, arguments):
+        return _report_error(problem, arguments)
     # Ours: shown whole, and not taken for exit code 1, which means that a check or comparison failed.
     aside(visible_lines("".join(traceback.format_exception(error))))
     say("this is a bug in hookcli, please report it")
     _document(BugError(in_brief(error)), arguments)
     return 2
+
+
+def not_ours(error: BaseException, arguments: Sequence[str]) -> HookcliError | None:
+    """The error in words for a person, with itself as the cause, which --debug shows; None for a bug in hookcli."""
+    problem: HookcliError | None = None
+    if isinstance(error, (ImportError, OSError)) and sys.modules.get("torch") is None:
+        # torch itself fails to be imported where it isn't installed, or where one of its libraries does not load.
+        running = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
+        if "torch" in running or getattr(error, "name", None) == "torch":
+            problem = UsageError(f"torch can't be imported: {in_brief(error).partition(': ')[2]}")
+    for one in capabilities():
+        if one.command and one.distribution != "hookcli" and [one.name] == [*arguments[:1]]:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{relative(place.filename)}:{place.lineno}"
+            problem = problem or PluginError(f"{one}: its command failed: {in_brief(error)} at {where}")
+    if problem:
+        problem.__cause__ = error
+    return problem
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:

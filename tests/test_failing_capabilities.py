@@ -289,6 +289,43 @@ def test_a_next_command_and_a_drawing_that_fail_are_named(net: Path) -> None:
     assert works == "0"
 
 
+ASKED = """
+from hookcli.commands.diff_kinds import Side
+
+EXAMPLES = ("hookcli asked",)
+
+def asked() -> int:
+    "Be asked."
+    raise KeyError("asked")
+
+class Unfit(Side):
+    what, place = "odds", -1
+
+    def fits(self, text):
+        raise KeyError("fits")
+
+    def compare(self, asked):
+        raise KeyError("compared")
+
+class Odd(Unfit):
+    def fits(self, text):
+        return text.endswith(".odd")
+"""
+
+
+def test_a_command_and_a_comparison_that_fail_are_named(net: Path) -> None:
+    """A side that can't tell what it fits costs itself alone; what was asked for is an error, and not a bug of ours."""
+    install(net, {"asked": "command='odd', side='odd:Odd'", "unfit": "side='odd:Unfit'"}, ASKED)
+    lines = ("diff net.py:Net net.py:Net -i 4x4", "diff a.odd b.odd", "asked")
+    (same, out, err), (failed, _, told), (code, _, said) = hookcli_lines(net, *lines)
+    unfit = f"hookcli: {ONE.format('unfit')}side='odd:Unfit' is left out: KeyError: 'fits'\n"
+    assert same == "0" and "0 beyond" in out and err == unfit
+    error = f"hookcli: error: {ONE.format('asked')}"
+    assert failed == "2" and told == f"{error}side='odd:Odd' failed: KeyError: 'compared'\n{unfit}"
+    line = ASKED.splitlines().index('    raise KeyError("asked")') + 1
+    assert (code, said) == ("2", f"{error}its command failed: KeyError: 'asked' at odd.py:{line}\n")
+
+
 def test_a_manifest_with_a_field_of_another_type_is_left_out(net: Path) -> None:
     install(net, {"odd": "checks=None"})
     (code, out, err), (listed, every, _) = hookcli_lines(net, "check net.py:Net -i 4x4", "plugins -f csv")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.diff_files import example as example_of
-from hookcli.commands.diff_kinds import EXAMPLE, Asked, DiffOptions, kinds_of
+from hookcli.commands.diff_kinds import EXAMPLE, Asked, DiffOptions, compare_as, kinds_of
 from hookcli.commands.diff_runs import compare_models
 from hookcli.commands.diff_sides import IN_QUOTES, both_sides
 from hookcli.commands.mistakes import ending_in_example
@@ -84,4 +84,4 @@ def diff(
             raise UsageError(f"--ops: {kind.no_operators}", option="ops")
     tolerance = Tolerance(own.rtol, own.atol, words_of(own.allow_settings))
     asked = Asked(a, b, own, step, options, tolerance, typed_names(ctx))
-    return kinds[0].compare(asked) if kinds else compare_models(asked, timing.time)
+    return compare_as(kinds[0], asked) if kinds else compare_models(asked, timing.time)

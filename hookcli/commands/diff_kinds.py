@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -12,9 +13,9 @@ from hookcli.commands.option_fields import option, tolerance_option
 from hookcli.commands.options import GRADIENTS, Options
 from hookcli.commands.run_options import StepOptions
 from hookcli.diff.tolerance import Tolerance
-from hookcli.errors import UsageError
-from hookcli.registry.capability import load_text
-from hookcli.registry.pieces import left_out, pieces
+from hookcli.errors import UsageError, class_name
+from hookcli.registry.capability import Capability, load_text
+from hookcli.registry.pieces import blamed, left_out, pieces
 
 EXAMPLE = "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2"
 """A command that runs, for messages."""
@@ -88,6 +89,8 @@ class Side(ABC):
     """Of two sides that differ in kind the one with the lower place compares both."""
     no_operators: ClassVar[str] = ""
     """Why --ops doesn't go with it; "" if it does."""
+    by: Capability | None = None
+    """The capability that adds it, None for the core; found, not given."""
 
     @abstractmethod
     def fits(self, text: str) -> bool:
@@ -112,13 +115,28 @@ def sides() -> Sequence[Side]:
     made: list[Side] = [load_text(target)() for target in _CORE]
     for one, kind in pieces("side", type):
         with left_out(one, f"side={one.side!r}"):
-            made.append(kind())
+            side = kind()
+            if not isinstance(side.place, int):
+                raise TypeError(f"its place is {class_name(side.place)}, not a whole number")
+            side.by = one
+            made.append(side)
     return sorted(made, key=lambda side: side.place)
 
 
 def kinds_of(*texts: str) -> list[Side]:
-    """The kinds of these arguments; none for models."""
-    return [side for side in sides() if side.is_kind_of(texts)]
+    """The kinds of these arguments; none for models. One of another distribution that fails is not among them."""
+    kinds: list[Side] = []
+    for side in sides():
+        with left_out(side.by, f"side={side.by.side!r}") if side.by else nullcontext():
+            if side.is_kind_of(texts):
+                kinds.append(side)
+    return kinds
+
+
+def compare_as(side: Side, asked: Asked) -> int:
+    """What the side's `compare` returns. Raises PluginError, which names it, if another distribution's fails."""
+    with blamed(side.by, f"side={side.by.side!r}" if side.by else ""):
+        return side.compare(asked)
 
 
 def require_model(label: str, text: str) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
-from hookcli.errors import PluginError, class_name, in_brief
+from hookcli.errors import PluginError, UserCode, class_name, in_brief
 from hookcli.registry.capability import Capability, capabilities, load_text
 from hookcli.system.handlers import raised_by_signal_handler
 
@@ -57,6 +58,16 @@ class Guard:
 def left_out(one: Capability, piece: str) -> Guard:
     """A block that imports or calls this piece of a capability; an error in another distribution's ends it alone."""
     return Guard(f"{one}: {piece}", own=one.distribution == "hookcli")
+
+
+def blamed(one: Capability | None, piece: str) -> AbstractContextManager[None, bool | None]:
+    """A block that calls a piece that the command line asks for: an error in another distribution's names it.
+
+    None stands for the core.
+    """
+    if one is None or one.distribution == "hookcli":
+        return nullcontext()
+    return UserCode(lambda error: PluginError(f"{one}: {piece} failed: {in_brief(error)}"))
 
 
 def pieces(field: str, kind: type | tuple[type, ...] = object) -> list[tuple[Capability, Any]]:

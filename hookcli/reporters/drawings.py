@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
-from hookcli.errors import PluginError, UserCode, in_brief
 from hookcli.registry.capability import Capability, capabilities, load_text
+from hookcli.registry.pieces import blamed
 from hookcli.table import Report
 
 
@@ -20,9 +19,7 @@ class Drawing:
 
     def draw(self, *about: object) -> None:
         """Call the capability's function. Raises PluginError, which names it, if another distribution's fails."""
-        what = f"{self.by}: drawing={self.by.drawing!r}"
-        failed = UserCode(lambda error: PluginError(f"{what} failed: {in_brief(error)}"))
-        with nullcontext() if self.by.distribution == "hookcli" else failed:
+        with blamed(self.by, f"drawing={self.by.drawing!r}"):
             load_text(self.by.drawing)(*about)
 
     def fits(self, report: Report) -> bool:
