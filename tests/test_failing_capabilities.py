@@ -226,7 +226,7 @@ def test_checks_that_fail_cost_themselves_in_a_recorded_run(net: Path) -> None:
     """What one found in earlier steps stays; the summary counts those that could not judge, and stderr names them."""
     install(net, {"odd": "checks={'ODD1': 'odd:Late', 'ODD2': 'odd:OfLines', 'ODD3': 'odd:OfRecord'}"}, CHECKS)
     (net / "train.py").write_text(TRAIN.replace('float("inf")', "1.0"))
-    ran = recorded(net, "--check")
+    ran = recorded(net, "--check", "--debug")
     remarks = [
         "hookcli: check ODD1 (from odd 1) is left out: RuntimeError: at step 1",
         "hookcli: check ODD2 (from odd 1) is left out: RuntimeError: lineless",
@@ -235,8 +235,7 @@ def test_checks_that_fail_cost_themselves_in_a_recorded_run(net: Path) -> None:
     assert ran.returncode == 0 and [ran.stderr.count(line) for line in remarks] == [1, 1, 1], ran.stderr
     assert ran.stderr.count("is left out") == 3 and "bug" not in ran.stderr
     assert "1 warning, 2 checks could not judge (" in ran.stderr and "is odd (step 0)" in ran.stderr
-    traced = recorded(net, "--check", "--debug").stderr
-    assert traced.count("Traceback (most recent call last):") == 3 and 'raise RuntimeError("recordless")' in traced
+    assert ran.stderr.count("Traceback (most recent call last):") == 3
     ((code, out, err), (_, page, _)) = hookcli_lines(net, "show train.run.jsonl", "show train.run.jsonl -f json")
     assert code == "0" and "1 warning, 2 checks could not judge (" in out and err.count("is left out") == 2, err
     (verdict,) = [one for one in json.loads(page)["reports"] if one["probe"] == "check"][-1:]
