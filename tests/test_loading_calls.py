@@ -83,13 +83,13 @@ hooks/torch_private/looked_programs.py: import_module(_EVAL_FRAME)
 hooks/torch_private/looked_programs.py: import_module(_EVAL_FRAME)
 hooks/torch_private/dynamo.py: import_module(_UTILS)
 hooks/torch_private/dynamo.py: import_module(_UTILS)
-tensors/torch_private.py: import_module(first)
+tensors/torch_private.py: import_module(so_far)
 tensors/torch_private.py: import_module(so_far)
 commands/plugins.py: load
 capabilities/package/rules.py: import_module(name)
 system/importing.py: spec.loader.exec_module
 system/importing.py: import_module
-capabilities/rules/actions.py: subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, \
+capabilities/rules/actions.py: subprocess.run([*line, *then.command], env=environment, stdin=subprocess.DEVNULL, \
 start_new_session=True)
 record/launching/bootstrap/sitecustomize.py: exec_module
 record/launching/bootstrap/sitecustomize.py: exec_module
