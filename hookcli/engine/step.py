@@ -198,7 +198,20 @@ class Step:
         if not roots:
             raise NoGradientsError(_NO_GRADIENTS)
         info["backward_vector"] = kind
-        return roots, [_vector(kind, root, self.share) for root in roots]
+        vectors = []
+        for root in roots:
+            if kind == "ones":
+                vector = torch.ones_like(root)
+            elif root.is_nested:  # it has no shape to draw numbers for
+                with torch.random.fork_rng([]):
+                    torch.manual_seed(0)
+                    vector = torch.randn_like(root)
+            else:  # of the random values that one process would draw for the whole batch, this one's share
+                shape = (root.shape[0] * self.share.of, *root.shape[1:]) if root.dim() else root.shape
+                drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(root)
+                vector = drawn.chunk(self.share.of)[self.share.index] if root.dim() else drawn
+            vectors.append(vector)
+        return roots, vectors
 
     def _loss(self, loss: str | Loss, session: HookSession, output: object, info: Meta) -> tuple[list[Tensor], None]:
         with session.inner_gradients():  # a loss function may compute gradients itself, for a penalty on them
@@ -256,16 +269,3 @@ def _round_trip(*parts: Any) -> None:
 
 NO_LOSS = "the model returned no floating-point tensor; give --loss"
 _NO_GRADIENTS = "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
-
-
-def _vector(kind: str, like: Tensor, share: BatchShare) -> Tensor:
-    """The vector for an output, with the random values that one process would draw for the whole batch."""
-    if kind == "ones":
-        return torch.ones_like(like)
-    if like.is_nested:  # it has no shape to draw numbers for
-        with torch.random.fork_rng([]):
-            torch.manual_seed(0)
-            return torch.randn_like(like)
-    shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
-    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(like)
-    return drawn.chunk(share.of)[share.index] if like.dim() else drawn

@@ -80,12 +80,18 @@ class CompilationLog:
         self.read()
         if not self._attempts:
             return None
+        # The functions that torch.compile gave up, each once.
+        eager: dict[tuple[str, str], LeftEager] = {}
+        for one in self._attempts:
+            if one.failure and one.forward:
+                function = _function(one, self._attempts)
+                eager.setdefault(function, LeftEager(*function, *_why(one)))
         return Compilation(
             graphs=sum(one.graph and one.forward and not one.recompiled for one in self._attempts),
             seconds=sum(one.seconds for one in self._attempts),
             breaks=_graph_breaks(self._breaks),
             recompiled=_recompiled(self._attempts),
-            eager=_left_eager(self._attempts),
+            eager=[*eager.values()],
             complete=self._complete,
         )
 
@@ -166,16 +172,6 @@ def _guard(reason: str) -> str:
     guard, _, comment = re.sub(r"^\S+/\S+: ", "", reason.partition("\n")[0]).partition("  # ")
     place = re.search(r"(?:^|# )(?:\S*/)?([^\s/]+:\d+) in ", comment)  # PyTorch cuts paths at their beginning
     return _plain(guard) + (f" ({place[1]})" if place else "")
-
-
-def _left_eager(attempts: Sequence[Attempt]) -> list[LeftEager]:
-    """The functions that torch.compile gave up, each once."""
-    left: dict[tuple[str, str], LeftEager] = {}
-    for one in attempts:
-        if one.failure and one.forward:
-            place, name = function = _function(one, attempts)
-            left.setdefault(function, LeftEager(place, name, *_why(one)))
-    return list(left.values())
 
 
 def _why(attempt: Attempt) -> tuple[str, bool]:

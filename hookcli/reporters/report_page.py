@@ -40,9 +40,9 @@ class ReportPage:
         """One line: the model and the probes."""
         return f"<ReportPage of {self.reports[0].model}: {', '.join(report.probe for report in self.reports)}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The page in a frame, which notebooks show."""
-        return str(registry.load("reporters", "html")().frame(self.reports))
+        return ReportList(self.reports)._repr_html_()
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file, or the reports where the suffix is .json. Raises UsageError if that can't be."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from types import ModuleType
 
 import torch
@@ -15,7 +14,13 @@ def runs_on_meta(library: ModuleType) -> None:
     utilities = getattr(getattr(library, "utils", None), "import_utils", None)
     experts = getattr(getattr(library, "integrations", None), "moe", None)
     _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
-    if experts is not None and not _multiplies_groups_on_meta():
+    if experts is None:
+        return
+    try:  # whether experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15
+        with torch.device("meta"):
+            groups = torch.empty(1, dtype=torch.int32)
+            torch.nn.functional.grouped_mm(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups)
+    except (AttributeError, RuntimeError):
         name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
         _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
@@ -27,13 +32,3 @@ def _wrap(module: object, name: str, function: Callable[..., object]) -> None:
         wrapped = partial(function, original)
         wrapped.hookcli = True  # type: ignore[attr-defined]
         setattr(module, name, wrapped)
-
-
-@cache
-def _multiplies_groups_on_meta() -> bool:
-    """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
-    multiply: Callable[..., object] | None = getattr(torch.nn.functional, "grouped_mm", None)
-    with torch.device("meta"), suppress(RuntimeError):
-        groups = torch.empty(1, dtype=torch.int32)
-        return multiply is not None and multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups) is not None
-    return False

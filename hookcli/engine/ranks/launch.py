@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -42,8 +43,10 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         max_restarts=0,
         **patience,
     )
-    with ExitStack() as stack:
-        stack.enter_context(_environment(processes))
+    # The processes share the cores, unless that is set. The launcher, which they name, handles all but SIGINT.
+    cores = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
+    named = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
+    with patch.dict(os.environ, named), ExitStack() as stack:
         stack.callback(logging.disable, logging.root.manager.disable)
         if not debug:  # the failing rank has reported its failure already
             logging.disable(logging.CRITICAL)
@@ -55,8 +58,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
             if failure.exitcode in (FAILED, INTERRUPTED):  # it has reported why
                 return int(failure.exitcode)
             if failure.exitcode >= 0:
-                message = f"rank {rank} exited with code {failure.exitcode} and no error message"
-                raise HookcliError(message) from error
+                raise HookcliError(f"rank {rank} exited with code {failure.exitcode} and no error message") from error
             name = signal.Signals(-failure.exitcode).name
             often = " (often: out of memory)" if name == "SIGKILL" else ""
             raise HookcliError(f"rank {rank} died: {name}{often}") from error
@@ -65,18 +67,3 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         finally:
             clear_status_of_others()  # of a rank that was ended
     return 0
-
-
-@contextmanager
-def _environment(processes: int) -> Iterator[None]:
-    """Share the cores among processes, unless that is set, and name the launcher, which handles all but SIGINT."""
-    cores = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
-    values = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-        os.environ.update(before)

@@ -40,7 +40,7 @@ def _registered() -> tuple[torch.library.Library, Any]:
     tags = [getattr(torch.Tag, name) for name in ("flexible_layout", "cudagraph_unsafe") if hasattr(torch.Tag, name)]
     for schema, kernel, shape in (
         ("look(Tensor[] tensors, Tensor(a!) order, Tensor place, str what) -> Tensor", _look, _place),
-        ("gradient(Tensor grad, Tensor place, str what) -> Tensor", _gradient, _zero),
+        ("gradient(Tensor grad, Tensor place, str what) -> Tensor", _gradient, lambda *_: torch.empty(())),
     ):
         library.define(schema, tags=tags)
         name = schema.partition("(")[0]
@@ -70,10 +70,6 @@ def _place(tensors: Sequence[Tensor], order: Tensor, place: Tensor, what: str) -
 def _gradient(grad: Tensor, place: Tensor, what: str) -> Tensor:
     _look([grad], place, place, what)
     return torch.zeros(())
-
-
-def _zero(grad: Tensor, place: Tensor, what: str) -> Tensor:
-    return torch.empty(())
 
 
 def new_place(viewer: Viewer) -> Tensor:

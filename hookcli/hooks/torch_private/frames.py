@@ -111,16 +111,11 @@ def run_as_program(function: Callable[..., Any], *args: object, **kwargs: object
     return run(*args, **kwargs)
 
 
-def _pass_on(function: Callable[..., Any], *args: object, **kwargs: object) -> object:
-    return function(*args, **kwargs)
-
-
 @lru_cache(1 << 12)
 def _disguised(file: str, name: str, line: int) -> CodeType:
-    """The code of `_pass_on`, as if it stood at this line of a file, in a function of this name."""
-    code = _pass_on.__code__
-    offset = max(number or 0 for _, _, number in code.co_lines()) - code.co_firstlineno
-    return code.replace(co_filename=file, co_name=name, co_firstlineno=max(line - offset, 1))
+    """Code that calls a function with its arguments, as if it stood at this line of a file, in a function so named."""
+    passes_on: Callable[..., object] = lambda function, *args, **kwargs: function(*args, **kwargs)  # noqa: E731
+    return passes_on.__code__.replace(co_filename=file, co_name=name, co_firstlineno=max(line, 1))
 
 
 # Steps of optimizers.

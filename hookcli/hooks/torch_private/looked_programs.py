@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from importlib import import_module
 from threading import get_ident
 from types import FrameType
@@ -164,11 +164,11 @@ def wrap_in_place(module: nn.Module, call: Callable[..., object]) -> Callable[[]
 
     setattr(wrapped, WRAPPED_CALL, compiled)
     module._compiled_call_impl = wrapped
-    return partial(_unwrap_in_place, known)
 
+    def unwrap() -> None:
+        module: Any = known()
+        compiled = None if module is None else getattr(compiled_call(module), WRAPPED_CALL, None)
+        if compiled is not None:
+            module._compiled_call_impl = compiled
 
-def _unwrap_in_place(known: ref[nn.Module]) -> None:
-    module: Any = known()
-    compiled = None if module is None else getattr(compiled_call(module), WRAPPED_CALL, None)
-    if compiled is not None:
-        module._compiled_call_impl = compiled
+    return unwrap

@@ -190,8 +190,11 @@ def _unpacked_columns(
         columns = dict(own.cells) | one["cells"]
         width = _EXACT if one["exact"] else _DIGITS
         for key in one["floats"]:
-            size = width * sum(own.kinds.count(kind) for kind, keys in enumerate(own.keys) if key in keys)
-            columns[key], floats = _from_planes(floats[:size], width), floats[size:]
+            count = sum(own.kinds.count(kind) for kind, keys in enumerate(own.keys) if key in keys)
+            raw = bytearray(8 * count)
+            for i in range(width):
+                raw[8 - width + i :: 8] = floats[i * count : (i + 1) * count]
+            columns[key], floats = struct.unpack(f"<{count}d", raw), floats[width * count :]
         yield own, {**own.head, **one["head"]}, columns
 
 
@@ -211,22 +214,12 @@ def _differences(head: Mapping[str, object], columns: _Columns, layout: Layout) 
     cells = {key: column for key, column in columns.items() if key not in floats and column != layout.cells.get(key)}
     fields = {key: value for key, value in head.items() if value != layout.head.get(key)}
     differences = {"floats": floats, "exact": exact, "cells": strict(cells), "head": strict(fields)}
-    return differences, b"".join(_planes(columns[key], _EXACT if exact else _DIGITS) for key in floats)
-
-
-def _planes(column: Sequence[float], width: int) -> bytes:
-    """The upper bytes of each float: all the lowest, then all the next ones. Those alike thus compress together."""
-    raw = struct.pack(f"<{len(column)}d", *(column if width == _EXACT else map(_rounded, column)))
-    return b"".join(raw[i::8] for i in range(8 - width, 8))
-
-
-def _from_planes(planes: bytes, width: int) -> list[float]:
-    """The inverse of `_planes`."""
-    count = len(planes) // width
-    raw = bytearray(8 * count)
-    for i in range(width):
-        raw[8 - width + i :: 8] = planes[i * count : (i + 1) * count]
-    return list(struct.unpack(f"<{count}d", raw))
+    # Of each column the upper bytes: all the lowest, then all the next ones. Those alike thus compress together.
+    planes = []
+    for column in (columns[key] for key in floats):
+        raw = struct.pack(f"<{len(column)}d", *(column if exact else map(_rounded, column)))
+        planes += [raw[i::8] for i in range(0 if exact else 8 - _DIGITS, 8)]
+    return differences, b"".join(planes)
 
 
 def _rounded(x: float) -> float:

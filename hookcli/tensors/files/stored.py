@@ -47,23 +47,17 @@ def narrow_values(coding: str, block: Array) -> Floats:
         return values(coding, block)
     if coding == "float32":
         return block.astype(np.float32)
-    narrow: Floats = _narrow_table(coding)[block]
+    narrow: Floats = table(coding, narrow=True)[block]
     return narrow
 
 
 @cache
-def _narrow_table(coding: str) -> Floats:
-    with np.errstate(invalid="ignore"):  # signalling NaN
-        return table(coding).astype(np.float32)
-
-
-@cache
-def table(coding: str) -> Values:
-    """The value of every code of a coding of one or two bytes."""
+def table(coding: str, *, narrow: bool = False) -> Any:
+    """The value of every code of a coding of one or two bytes, as float64, or if `narrow` as float32."""
     make = CODINGS[coding].table
     assert make is not None
     with np.errstate(invalid="ignore"):  # signalling NaN
-        return make()
+        return make().astype(np.float32 if narrow else np.float64, copy=False)
 
 
 def _viewed(storage: str, dtype: str) -> Values:
