@@ -136,13 +136,7 @@ def show(
     if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:
-        if _is_report(source):
-            _check_report(path, query, which.follow)
-            reports = read_reports(record, source)
-            remark(unfamiliar(record, reports), options)
-            for report in reports:
-                output.check_columns(report.columns)
-            output.write(reports)
+        if _shows_report(record, source, query, which.follow, output):
             return 0
         if which.follow:
             from hookcli.commands.show_follow import follow as follow_record
@@ -153,20 +147,28 @@ def show(
             return _show(query.within(open_record(path, source)), output, progress, which)
 
 
-def _is_report(path: Path) -> bool:
-    """True if a file is one JSON document over several lines, as `--format json` writes it."""
+def _shows_report(name: str, source: Path, query: Query, follow: bool, output: Output) -> bool:
+    """Write the reports in a file, if it is one JSON document over several lines, as `--format json` writes it.
+
+    Raises UsageError for options that a saved report does not take.
+    """
     try:
-        with opened(path) as file:
-            return bytes(file.read(64)).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"
+        with opened(source) as file:
+            begin = bytes(file.read(64))
     except OSError:
         return False
-
-
-def _check_report(path: Path, query: Query, follow: bool) -> None:
+    if begin.split(b"\n")[0].strip() != b"{" and source.suffix != ".json":
+        return False
     settings = asdict(query) | {"step": "all" if query.every_step else query.step, "every_step": None}
     typed = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
     if follow or typed:
-        raise UsageError(f"{path}: is a saved report; {(typed or ['--follow'])[0]} is for records of hookcli run")
+        raise UsageError(f"{Path(name)}: is a saved report; {(typed or ['--follow'])[0]} is for records of hookcli run")
+    reports = read_reports(name, source)
+    remark(unfamiliar(name, reports), output.options)
+    for report in reports:
+        output.check_columns(report.columns)
+    output.write(reports)
+    return True
 
 
 def _show(selection: Selection, output: Output, progress: Progress, which: ShowOptions) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -107,18 +107,18 @@ def _changes(tail: Tail, output: Output, over: Callable[[], bool] = lambda: Fals
 
 def export(tail: Tail, query: Query, output: Output, over: Callable[[], bool] = lambda: False) -> None:
     """Export the steps of a record as they come; ends with the record, or when `over` says that nothing more comes."""
-    output.write(_arriving(query, _changes(tail, output, over)), mixed=not query.probe, growing=True)
 
+    def arriving() -> Iterator[Report]:
+        """Yield the reports of steps that were finished, also of a new run that replaces the file."""
+        latest: Record | None = None
+        seen = 0
+        for record in _changes(tail, output, over):
+            latest, seen = record, seen if record is latest else 0
+            entries = query.of(entry for entry in record.entries[seen:] if record.counts(entry))
+            seen = len(record.entries)
+            yield from every_step(record, entries, query.probe)
 
-def _arriving(query: Query, changes: Iterable[Record]) -> Iterator[Report]:
-    """Yield the reports of steps that were finished, also of a new run that replaces the file."""
-    latest: Record | None = None
-    seen = 0
-    for record in changes:
-        latest, seen = record, seen if record is latest else 0
-        entries = query.of(entry for entry in record.entries[seen:] if record.counts(entry))
-        seen = len(record.entries)
-        yield from every_step(record, entries, query.probe)
+    output.write(arriving(), mixed=not query.probe, growing=True)
 
 
 def _print_lines(tail: Tail, query: Query, output: Output) -> None:

@@ -45,26 +45,19 @@ def compile_run(run: PreparedRun, word: str, backward: bool) -> Compilation | No
                 _step(model, inputs, backward)
                 if not log.read() and number:
                     break
-        sizes, untried = _other_sizes(model, inputs, backward)
+        size = batch_size(inputs)
+        sizes, untried = ([size], "") if size else ([], "the inputs have no common dimension 0 of two or more")
+        for other in (size + more for size in tuple(sizes) for more in _MORE):
+            try:
+                _step(model, tree.replace(inputs, tree.once(partial(_resized, other))), backward)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a model need not take other sizes
+                untried = f"a batch of {other} fails ({in_brief(error)})"
+                break
+            sizes.append(other)
         made = log.result() or Compilation() if tells_of_compilations() else None
     return made and replace(made, untried=untried, backend=word if ours else "", batches=sizes)
-
-
-def _other_sizes(model: nn.Module, inputs: Any, backward: bool) -> tuple[list[int], str]:
-    """Run the model on other batches. Returns the sizes of all, and why it could not run on others."""
-    size = batch_size(inputs)
-    if size is None:
-        return [], "the inputs have no common dimension 0 of two or more"
-    sizes = [size]
-    for other in (size + more for more in _MORE):
-        try:
-            _step(model, tree.replace(inputs, tree.once(partial(_resized, other))), backward)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a model need not take other sizes
-            return sizes, f"a batch of {other} fails ({in_brief(error)})"
-        sizes.append(other)
-    return sizes, ""
 
 
 def _step(model: nn.Module, inputs: Any, backward: bool) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
@@ -133,7 +133,8 @@ def _of_nested(report: Report, depth: float, *, operators: bool) -> list[Row]:
         is_own = owner is place
         if not is_own and owner in present:
             hidden[owner].append(row)
-        elif is_own or (not _has_ancestor(place, owner, present) if costs else place not in parents):
+        # A row between the two already holds its costs.
+        elif is_own or (present.isdisjoint({*place.around()} - {*owner.chain()}) if costs else place not in parents):
             key = owner, row.get("kind"), row.get("pass"), row.get("path", "") if is_own else "", row.get("rank")
             groups.setdefault(key, []).append(row)
     columns = [*report.known_columns()]
@@ -177,12 +178,6 @@ def _ends(rows: Sequence[Row]) -> list[Row]:
     first, last = (row["step"] for row in (rows[0], rows[-1])) if rows else (0, 0)
     kept = {last, first} if buckets[first] != buckets[last] else {last}
     return [row for row in rows if row["step"] in kept]
-
-
-def _has_ancestor(place: Node, owner: Node, present: Container[Node]) -> bool:
-    """True if a row between `owner` and this place already holds its costs."""
-    between = takewhile(lambda node: node.owner and node is not owner, place.around())
-    return any(node in present for node in between)
 
 
 def apply_view(report: Report, view: View) -> Report:

@@ -72,6 +72,16 @@ def listed(fits: Fits) -> Fits:
     return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value))
 
 
+def mapped(fits: Fits) -> Fits:
+    """A condition for a JSON object whose values all meet the given one."""
+    return lambda value: is_mapping(value) and all(map(fits, value.values()))
+
+
+def having(keys: Mapping[str, Fits]) -> Fits:
+    """A condition for a JSON object that has these keys, whose values meet theirs."""
+    return lambda value: is_mapping(value) and all(key in value and fits(value[key]) for key, fits in keys.items())
+
+
 def _is_number(value: Any) -> bool:
     """True for a number that is neither NaN nor infinite, and fits into 64 bits."""
     return type(value) in (int, float) and abs(value) < _GREATEST
@@ -86,12 +96,12 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and (all(map(_is_integer, value)) or all(map(_is_shape, value)))
 
 
-def _is_hooks(value: Any) -> bool:
-    """True for the totals of communication hooks over a step."""
-    keys = {"buckets": is_count, "step": is_count, "bytes_before": is_count, "bytes_after": optional(is_count)}
-    fits = keys | dict.fromkeys(("relative_l2", "cosine"), optional(is_figure))
-    steps: list[Any] = list(value.values())
-    return all(is_mapping(s) and s.keys() >= fits.keys() and all(fit(s[k]) for k, fit in fits.items()) for s in steps)
+_OF_HOOKS = having(
+    dict.fromkeys(("buckets", "step", "bytes_before"), is_count)
+    | {"bytes_after": optional(is_count)}
+    | dict.fromkeys(("relative_l2", "cosine"), optional(is_figure))
+)
+"""The totals of a communication hook over a step."""
 
 
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
@@ -172,8 +182,8 @@ COLUMN: Mapping[str, Fits] = {
 FINDING: Mapping[str, Fits] = {name: _of_type(hint) for name, hint in get_type_hints(Finding).items()}
 META: Mapping[str, Fits] = {
     **{name: _of_type(hint) for name, hint in get_type_hints(Meta, include_extras=True).items()},
-    "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
-    "found_at": lambda value: is_mapping(value) and all(map(is_count, value.values())),
+    "against": lambda value: is_text(value) or mapped(is_text)(value),
+    "found_at": mapped(is_count),
     **dict.fromkeys(("replicas", "smooth"), lambda value: is_count(value) and value > 0),  # another word
 }
 """The tests of what `meta` holds: tests of types, and of what a type does not say."""
@@ -197,10 +207,8 @@ TOTALS: Mapping[str, Fits] = {
     "groups": listed(lambda group: is_mapping(group) and all(ROW[c.name](group[c.name]) for c in GROUPS)),
     **dict.fromkeys((*SENTENCES, "order", "kept_mode", "nothing"), is_text),
     **dict.fromkeys(OF_PEAK, lambda value: value is None or is_text(value) or is_count(value)),
-    "dtypes": lambda value: (
-        is_mapping(value) and all(is_mapping(v) and is_count(v.get("bytes")) for v in value.values())
-    ),
-    "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
+    "dtypes": mapped(having({"bytes": is_count})),
+    "hooks": lambda value: mapped(_OF_HOOKS)(value) or is_figure(value),
     **dict.fromkeys(("forward_us", "backward_us"), is_figure),
     **dict.fromkeys(("errors", "warnings", "checks", "modules"), is_count),
     "kept_bytes": is_count,

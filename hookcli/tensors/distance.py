@@ -166,40 +166,40 @@ def _norm(x: Tensor) -> float:
 
 
 def _device_rows(a: Tensor, b: Tensor) -> Tensor:
-    """The discrepancy of two chunks on their device, by KEYS: one row by Triton's kernels, else one for each piece."""
+    """The discrepancy of two chunks on their device, by KEYS: one row by Triton's kernels, else one for each piece.
+
+    The latter come from PyTorch's operators, in float64; nothing is read back.
+    """
     row = launch.discrepancy(a, b)
     if row is not None:
         return row[None]
-    pieces = zip(*(x.split(chunks.DEVICE_CHUNK) for x in (a, b)), strict=True)
-    return torch.stack([_device_piece(*piece) for piece in pieces])
+    kind = launch.wide(a.device)
+    scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
+    rows = []
+    for pieces in zip(a.split(chunks.DEVICE_CHUNK), b.split(chunks.DEVICE_CHUNK), strict=True):
+        x, y = (piece.to(kind) for piece in pieces)
+        error = _difference(*pieces, x, y).abs()
+        same = (x == y) | ((x != x) & (y != y))
+        lost = ~(torch.isfinite(x) & torch.isfinite(y))
+        x, y, error = (some.masked_fill(lost, 0.0) for some in (x, y, error))
+        n = error.new_full((), x.numel())
+        figures = {
+            "numel": n,
+            "max_abs": error.amax(),
+            "mean_abs": (error / n).sum(),
+            "error_l2": _device_norm(error, scaled),
+            "a_l2": _device_norm(x, scaled),
+            "b_l2": _device_norm(y, scaled),
+            "nonfinite": (lost & ~same).sum(),
+            "finite": n - lost.sum(),
+        }
+        rows.append(torch.stack([figures[key].to(kind) for key in KEYS]))
+    return torch.stack(rows)
 
 
 def _device_norm(x: Tensor, scaled: bool) -> Tensor:
     unit = chunks.unit_of(x) if scaled else 1.0
     return (x / unit).square().sum().sqrt() * unit
-
-
-def _device_piece(a: Tensor, b: Tensor) -> Tensor:
-    """The discrepancy of two pieces by PyTorch's operators, in float64; nothing is read back."""
-    kind = launch.wide(a.device)
-    scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
-    x, y = a.to(kind), b.to(kind)
-    error = _difference(a, b, x, y).abs()
-    same = (x == y) | ((x != x) & (y != y))
-    lost = ~(torch.isfinite(x) & torch.isfinite(y))
-    x, y, error = (some.masked_fill(lost, 0.0) for some in (x, y, error))
-    n = error.new_full((), a.numel())
-    figures = {
-        "numel": n,
-        "max_abs": error.amax(),
-        "mean_abs": (error / n).sum(),
-        "error_l2": _device_norm(error, scaled),
-        "a_l2": _device_norm(x, scaled),
-        "b_l2": _device_norm(y, scaled),
-        "nonfinite": (lost & ~same).sum(),
-        "finite": n - lost.sum(),
-    }
-    return torch.stack([figures[key].to(kind) for key in KEYS])
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -66,21 +66,21 @@ def device_counts(chunk: Tensor) -> Tensor:
     They are counts by powers of two alone: bins of equal width would need another kernel. Subnormals of float64 count
     as its smallest normal numbers. float32's do so on MPS, which has no float64.
     """
-    counts = launch.exponents(chunk)
-    return torch.stack([_piece_counts(piece) for piece in chunk.split(_PIECE)]).sum(0) if counts is None else counts
-
-
-def _piece_counts(piece: Tensor) -> Tensor:
-    """The counts of a piece by PyTorch's operators."""
-    copy = piece.to(launch.wide(piece.device))
-    layout = _LAYOUTS[copy.dtype]
-    fields = _fields(copy, layout)
-    subnormal = (fields % layout.exponents == 0) & (copy != 0)
-    fields = torch.where(subnormal, fields + 1, fields).to(torch.int16)
-    # bincount would wait for the device, and histc fails there under `torch.use_deterministic_algorithms`.
-    ends = torch.arange(2 * layout.exponents + 1, dtype=fields.dtype, device=fields.device)
-    counts = torch.searchsorted(fields.sort().values, ends).diff()
-    return torch.cat([counts.to(copy.dtype), _overflows(copy).to(copy.dtype)])
+    by_kernel = launch.exponents(chunk)
+    if by_kernel is not None:
+        return by_kernel
+    of_pieces = []
+    for piece in chunk.split(_PIECE):  # by PyTorch's operators
+        copy = piece.to(launch.wide(piece.device))
+        layout = _LAYOUTS[copy.dtype]
+        fields = _fields(copy, layout)
+        subnormal = (fields % layout.exponents == 0) & (copy != 0)
+        fields = torch.where(subnormal, fields + 1, fields).to(torch.int16)
+        # bincount would wait for the device, and histc fails there under `torch.use_deterministic_algorithms`.
+        ends = torch.arange(2 * layout.exponents + 1, dtype=fields.dtype, device=fields.device)
+        counts = torch.searchsorted(fields.sort().values, ends).diff()
+        of_pieces.append(torch.cat([counts.to(copy.dtype), _overflows(copy).to(copy.dtype)]))
+    return torch.stack(of_pieces).sum(0)
 
 
 def from_device(numbers: Sequence[float]) -> Histogram:

@@ -167,16 +167,13 @@ def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
     return size(*out) + (size(x) if wanted[0] and alike else 0)
 
 
-def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
-    """A copy of `grad_out` where it is not laid out as the output is (_flash_attention_backward)."""
-    grad, output = args[0], args[4]
-    return size(*out) + (size(grad) if grad.stride() != output.stride() else 0)
-
-
 _ON_CPU = {
     "aten.native_batch_norm_backward": _batch_norm_backward,
     "aten.native_dropout": lambda args, out: size(*out) + size(args[0]),
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    # A copy of `grad_out` where it is not laid out as the output is (_flash_attention_backward).
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": lambda args, out: (
+        size(*out) + (size(args[0]) if args[0].stride() != args[4].stride() else 0)
+    ),
 }
 
 

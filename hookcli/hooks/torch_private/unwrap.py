@@ -28,8 +28,20 @@ def unwrapped(model: nn.Module) -> dict[str, Compile]:
     class stays compiled.
     """
     compiled: dict[str, Compile] = {}
+    module: Any
     for fqn, module in [*model.named_modules()] if compiles() else ():
-        way = _taken_away(module)
+        own: dict[str, Any] = vars(module)
+        way: Compile | None = None
+        if call := own.get(_CALL):  # compiled by `module.compile()`
+            setattr(module, _CALL, None)
+            way = _way_of(call)
+        elif is_compiled(module.forward) and "forward" in own:
+            way, before = _way_of(module.forward), module.forward._torchdynamo_orig_callable
+            del module.forward
+            if before != module.forward:
+                module.forward = before
+        elif is_compiled(module.forward):  # by its class
+            way = lambda forward: forward  # noqa: E731
         if way and not any(not outer or fqn.startswith(f"{outer}.") for outer in compiled):
             compiled[fqn] = way
     return compiled
@@ -49,23 +61,6 @@ def compiler(settings: Mapping[str, Any]) -> Compile:
         return partial(torch.compile, **settings)
     options = {**options_of(settings.get("mode", "default")), "fallback_random": True}
     return partial(torch.compile, options=options)
-
-
-def _taken_away(module: Any) -> Compile | None:
-    """How `module.compile()`, or its own attribute or class, had a forward compiled; taken off the module itself."""
-    own = vars(module)
-    if call := own.get(_CALL):
-        setattr(module, _CALL, None)
-        return _way_of(call)
-    if not is_compiled(module.forward):
-        return None
-    if "forward" not in own:
-        return lambda forward: forward
-    way, before = _way_of(module.forward), module.forward._torchdynamo_orig_callable
-    del module.forward
-    if before != module.forward:
-        module.forward = before
-    return way
 
 
 def _way_of(function: Callable[..., Any]) -> Compile:

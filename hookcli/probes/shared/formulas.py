@@ -51,11 +51,6 @@ def _conv_of(x: Size, weight: Size, *_: object, out_shape: Size, **__: object) -
     return 2 * prod(out_shape) * prod(weight[1:])
 
 
-def _attention_products(q: Size, k: Size, v: Size, *_: object, **__: object) -> int:
-    """Scores of each query with each key, and their product with the values: `flop_counter.sdpa_flop`."""
-    return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
-
-
 _BY_SHAPES: dict[str, Callable[..., int]] = {
     "mv": lambda matrix, vector, **_: 2 * prod(matrix),
     "addmv": lambda added, matrix, vector, **_: 2 * prod(matrix),
@@ -81,7 +76,8 @@ _BY_SHAPES: dict[str, Callable[..., int]] = {
 FORMULAS = {getattr(aten, name): shape_wrapper(formula) for name, formula in _BY_SHAPES.items() if hasattr(aten, name)}
 """Two FLOPs for a multiply-accumulate, by operator, in the form of `torch.utils.flop_counter.flop_registry`."""
 if fused_attention is not None:  # PyTorch 2.11 has formulas for the other kernels alone
-    FORMULAS[fused_attention] = shape_wrapper(_attention_products)
+    # Scores of each query with each key, and their product with the values: `flop_counter.sdpa_flop`.
+    FORMULAS[fused_attention] = shape_wrapper(lambda q, k, v, *_, **__: 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1]))
 
 CONVOLUTION = shape_wrapper(_conv_of)
 """The formula of an operator whose second argument is a convolution's weight."""
@@ -94,12 +90,6 @@ def _recurrent(tokens: Tensor, *rest: Any, **_: object) -> int:
     return items * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
-def _fused_layer(x: Tensor, width: int, *rest: Any, **_: object) -> int:
-    """`_transformer_encoder_layer_fwd`: attention, and two linear layers."""
-    first: Tensor = rest[13]
-    return _attention(x, x, width) + 2 * (x.numel() // width) * first.numel()
-
-
 def _attention(q: Tensor, k: Tensor, width: int) -> int:
     """Projections of q, k, v and of the result, scores, and their product."""
     batch, length, other = q.shape[0], q.shape[1], k.shape[1]
@@ -109,7 +99,10 @@ def _attention(q: Tensor, k: Tensor, width: int) -> int:
 FUNCTION_MACS: dict[str, Callable[..., int]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
     "_native_multi_head_attention": lambda q, k, v, width, *_, **__: _attention(q, k, width),
-    "_transformer_encoder_layer_fwd": _fused_layer,
+    # Attention, and two linear layers; `rest[13]` is the weight of the first.
+    "_transformer_encoder_layer_fwd": lambda x, width, *rest, **_: (
+        _attention(x, x, width) + 2 * (x.numel() // width) * rest[13].numel()
+    ),
 }
 """Multiply-accumulates of calls that have many kernels, by the name of the function."""
 
