@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,8 @@ _TOLERANCE = _Kind(
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
 
 
-def _kind_of(one: Field[Any]) -> _Kind:
-    if one.name in BUDGETS:
-        return _FIGURE
-    return _FLAG if isinstance(one.default, bool) else _TEXT if one.default_factory is MISSING else _TEXTS
-
-
+_BY_DEFAULT = {bool: _FLAG, type(MISSING): _TEXTS}
+"""The kinds of options by the type of their default; lists have a factory, and no default. Other options are texts."""
 _KEYS = {
     WEIGHTS: _TEXT,
     **dict.fromkeys(("task", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
@@ -78,7 +74,10 @@ _KEYS = {
     "repeat": _count(MOST_RUNS),
     "seed": _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value, 0, _GREATEST)),
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory"), _FIGURE),
-    **{flag(one.name)[2:]: _kind_of(one) for one in ADDED},
+    **{
+        flag(one.name)[2:]: _FIGURE if one.name in BUDGETS else _BY_DEFAULT.get(type(one.default), _TEXT)
+        for one in ADDED
+    },
     "max-graph-breaks": _FIGURE,
     **dict.fromkeys(("rtol", "atol"), _TOLERANCE),
     "thresholds": _Kind(

@@ -53,19 +53,18 @@ class DumpRuns:
 
     def compare(self, a: str, b: str) -> Report:
         """The report of two sides, one at least a dump. The error of a failing model has the report until then."""
-        if not (is_dump(a) and is_dump(b)):
-            side = 0 if is_dump(a) else 1
-            return self._with_model(DumpReader((a, b)[side]), side, (a, b))
-        ours, theirs = DumpReader(a), DumpReader(b)
-        self.progress.stage(f"comparing {ours.folder} and {theirs.folder}")
-        self._require_operators(ours, theirs)
-        ours, theirs = self._without_lone_operators(ours, theirs), self._without_lone_operators(theirs, ours)
-        parts = parts_of(theirs.dump, parts_of(ours.dump))
-        self._check_model(ours, parts, theirs.folder)
-        wanted = self.wanted(ours.dump, parts)
-        return compare_dumps(ours, theirs, wanted, self.tolerance, {"dump": _probes(ours.dump)})
-
-    def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
+        if is_dump(a) and is_dump(b):
+            ours, theirs = DumpReader(a), DumpReader(b)
+            self.progress.stage(f"comparing {ours.folder} and {theirs.folder}")
+            self._require_operators(ours, theirs)
+            ours, theirs = self._without_lone_operators(ours, theirs), self._without_lone_operators(theirs, ours)
+            parts = parts_of(theirs.dump, parts_of(ours.dump))
+            self._check_model(ours, parts, theirs.folder)
+            wanted = self.wanted(ours.dump, parts)
+            return compare_dumps(ours, theirs, wanted, self.tolerance, {"dump": _probes(ours.dump)})
+        texts = a, b
+        side = 0 if is_dump(a) else 1
+        reader = DumpReader(texts[side])
         self._require_operators(reader)
         options, step = self._repeated(reader)
         spec = parse_side("AB"[1 - side], texts[1 - side], options)

@@ -91,7 +91,16 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Argume
     if example is None and not setting.needs_input:
         return (), ""
     if example is None:
-        raise UsageError(f"{recipe.name}: input shape needed, for example --input {_guess(model)}")
+        guess = "1x3x224x224"
+        for module in reversed([*model.modules()]):  # the guess fits the first layer
+            if isinstance(module, nn.Linear):
+                guess = f"1x{module.in_features}"
+            elif isinstance(module, nn.Embedding):
+                guess = "1x16:int64"
+            elif isinstance(module, Convolution) and not module.transposed:
+                spatial = {1: "1000", 2: "224x224", 3: "16x112x112"}
+                guess = f"1x{module.in_channels}x{spatial[len(module.kernel_size)]}"
+        raise UsageError(f"{recipe.name}: input shape needed, for example --input {guess}")
     shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
     if setting.batch:
         comes = f"{recipe.name} comes with an example input; give --input instead"
@@ -134,19 +143,6 @@ def _part_size(batch: int, setting: Setting) -> int:
         way = "drop_last=True of a DataLoader drops it" if setting.data else f"--batch-size {fits} does, for example"
         raise UsageError(f"a batch of {batch} does not divide by {setting.parts} processes; {way}")
     return batch // setting.parts
-
-
-def _guess(model: nn.Module) -> str:
-    """An `--input` that fits the model's first layer."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            return f"1x{module.in_features}"
-        if isinstance(module, nn.Embedding):
-            return "1x16:int64"
-        if isinstance(module, Convolution) and not module.transposed:
-            spatial = {1: "1000", 2: "224x224", 3: "16x112x112"}
-            return f"1x{module.in_channels}x{spatial[len(module.kernel_size)]}"
-    return "1x3x224x224"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,19 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
     tensors = [*(model.parameters() if parameters else ()), *model.buffers(), *leaves]
     kept = SavedValues(tensors)
     gradients = [(p, p.grad, p.requires_grad) for p in model.parameters()]
+
+    def restore_gradients() -> None:
+        for parameter, grad, requires_grad in gradients:
+            parameter.grad = grad
+            if parameter.requires_grad != requires_grad:
+                parameter.requires_grad_(requires_grad)
+
     with ExitStack() as stack:
         stack.callback(set_random_states, devices, states)
         # Version counters are kept, too: otherwise backward would refuse the caller's graphs.
         counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
         stack.enter_context(keeping_versions(tuple(counted.values())))
-        stack.callback(_restore_gradients, gradients)
+        stack.callback(restore_gradients)
         stack.callback(kept.put_back)
         for module in modules:
             stack.callback(module.put_back)
@@ -121,13 +128,6 @@ def set_mode(model: nn.Module, training: bool) -> None:
         for module in model.modules():
             if "train" not in vars(module):
                 module.training = training
-
-
-def _restore_gradients(gradients: list[tuple[nn.Parameter, Tensor | None, bool]]) -> None:
-    for parameter, grad, requires_grad in gradients:
-        parameter.grad = grad
-        if parameter.requires_grad != requires_grad:
-            parameter.requires_grad_(requires_grad)
 
 
 class _Module:

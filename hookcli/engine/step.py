@@ -126,7 +126,7 @@ class Step:
     def _run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         optimizer, called = self._optimizer(session, info), self._wrapped(session.model)
         random = torch.get_rng_state() if self.share.of > 1 else None
-        inputs = SavedValues(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
+        inputs = SavedValues(tree.tensors((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
             session.begin_pass(number, self.passes)
             if inputs and number:

@@ -68,7 +68,17 @@ def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, 
     """The program as modules, on the meta device where that is the default one."""
     here = torch.get_default_device()
     logged = logged_from(logging.CRITICAL, "torch")  # not the tracebacks of a file that it can't load
-    with torch.device("cpu"), logged, UserCode(partial(_unloadable, file, version)):
+
+    def unloadable(error: BaseException) -> UsageError:
+        if isinstance(error, (NotPlainError, pickle.UnpicklingError)):
+            pickled = "its pickled example input or weights hold more than tensors and plain values"
+            why = error if isinstance(error, NotPlainError) else pickled
+            trust = "  if you trust its origin, give --arg trust=true"
+            return UsageError(f"{file}: loading it could run code: {why}\n{trust}")
+        again = f"torch {torch.__version__} can't load what torch {version} exported; export it again with this version"
+        return UsageError(f"{file}: {again} ({in_brief(error)})")
+
+    with torch.device("cpu"), logged, UserCode(unloadable):
         with _source(file, trusted) as source:
             program = torch.export.load(source)
         if here.type == "meta":
@@ -103,17 +113,6 @@ def _source(file: str, trusted: bool) -> Iterator[str | IO[bytes]]:
             write_plain(archive, copy)
         copy.seek(0)
         yield copy
-
-
-def _unloadable(file: str, version: str, error: BaseException) -> UsageError:
-    """The error for a program that PyTorch can't load, or that is not given to it."""
-    if isinstance(error, (NotPlainError, pickle.UnpicklingError)):
-        pickled = "its pickled example input or weights hold more than tensors and plain values"
-        why = error if isinstance(error, NotPlainError) else pickled
-        trust = "  if you trust its origin, give --arg trust=true"
-        return UsageError(f"{file}: loading it could run code: {why}\n{trust}")
-    again = f"torch {torch.__version__} can't load what torch {version} exported; export it again with this version"
-    return UsageError(f"{file}: {again} ({in_brief(error)})")
 
 
 class _Program(UnflattenedModule):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
@@ -185,28 +186,21 @@ def apply_view(report: Report, view: View) -> Report:
     dashes = "" if view.python else "--"
     if view.sort:
         name = find_column(f"{dashes}sort", view.sort.removeprefix("-"), report.columns).name
-        report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
+        valued, rest = [], []
+        for row in report.rows:
+            value = row.get(name)
+            if value is None or (isinstance(value, float) and math.isnan(value)):
+                rest.append(row)  # they come last either way
+                continue
+            # Zeros are sorted by their share, as the table shows them, not by their number; texts come after numbers.
+            key = value / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(value)
+            valued.append((isinstance(key, str), key, row))
+        valued.sort(key=itemgetter(0, 1), reverse=view.sort.startswith("-"))
+        report = replace(report, rows=[*(row for *_, row in valued), *rest])
     if view.columns:
         chosen = [find_column(f"{dashes}columns", name, report.columns) for name in view.columns]
         report = replace(report, columns=[*{column.name: column for column in chosen}.values()])
     return report
-
-
-def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
-    """The rows, sorted; rows without a value (None, NaN) come last either way."""
-
-    def missing(value: Any) -> bool:
-        return value is None or (isinstance(value, float) and math.isnan(value))
-
-    valued = [row for row in rows if not missing(row.get(name))]
-    rest = [row for row in rows if missing(row.get(name))]
-
-    def rank(row: Row) -> Any:
-        """Sort zeros by their share, as the table shows them, not by their number; texts after numbers."""
-        key = row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
-        return isinstance(key, str), key
-
-    return sorted(valued, key=rank, reverse=descending) + rest
 
 
 def _rank(value: Any) -> Any:

@@ -53,7 +53,11 @@ def draw(graph: Digraph, report: Report, depth: float | None) -> None:
         is_function = box.is_call and box.rows[0]["kind"] == "function"
         return owner if owner != around and (owner != box.fqn or is_function) else None
 
-    draw_framed(graph, boxes, frame_of, _draw_box)
+    def draw_box(graph: Digraph, box: _Box, around: str) -> None:
+        look = _LOOKS.get(box.rows[0]["kind"], {}) if box.is_call else {"penwidth": "2"}
+        graph.node(box.name, "\n".join(_lines(box, around)), **look)
+
+    draw_framed(graph, boxes, frame_of, draw_box)
     for (start, end), shapes in _arrows(boxes).items():
         graph.edge(start, end, label="\n".join(f" {shape}" for shape in shapes))
 
@@ -67,11 +71,6 @@ def _boxes(rows: Sequence[Row], tree: Tree, depth: float) -> list[_Box]:
             boxes.append(_Box(f"{'in' if inside else 'call'} {row['id']}", owner, not inside))
         boxes[-1].rows.append(row)
     return boxes
-
-
-def _draw_box(graph: Digraph, box: _Box, around: str) -> None:
-    look = _LOOKS.get(box.rows[0]["kind"], {}) if box.is_call else {"penwidth": "2"}
-    graph.node(box.name, "\n".join(_lines(box, around)), **look)
 
 
 def _lines(box: _Box, around: str) -> Iterator[str]:

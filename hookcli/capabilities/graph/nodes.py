@@ -53,8 +53,9 @@ class PythonHooks:
         self.unmeasured: dict[str, str] = {}
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
-        session.on(HookKind.ENGINE_CALLBACK, self._note_end)
-        session.before_backward(self._begin_pass)
+        session.on(HookKind.ENGINE_CALLBACK, lambda event: setattr(self, "_over", time.perf_counter_ns()))
+        # A backward pass of the model's own may have run in its forward.
+        session.before_backward(lambda roots: setattr(self, "_began", None))
 
     def _before(self, event: HookEvent) -> None:
         assert event.node is not None
@@ -74,12 +75,6 @@ class PythonHooks:
         node = self._nodes[event.node.id]
         node.us = (now - node.began) / 1000
         self._take(node, 1, event.grad_inputs)
-
-    def _begin_pass(self, roots: Sequence[Tensor]) -> None:
-        self._began = None  # a backward pass of the model's own may have run in its forward
-
-    def _note_end(self, event: HookEvent) -> None:
-        self._over = time.perf_counter_ns()
 
     def _take(self, node: Seen, side: int, gradients: Sequence[Tensor | None]) -> None:
         tensors = [g for g in gradients if g is not None]

@@ -216,13 +216,6 @@ def _flash_backward(args: tuple[Any, ...], out: Any) -> int:
     return size(*out) + 4 * batch * heads * rows * (columns + 1) + expanded
 
 
-def _efficient_backward(args: tuple[Any, ...], out: Any) -> int:
-    """A number per query; in half precision also the query's gradient in float32."""
-    query: Tensor = args[1]
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    return size(*out) + 4 * (query.numel() // query.shape[-1] + (query.numel() if half else 0))
-
-
 def _padded(length: int, multiple: int) -> int:
     """The next multiple."""
     return -(-length // multiple) * multiple
@@ -230,5 +223,10 @@ def _padded(length: int, multiple: int) -> int:
 
 _ON_CUDA = {
     "aten._scaled_dot_product_flash_attention_backward": _flash_backward,
-    "aten._scaled_dot_product_efficient_attention_backward": _efficient_backward,
+    # A number per query; in half precision also the query's gradient in float32.
+    "aten._scaled_dot_product_efficient_attention_backward": lambda args, out: (
+        size(*out)
+        + 4 * (args[1].numel() // args[1].shape[-1])
+        + (4 * args[1].numel() if args[1].dtype in (torch.float16, torch.bfloat16) else 0)
+    ),
 }

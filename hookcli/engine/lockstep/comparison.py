@@ -103,8 +103,16 @@ class Comparison:
                 self.pairs.batch_ended()
                 self.batches += 1
             for number, side in enumerate(self.sides):
-                if self.tells_looks and self.inside[number] and self.batches == 1:
-                    self._tell_looks(number, side, states[number], seed)
+                if not (self.tells_looks and self.inside[number] and self.batches == 1):
+                    continue
+                # What compiles a side, and how far its outputs and gradients were moved by being looked at inside.
+                with states[number]():
+                    torch.manual_seed(seed)
+                    plain = without_looks(side.model, side.inputs, side.step(self.step))
+                failed = plain.error and f"without looks it failed: {message_of(plain.error).splitlines()[0]}"
+                moved = failed or moved_by_looks(side.model, plain, self.witnesses[number])
+                how = f"by {'; '.join(backends_of(side.model))}: {moved}"
+                self.infos[number] = {**self.infos[number], "compiled": how}
             if self.time and not any(errors):
                 hidden = self.watched.compiled
                 self.add_times = time_sides(self.sides, self.step, states, hidden, self.edits, self.ops, feedback)
@@ -135,16 +143,6 @@ class Comparison:
             if self.step.backward:
                 self.pairs.parameters(*(side.model for side in self.sides))
         return errors
-
-    def _tell_looks(self, number: int, side: Side, state: ProcessState, seed: int) -> None:
-        """Note what compiles a side, and how far its outputs and gradients were moved by being looked at inside."""
-        with state():
-            torch.manual_seed(seed)
-            plain = without_looks(side.model, side.inputs, side.step(self.step))
-        failed = plain.error and f"without looks it failed: {message_of(plain.error).splitlines()[0]}"
-        moved = failed or moved_by_looks(side.model, plain, self.witnesses[number])
-        how = f"by {'; '.join(backends_of(side.model))}: {moved}"
-        self.infos[number] = {**self.infos[number], "compiled": how}
 
     def report(self, tolerance: Tolerance, info: Meta, origin: Origin | None = None) -> Report:
         """The report of what was compared until now; `origin`: see `verdict.judged`."""

@@ -95,23 +95,20 @@ class Group:
                     error.args = (f"rank {rank} ended in the middle of the run with no error message",)
             self.store.set(f"failed/{self.world.rank}", str(error))
             if self.store.add("failures", 1) == 1:
-                if not self._everywhere():
+                keys, began = self._of_all("failed"), time.monotonic()
+                until = began + _AGREE
+                while not self.store.check(keys):
+                    now = time.monotonic()
+                    if not self.store.check(self._of_all("here")):  # slower ranks have not started yet
+                        until = min(now + _AGREE, began + _COME)
+                    if now > until:
+                        break
+                    time.sleep(_AGREE / 20)
+                if not self.store.check(keys) or len(set(self.store.multi_get(keys))) > 1:
                     error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
                 return True
             time.sleep(_END)
         return False
-
-    def _everywhere(self) -> bool:
-        keys, began = self._of_all("failed"), time.monotonic()
-        until = began + _AGREE
-        while not self.store.check(keys):
-            now = time.monotonic()
-            if not self.store.check(self._of_all("here")):  # slower ranks have not started yet
-                until = min(now + _AGREE, began + _COME)
-            if now > until:
-                return False
-            time.sleep(_AGREE / 20)
-        return len(set(self.store.multi_get(keys))) == 1
 
     def _of_all(self, key: str) -> list[str]:
         return [f"{key}/{rank}" for rank in range(self.world.size)]

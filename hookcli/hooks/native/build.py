@@ -83,7 +83,14 @@ def _library(on_build: Callable[[str], None] | None) -> str:
     stamp = folder / "built"  # written last, so that a build that was killed counts as none
     try:
         if not stamp.exists():
-            chosen = _tools()
+            chosen = compiler()
+            if chosen is None:
+                named = os.environ.get("CXX")
+                what = f"CXX={named} is not a program" if named else "no c++, g++ or clang++ on PATH"
+                raise UsageError(f"building the C++ hooks, on first use, needs a C++ compiler: {what}")
+            with _ninja_on_path():
+                if not shutil.which("ninja"):
+                    raise UsageError("building the C++ hooks, on first use, needs ninja: pip install 'hookcli[native]'")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _refuse_others(folder)
             _build_alone(folder, stamp, chosen, on_build)
@@ -107,18 +114,6 @@ def _refuse_others(path: Path) -> None:
         raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it")
     if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w or delete it")
-
-
-def _tools() -> str:
-    chosen = compiler()
-    if chosen is None:
-        named = os.environ.get("CXX")
-        what = f"CXX={named} is not a program" if named else "no c++, g++ or clang++ on PATH"
-        raise UsageError(f"building the C++ hooks, on first use, needs a C++ compiler: {what}")
-    with _ninja_on_path():
-        if not shutil.which("ninja"):
-            raise UsageError("building the C++ hooks, on first use, needs ninja: pip install 'hookcli[native]'")
-    return chosen
 
 
 def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str], None] | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from mmap import mmap
@@ -66,6 +66,7 @@ class GlobalHooks:
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
         scaler = torch.amp.GradScaler
+        stepped = self._of_scaler(lambda _, scaler, optimizer, *args, **kwargs: self.listener.scaler_stepped(optimizer))
         for owner, name, wrapper, lost in (
             (
                 torch.autograd,
@@ -92,7 +93,7 @@ class GlobalHooks:
                 "processes that begin anew are not counted",
             ),
             (scaler, "__init__", then(self.scaler_made), _AS_SCALED),
-            (scaler, "step", then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
+            (scaler, "step", stepped, "steps that a GradScaler skips are not known"),
             (DataLoaderIterator, "__next__", between(self._data_wait_begins, self.listener.data_wait_over), NO_WAITING),
             (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
         ):
@@ -174,17 +175,17 @@ class GlobalHooks:
         for owner in kind.__mro__:
             if "scale" in vars(owner) and owner not in self._scaler_classes:
                 self._scaler_classes.add(owner)
-                self._stack.enter_context(replaced(owner, "scale", then(self._loss_scaled), _AS_SCALED))
+                scaled = self._of_scaler(lambda made, scaler, outputs: self.listener.loss_scaled(scaler, outputs, made))
+                self._stack.enter_context(replaced(owner, "scale", scaled, _AS_SCALED))
 
-    def _loss_scaled(self, scaled: object, scaler: torch.amp.GradScaler, outputs: object) -> None:
-        if scaler.is_enabled() and not self._calls.passing:
-            self.listener.loss_scaled(scaler, outputs, scaled)
+    def _of_scaler(self, report: Callable[..., object]) -> Wrapper:
+        """Wrap a method of scalers: once one that is enabled has returned in a step that is followed, call `report`."""
 
-    def _scaler_stepped(
-        self, _: object, scaler: torch.amp.GradScaler, optimizer: Optimizer, *args: object, **kwargs: object
-    ) -> None:
-        if scaler.is_enabled() and not self._calls.passing:
-            self.listener.scaler_stepped(optimizer)
+        def returned(result: object, scaler: torch.amp.GradScaler, *args: object, **kwargs: object) -> None:
+            if scaler.is_enabled() and not self._calls.passing:
+                report(result, scaler, *args, **kwargs)
+
+        return then(returned)
 
 
 def subclasses(kind: type) -> Iterator[type]:

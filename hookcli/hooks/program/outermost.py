@@ -160,9 +160,15 @@ class OutermostCalls:
 
     def _off(self, call: _OutermostCall, args: Args) -> ArgsWithToken:
         """Take the global pre-hook off during this call. Returns arguments for it that tell of its end."""
+
+        def gone() -> None:
+            """Note that the frame of this call is gone, and no hook has told."""
+            if self._local.call is call:
+                self._drop(call)
+
         passed_on = ArgsWithToken(args)
         passed_on.token = token = Token()
-        call.token = when_gone(token, partial(self._gone, call))
+        call.token = when_gone(token, gone)
         self._hooks.pop(self._id, None)
         return passed_on
 
@@ -171,11 +177,6 @@ class OutermostCalls:
         if self._hook is not None and self._id not in self._hooks:
             self._hooks[self._id] = self._hook
             self._hooks.move_to_end(self._id, last=False)
-
-    def _gone(self, call: _OutermostCall) -> None:
-        """Note that the frame of this call is gone, and no hook has told."""
-        if self._local.call is call:
-            self._drop(call)
 
     def close(self) -> None:
         self._hook = None

@@ -135,20 +135,13 @@ def step_is_hooked(kind: type[Optimizer]) -> bool:
     return _STEP is not None and _code(kind.step) is _STEP
 
 
-@lru_cache(256)
-def _hooked_steps(kind: Any) -> int:
-    """The number of classes, among a class and its bases, whose step has hooks."""
-    return sum(_code(vars(one).get("step")) is _STEP for one in kind.__mro__)
-
-
 def in_extended_step(optimizer: Optimizer) -> bool:
     """True if the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
 
     Searches the stack if two of its classes have a step with hooks: a counter would stay wrong after a step that an
     exception ends.
     """
-    kind: Any = type(optimizer)
-    if _hooked_steps(kind) < 2:
+    if sum(_code(vars(kind).get("step")) is _STEP for kind in type(optimizer).__mro__) < 2:
         return False
     frame: FrameType | None = sys._getframe(1)
     steps = 0

@@ -25,7 +25,19 @@ def text_input(texts_or_files: Sequence[str], tokenizer: str | None, batches: in
         raise wrong("tokenizer", f"no folder {shortened(tokenizer)!r}")
 
     def open_(recipe: Recipe, size: int | None) -> Batches:
-        maker = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
+        if tokenizer is None:
+            maker: object = _of_model(recipe)
+        else:
+            try:
+                import transformers
+            except ImportError as error:
+                why = "reading it needs Transformers: pip install 'hookcli[huggingface]'"
+                raise UsageError(f"--tokenizer {tokenizer}: {why}", option="tokenizer") from error
+            try:
+                maker = load_tokenizer(transformers, tokenizer)
+            except Exception as error:  # Transformers fails in many ways on a folder without a tokenizer
+                why = f"has no tokenizer that Transformers can read ({in_brief(error)})"
+                raise UsageError(f"--tokenizer {shortened(tokenizer)}: {why}", option="tokenizer") from error
         number = min(size or ITEMS, len(texts))
         groups = [texts[start : start + number] for start in range(0, len(texts), number)]
         each = (AllInput(_tokens(maker, group), spare=True) for group in groups)
@@ -46,19 +58,6 @@ def _lines(text: str) -> list[str]:
     if not lines:
         raise UsageError(f"--text {shortened(text)}: the file has no text", option="text")
     return lines
-
-
-def _from_folder(folder: str) -> object:
-    try:
-        import transformers
-    except ImportError as error:
-        why = "reading it needs Transformers: pip install 'hookcli[huggingface]'"
-        raise UsageError(f"--tokenizer {folder}: {why}", option="tokenizer") from error
-    try:
-        return load_tokenizer(transformers, folder)
-    except Exception as error:  # Transformers fails in many ways on a folder without a tokenizer
-        why = f"has no tokenizer that Transformers can read ({in_brief(error)})"
-        raise UsageError(f"--tokenizer {shortened(folder)}: {why}", option="tokenizer") from error
 
 
 def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, object]]:

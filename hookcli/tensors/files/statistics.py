@@ -149,11 +149,20 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
     after the residual of the largest eigenvalue bounds its error. A small matrix is read once and kept, a large one is
     read again for each step.
     """
-    energy, peak, held = _looked_through(rows)
+    parts: list[tuple[float, float]] = []  # the largest magnitude of a block, and its energy in units of that squared
+    held: list[Floats] = []  # all blocks, if they are few
+    size = 0
+    for block in rows():
+        most = float(np.abs(block).max())
+        values = block.astype(np.float64).ravel() / (most if 0 < most < math.inf else 1.0)
+        parts.append((most, float(np.dot(values, values))))
+        size += block.nbytes
+        held = [*held, block] if size <= _HELD else []
+    peak = float(np.max([most for most, _ in parts]))  # NaN if an element is
     if not math.isfinite(peak) or peak == 0.0:
         return Spectrum(0.0, math.nan, True) if peak == 0.0 else None
     unit = 1.0 if _TINY < peak < _HUGE else peak  # in which products neither overflow nor vanish
-    energy *= (peak / unit) ** 2
+    energy = math.fsum(total * (most / peak) ** 2 for most, total in parts) * (peak / unit) ** 2
 
     def blocks() -> Iterator[Floats]:
         return (block if unit == 1.0 else block.astype(np.float64) / unit for block in held or rows())
@@ -204,25 +213,6 @@ def _lanczos(blocks: Callable[[], Iterable[Floats]], columns: int) -> tuple[floa
             break
         basis[step + 1] = product / beside[-1]
     return largest, residual <= _PRECISE * largest
-
-
-def _looked_through(rows: Rows) -> tuple[float, float, list[Floats]]:
-    """The squared Frobenius norm in units of the largest magnitude squared, that magnitude (NaN or infinite if an
-    element is), and the blocks themselves if they are few.
-    """
-    parts: list[tuple[float, float]] = []
-    held: list[Floats] = []
-    size = 0
-    for block in rows():
-        peak = float(np.abs(block).max())
-        values = block.astype(np.float64).ravel() / (peak if 0 < peak < math.inf else 1.0)
-        parts.append((peak, float(np.dot(values, values))))
-        size += block.nbytes
-        held = [*held, block] if size <= _HELD else []
-    peaks = [peak for peak, _ in parts]
-    most = math.nan if any(map(math.isnan, peaks)) else max(peaks)
-    energy = math.fsum(total * (peak / most) ** 2 for peak, total in parts) if 0 < most < math.inf else 0.0
-    return energy, most, held
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ def test_ninja_beside_python_is_found(source: Callable[[str], Path], monkeypatch
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(build.sysconfig, "get_path", lambda name: str(Path(ninja).parent))
-    build._tools()
+    with build._ninja_on_path():
+        assert shutil.which("ninja") == ninja
     assert os.environ["PATH"] == "/nowhere"
 
 
