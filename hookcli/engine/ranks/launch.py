@@ -45,8 +45,8 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
     )
     # The processes share the cores, unless that is set. The launcher, which they name, handles all but SIGINT.
     cores = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
-    named = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
-    with patch.dict(os.environ, named), ExitStack() as stack:
+    variables = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
+    with patch.dict(os.environ, variables), ExitStack() as stack:
         stack.callback(logging.disable, logging.root.manager.disable)
         if not debug:  # the failing rank has reported its failure already
             logging.disable(logging.CRITICAL)
