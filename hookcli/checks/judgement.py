@@ -96,12 +96,23 @@ def judge(
 
 
 def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: SoFar = _NOW) -> Judgement:
-    """The judgement of one check, as of `judge`. Raises whatever the check raises."""
+    """The judgement of one check, as of `judge`.
+
+    Raises whatever the check raises, and TypeError unless it gives findings and skipped items whose places are texts.
+    """
     reason = _why_lacking(check, measured, values)
     if reason and (recalled := so_far.recall(check)) is not None:
         return Judgement(recalled, (), [check.id])
     reason = reason or check.too_little(measured)
-    new_findings, left_out = ([], []) if reason else _sorted(check.judge(measured))
+    new_findings, left_out = list[Finding](), list[Skipped]()
+    for item in () if reason else check.judge(measured):
+        if isinstance(item, Finding):
+            new_findings.append(item)
+        elif isinstance(item, Skipped):
+            left_out.append(item)
+        else:
+            raise TypeError(f"judge() gave {class_name(item)}, not a Finding or Skipped")
+        texts([item.fqn])
     of_check = [] if reason else so_far.add(check, new_findings)
     if measured.crash and check.needs and not of_check:
         reason = _CRASHED
@@ -114,22 +125,6 @@ def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: 
 def _not_judged(check: Check, reason: str, findings: Sequence[Finding] = (), *, failed: bool) -> Judgement:
     skipped = Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED)
     return Judgement(findings, [skipped], [], failed=int(failed))
-
-
-def _sorted(items: Iterable[Finding | Skipped]) -> tuple[list[Finding], list[Skipped]]:
-    """Findings and what was skipped, each by itself. Raises TypeError for anything else, and for a place that is not
-    a text.
-    """
-    findings, skipped = list[Finding](), list[Skipped]()
-    for item in items:
-        if isinstance(item, Finding):
-            findings.append(item)
-        elif isinstance(item, Skipped):
-            skipped.append(item)
-        else:
-            raise TypeError(f"judge() gave {class_name(item)}, not a Finding or Skipped")
-        texts([item.fqn])
-    return findings, skipped
 
 
 def _why_lacking(check: Check, measured: Measurements, values: bool) -> str | None:
