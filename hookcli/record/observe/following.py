@@ -21,8 +21,8 @@ _SHARE, _AIM = 0.01, 0.0075
 _SLOW = 0.06
 """Seconds of the program's own from which on each of its steps is followed, whatever that takes."""
 _SAMPLES = 8
-_FIRST = 1000
-"""Steps that are all followed: a short run can afford to know each loss."""
+_FIRST, _QUICK, _AT_FIRST = 256, 1000, 5.0
+"""Steps that are all followed, and how many are within so many seconds: a short run can afford to know each loss."""
 _MOST = 64
 """The largest interval between followed steps: a loss that goes wrong is seen within it."""
 
@@ -37,12 +37,13 @@ class _Moment(NamedTuple):
 class Following:
     """Says, at the end of each step, how many steps to let pass without following them.
 
-    The rule: the first thousand steps are followed, and until eight of those that are not recorded have been timed. If
-    hookcli takes more than 1 % of the program's time in such steps, and the program less than 60 ms for each, then only
-    those are followed whose number is a multiple of a power of two, 64 at most, so many that hookcli takes 0.75 %; two
-    runs have steps in common. Followed in any case, each from the end of the step before it, are the steps that the
-    schedule may choose: by their number, after something was found, and at the ends of epochs. Where every step is
-    asked for (an interval, a part that wants, hears of or looks inside each step, ranks), none passes.
+    The rule: the first 256 steps are followed, or 1,000 if the program makes them in five seconds, and until eight of
+    those that are not recorded have been timed. If hookcli takes more than 1 % of the program's time in such steps, and
+    the program less than 60 ms for each, then only those are followed whose number is a multiple of a power of two, 64
+    at most, so many that hookcli takes 0.75 %; two runs have steps in common. Followed in any case, each from the end
+    of the step before it, are the steps that the schedule may choose: by their number, after something was found, and
+    at the ends of epochs. Where every step is asked for (an interval, a part that wants, hears of or looks inside each
+    step, ranks), none passes.
 
     Both times are those in the lower quarter of the last steps: others on the machine, and evaluations between steps,
     make single ones longer.
@@ -57,7 +58,7 @@ class Following:
         self._costs = deque[float](maxlen=_SAMPLES)
         self._seconds = deque[float](maxlen=_SAMPLES)
         self._before: _Moment | None = None
-        schedule.followed = self.share
+        self._began = clock.now()
 
     def begin(self) -> None:
         """A step begins here that is followed, after others that were not."""
@@ -74,29 +75,19 @@ class Following:
     def passing(self, step: int) -> int:
         """The number of steps to let pass, from this one on, which comes next: 0 if it is to be followed."""
         between = self.between()
-        if between == 1 or step < _FIRST:
+        quick = step < _QUICK and self.clock.now() - self._began < _AT_FIRST
+        if between == 1 or step < _FIRST or quick:
             return 0
         until = step
         while until % between and not self._schedule.may_choose(until, step) and until - step < _MOST:
             until += 1
         return until - step
 
-    def share(self) -> float:
-        """Return the share of the program's time that it would take to follow each step; 0 while it is not known."""
-        if len(self._costs) < _SAMPLES:
-            return 0.0
-        cost, seconds = self._usual()
-        return cost / seconds if seconds else 1.0
-
-    def _usual(self) -> tuple[float, float]:
-        cost, seconds = (sorted(times)[_SAMPLES // 4] for times in (self._costs, self._seconds))
-        return cost, seconds
-
     def between(self) -> int:
         """Return the interval between followed steps; 1 if all are followed."""
         if len(self._costs) < _SAMPLES:
             return 1
-        cost, seconds = self._usual()
+        cost, seconds = (sorted(times)[_SAMPLES // 4] for times in (self._costs, self._seconds))
         if seconds >= _SLOW or cost <= _SHARE * seconds:
             return 1
         number = 1

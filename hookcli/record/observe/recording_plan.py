@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -162,11 +162,10 @@ _DENSE, _SPARSE = 48, 16
 _DENSE_RANKS = _SPARSE_RANKS = 8
 _ALWAYS = 2
 _MINUTE = 60
-_SHARE, _LEAST = 0.02, 0.015
-"""The share of the run's time that hookcli may take, of the first minute in any case; at least so much of it is for
-recorded steps."""
-_AT_ONCE = _LEAST * _MINUTE / 2
-"""Seconds that it may take of the first steps; the rest, over the first minute, leaves a short run's end some."""
+_SHARE = 0.02
+"""The share of the run's time that hookcli may take, of the first minute in any case."""
+_AT_ONCE = _SHARE * _MINUTE / 2
+"""Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
 _AFTER = 2
 _REMEMBERED = 4096
 
@@ -177,11 +176,10 @@ class Schedule:
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
-    spent more than 2 % of the run's time in recorded steps, or than its part of the first minute. It is less, but 1.5 %
-    at least, where the steps that are not recorded take a share as well. The first of them is not counted, as it has
-    more to do, unless it has used up all of that time by itself: then even the second is left out. Of the others the
-    processor's time counts, so that a busy machine records as much. Ranks must choose alike, without a word to each
-    other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
+    spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
+    not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
+    out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
+    without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs, *, for_all: bool = False) -> None:
@@ -195,8 +193,6 @@ class Schedule:
         self._spent = 0.0  # in the recorded steps after the first, which has more to do
         self._before: float | None = None  # hookcli's processor time as the recorded step began that is under way
         self._soon: range = range(0)
-        self.followed: Callable[[], float] = lambda: 0.0
-        """Returns the share of the program's time that it takes to follow steps that are not recorded."""
 
     def records(self, step: int) -> bool:
         """True if the step of this number is recorded."""
@@ -240,14 +236,9 @@ class Schedule:
         seconds, cost = self._seconds_and_cost()
         if self._spent + cost <= _AT_ONCE:
             return True
-        share = self._share()
-        slowly = (share * _MINUTE - _AT_ONCE) * math.sqrt(seconds / _MINUTE)
-        allowed, growth = (_AT_ONCE + slowly, slowly) if seconds < _MINUTE else (share * seconds, 2 * share * seconds)
+        slowly = _AT_ONCE * math.sqrt(seconds / _MINUTE)
+        allowed, growth = (_AT_ONCE + slowly, slowly) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
         return self._spent + cost <= allowed and number % _power_of_two(cost * number / growth) == 0
-
-    def _share(self) -> float:
-        """The share of the run's time that recorded steps may take."""
-        return max(_SHARE - self.followed(), _LEAST)
 
     def _seconds_and_cost(self) -> tuple[float, float]:
         """How long the run has taken, and hookcli's own part of a recorded step."""
@@ -268,7 +259,7 @@ class Schedule:
         if joined_world().size > 1 or not self._epochs.ends(number + self._plan.start):
             return False
         seconds, cost = self._seconds_and_cost()
-        return self._spent + cost <= self._share() * max(seconds, _MINUTE)
+        return self._spent + cost <= _SHARE * max(seconds, _MINUTE)
 
     def look_after(self, step: int) -> None:
         """Record the steps after this one, in which something was found."""

@@ -67,7 +67,8 @@ def followed(step: float, cost: float, steps: int, **plan: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("step", "cost"), [(0.021, 0.01), (1.0, 0.5), (0.001, 0.00001), (0.0001, 0.0000019), (0.019, 0.0003)]
+    ("step", "cost"),
+    [(0.061, 0.01), (1.0, 0.5), (0.001, 0.00001), (0.0001, 0.0000009), (0.009, 0.003)],
 )
 def test_every_step_is_followed_where_the_steps_are_slow_or_following_is_cheap(step: float, cost: float) -> None:
     assert followed(step, cost, 500) == list(range(500))
@@ -177,6 +178,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
     monkeypatch.setattr(recording_plan, "_AT_ONCE", 1e4)
     monkeypatch.setattr(recording_plan, "_DENSE", 4)
     monkeypatch.setattr(following, "_FIRST", 0)
+    monkeypatch.setattr(following, "_QUICK", 0)
 
     def run(program: Callable[[], object], between: int, **plan: Any) -> Seen:
         monkeypatch.setattr(Following, "between", lambda self: between)

@@ -104,17 +104,6 @@ def test_recording_takes_at_most_two_percent_of_a_run_of_a_minute_and_more(runs,
     assert len(recorded) >= (10 if step * relative < 1 else 1)
 
 
-def test_recorded_steps_leave_time_for_following_the_others(runs) -> None:
-    counts, shares = [], []
-    for followed in (0.0, 0.002, 0.02):
-        run = runs(0.1, 0.1)
-        run.schedule.followed = lambda share=followed: share
-        counts.append(len(run.steps(0, 3000)))
-        shares.append((counts[-1] - 2) * 0.1 / run.clock.seconds)
-    assert shares[0] <= 0.02 and shares[1] <= 0.018 and shares[2] <= 0.015
-    assert counts[0] > counts[1] > counts[2] >= 0.6 * counts[0]
-
-
 def test_an_interval_is_kept_whatever_it_costs(runs) -> None:
     assert runs(0.1, 10.0, every=7, start=3).steps(0, 40) == [3, 10, 17, 24, 31, 38]
 
