@@ -25,3 +25,9 @@ def test_each_version_keeps_its_site_and_the_newest_is_the_latest(tmp_path: Path
     }
     links = re.findall('href="(.*?)/"', (tmp_path / "pages" / "index.html").read_text())
     assert links == ["latest", "0.10.0", "0.9.1", "0.9.0"]
+
+
+def test_only_a_tag_publishes_a_site() -> None:
+    text = (SCRIPT.parents[1] / ".github" / "workflows" / "docs.yml").read_text()
+    assert 'tags: ["v*"]' in text and text.count("contents: write") == 1 and "secrets." not in text
+    assert '.ci/docs.py site pages "${GITHUB_REF_NAME#v}"' in text and "-t published" in text
