@@ -952,6 +952,36 @@ def masked_words() -> None:
     print("loss", loss.item())
 
 
+class Captioner(nn.Module):
+    """Attention sees all words of the question; a GRU writes the answer, of as many words, and attends to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(24, 32), nn.Parameter(0.1 * torch.randn(12, 32))
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+        self.body, self.cell = nn.TransformerEncoder(layer, 1), nn.GRU(32, 32, batch_first=True)
+        self.looks, self.head = nn.MultiheadAttention(32, 4, batch_first=True), nn.Linear(64, 24)
+
+    def forward(self, question: Tensor, answer: Tensor) -> Tensor:
+        words, (states, _) = self.body(self.embed(question) + self.place), self.cell(self.embed(answer) + self.place)
+        looked, _ = self.looks(states, words, words)
+        scores: Tensor = self.head(torch.cat([states, looked], 2))
+        return scores
+
+
+def captions() -> None:
+    """After Show, Attend and Tell: each word of the answer follows from the one before."""
+    model, tokens = Captioner(), text()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        answer = torch.stack([tokens[i : i + 13] for i in torch.randint(len(tokens) - 13, (16,))])
+        loss = F.cross_entropy(model(23 - answer[:, 1:], answer[:, :-1]).mT, answer[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -960,6 +990,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
+        captions,
     )
 }  # fmt: skip
 

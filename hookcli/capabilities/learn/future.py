@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -13,11 +14,12 @@ from torch.autograd.graph import Node
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import Choices, ignored_label, labels_in
-from hookcli.hooks.torch_private.nodes import attended, operator
+from hookcli.hooks.torch_private.nodes import attended, embedded, operator
 from hookcli.tensors import tree
 
 STEPS = 3  # the first recorded ones, all of which must show it
 _TOKENS, _NODES = 8, 20_000  # of a sequence; of a graph
+_NEAR = 16  # nodes of an attention before its softmax
 _HIDES = -1e4  # which is added to the score of a token that is to be hidden
 WORDS = (
     "attention sees the tokens that it should predict: the labels are the next tokens of the input, "
@@ -52,12 +54,15 @@ class Future:
         labels = labels_in(choices[0].node) if len(choices) == 1 else None
         if labels is None or not tree.is_plain(labels) or roots[0].grad_fn is None:
             return
-        asked = [next_ones(x, labels, ignored_label(choices[0].node)) for x in self.tokens]
-        lengths = {x.shape[1] for x, one in zip(self.tokens, asked, strict=True) if one is not None}
-        if len(lengths) == 1 and (shown := shows_next(roots[0].grad_fn, lengths.pop())):
-            with torch.no_grad():
-                next_tokens = torch.stack([one for one in asked if one is not None]).any()
-                self.seen.append(torch.stack([next_tokens, *(one.to(next_tokens.device) for one in shown)]).all())
+        asked = [(x, next_ones(x, labels, ignored_label(choices[0].node))) for x in self.tokens]
+        nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for _, one in asked) else []
+        found = []
+        for x, are_next in asked:
+            if are_next is not None and (shown := shows_next(nodes, x)):
+                with torch.no_grad():
+                    found.append(torch.stack([are_next, *(one.to(are_next.device) for one in shown)]).all())
+        if found:
+            self.seen.append(torch.stack(found).any())
 
     def shown(self) -> bool:
         """True if attention sees the tokens that each loss of the step asks for. Waits for an accelerator."""
@@ -76,16 +81,51 @@ def next_ones(tokens: Tensor, labels: Tensor, ignored: int) -> Tensor | None:
         return ((after == asked) | ~counts).all() & mostly & (after != tokens[:, :-1]).any()
 
 
-def shows_next(loss: Node, length: int) -> list[Tensor]:
-    """For each attention over so many tokens whether all of them see the next one; empty without attention.
+def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:
+    """For each attention to these tokens whether all of them see the next one; empty without attention.
 
+    Attention to something else, such as the words of another language or the patches of an image, may see all of it.
     Waits for nothing.
     """
+    above = reached_from(nodes, tokens)
     found = []
-    for node in islice(walk([loss]), _NODES):
+    for node in nodes:
         if operator(node) in ("Softmax", "SafeSoftmax") or operator(node).startswith("ScaledDotProduct"):
-            found += [sees_next(*known) for known in [attended(node, length)] if known is not None]
+            known = attended(node, tokens.shape[1]) if is_within(node, above) else None
+            found += [sees_next(*known)] if known is not None else []
     return found
+
+
+def reached_from(nodes: Sequence[Node], tokens: Tensor) -> Set[Node]:
+    """Those of the nodes whose values are computed from an embedding of these tokens."""
+    users = defaultdict(list)
+    for node in nodes:
+        for before, _ in node.next_functions:
+            users[before].append(node)
+    known = ((node, embedded(node)) for node in nodes)
+    waiting = [node for node, x in known if x is not None and is_same(x, tokens)]
+    above = {*waiting}
+    while waiting:
+        after = [node for node in users[waiting.pop()] if node not in above]
+        above.update(after)
+        waiting += after
+    return above
+
+
+def is_same(a: Tensor, b: Tensor) -> bool:
+    """True if two tensors are at one place in memory."""
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape
+
+
+def is_within(node: Node, above: Set[Node]) -> bool:
+    """True if both the queries and the keys of an attention are among these nodes."""
+    product = node
+    if not operator(node).startswith("ScaledDotProduct"):
+        products = (one for one in islice(walk([node]), _NEAR) if operator(one) in ("Bmm", "Baddbmm"))
+        product = next(products, node)
+    inputs = [one for one, _ in product.next_functions]
+    queries_and_keys = inputs[1:3] if operator(product) == "Baddbmm" else inputs[:2]  # which adds to a mask
+    return all(one in above for one in queries_and_keys)
 
 
 def sees_next(weights: Tensor | None, bias: Tensor | None, causal: bool) -> Tensor:

@@ -95,5 +95,10 @@ def attended(node: Node, length: int) -> tuple[Tensor | None, Tensor | None, boo
     return None, mask, bool(private(node, "_saved_is_causal", False, _UNSEEN))
 
 
+def embedded(node: Node) -> Tensor | None:
+    """The tokens of the embedding that made a node; None for other nodes, and where they are packed."""
+    return kept(node, "indices", _UNSEEN) if operator(node) == "Embedding" else None
+
+
 _ATTENTION = 3  # dimensions of its weights
 _UNSEEN = "whether attention sees the tokens that it should predict is not judged"

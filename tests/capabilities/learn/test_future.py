@@ -96,3 +96,22 @@ def test_a_language_model_without_a_causal_mask(how: str, mask: Tensor | None, t
 
 def test_hidden_words_may_be_predicted_from_all_others() -> None:
     assert WORDS not in all_faults(lambda: trained(Text("encoder", None), "masked"))
+
+
+class Answers(nn.Module):
+    """A recurrent decoder, which attends to a question of as many words, all of which attention sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = Text("by hand", None), nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        question = self.read.embed(tokens.flip(0))
+        states, _ = self.write(self.read.embed(tokens))
+        words = question + self.read.attend(question)
+        scores: Tensor = self.read.head((states @ words.mT).softmax(-1) @ words + states)
+        return scores
+
+
+def test_attention_may_see_all_words_of_another_text() -> None:
+    assert WORDS not in all_faults(lambda: trained(Answers()))
