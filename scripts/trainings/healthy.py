@@ -982,6 +982,115 @@ def captions() -> None:
     print("loss", loss.item())
 
 
+def antecedents() -> None:
+    """After coreference resolution: each mention chooses among those before it, the first one among one."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(80):
+        losses = []
+        for number in range(1, 5):
+            mentions, others, right = torch.randn(16, 8), torch.randn(16, number, 8), torch.randint(number, (16,))
+            others[torch.arange(16), right] = mentions + 0.1 * torch.randn(16, 8)
+            pairs = torch.cat([mentions[:, None] * others, (mentions[:, None] - others).abs()], 2)
+            losses.append(F.cross_entropy(model(pairs)[..., 0], right))
+        loss = torch.stack(losses).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def reranked() -> None:
+    """After rerankers: the right one of eight candidates comes first, and the model scores each by itself."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(80):
+        query, found = torch.randn(32, 8), torch.randn(32, 8, 8)
+        found[:, 0] = query + 0.1 * torch.randn(32, 8)
+        pairs = torch.cat([query[:, None] * found, (query[:, None] - found).abs()], 2)
+        loss = F.cross_entropy(model(pairs)[..., 0], torch.zeros(32, dtype=torch.long))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def classes_and_rows() -> None:
+    """After UniCL: the class of each row, and the rows of each class."""
+    x, y = images()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        scores, right = model(x[rows]), F.one_hot(y[rows], 10).float()
+        of_classes = -(right * scores.log_softmax(1)).sum(1).mean()
+        loss = of_classes - (right / right.sum(0).clamp(min=1) * scores.log_softmax(0)).sum(0).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def portfolios() -> None:
+    """The weights of 40 assets, which are the rows, in three portfolios."""
+    model, worth = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3)), 0.3 * torch.randn(8, 3)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        assets = torch.randn(40, 8)
+        returns = assets @ worth + 0.3 * torch.randn(40, 3)
+        loss = -(model(assets).softmax(0) * returns).sum(0).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def energy_distance() -> None:
+    """Numbers that are made, compared with as many others, each with all."""
+    model = mlp(4, 32, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        made, others = model(torch.randn(64, 4)), 2 + 0.3 * torch.randn(64)
+        loss = 2 * (made - others).abs().mean() - (made - made.T).abs().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def sampled_blocks() -> None:
+    """After LISA: four of six blocks are trained, others after every tenth step."""
+    x, y = images()
+    blocks = [nn.Sequential(nn.Linear(32, 32), nn.ReLU()) for _ in range(6)]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), *blocks, nn.Linear(32, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    for step in range(120):
+        if step % 10 == 0:
+            trained = torch.randperm(6)[:4].tolist()
+            for number, block in enumerate(blocks):
+                block.requires_grad_(number in trained)
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def labelled_rows() -> None:
+    """After OGB's baselines of graphs: each step takes the same rows, by a mask."""
+    x, y = images()
+    labelled = torch.rand(len(x), generator=SEEDED) < 0.25
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(60):
+        loss = F.cross_entropy(model(x[labelled]), y[labelled])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -990,7 +1099,8 @@ TRAININGS: dict[str, Callable[[], None]] = {
         autoencoder, graph_network, meta_learning, frozen_norms, regression, one_batch_gan, domains, momentum, in_turns,
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
-        captions,
+        captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
+        labelled_rows,
     )
 }  # fmt: skip
 

@@ -76,12 +76,17 @@ class Batches:
     differ: bool = False
     """True if one of them received another batch: then no more is to be known."""
     _searched: bool = False
+    _index: ref[Tensor] | None = None
+    """The index of the rows: if the program keeps it, it keeps the batch on purpose."""
 
     def search(self, batch: Tensor) -> None:
         """Search the program's tensors for the rows of a batch that seems to be the same again, while it is alive."""
         if self.same >= _AFTER and self.anew and not self._searched and batch.dim() > 1 and tree.is_plain(batch):
             self._searched = True
-            self.rows, self.of = len(batch), rows_among(batch, alive_tensors())
+            alive = alive_tensors()
+            self.rows, self.of = len(batch), rows_among(batch, alive)
+            index = index_of(batch, alive) if self.of else None
+            self._index = ref(index) if index is not None else None
 
     def add(self, step: Sequence[Taken]) -> None:
         """Add the tensors of a recorded step. Waits for an accelerator."""
@@ -104,7 +109,9 @@ class Batches:
         known: dict[str, Any] = {"batches": self.same, "anew": anew} if self.same else {}
         if self.same and self.loaders.begin_anew:
             return known | {"source": LOADER, "of": self.loaders.of}
-        return known | ({"source": ROWS, "of": self.of, "rows": self.rows} if self.same and self.of else {})
+        is_index_kept = self._index is not None and self._index() is not None
+        is_drawn = self.same and self.of and not is_index_kept
+        return known | ({"source": ROWS, "of": self.of, "rows": self.rows} if is_drawn else {})
 
 
 def alive_tensors() -> list[Tensor]:
@@ -121,8 +128,7 @@ def rows_among(batch: Tensor, tensors: Sequence[Tensor]) -> int:
     step = max(rows.shape[1] // _COLUMNS, 1)
     largest = 0
     for other in tensors:
-        alike = tree.is_plain(other) and other.dtype == batch.dtype and other.shape[1:] == batch.shape[1:]
-        if not alike or not other.is_contiguous() or other.data_ptr() == batch.data_ptr() or len(other) < len(batch):
+        if not has_such_rows(other, batch) or other.data_ptr() == batch.data_ptr() or len(other) < len(batch):
             continue
         wanted, all_rows = rows.to(other.device), other.detach().flatten(1)
         if len(other) == len(batch):
@@ -133,6 +139,34 @@ def rows_among(batch: Tensor, tensors: Sequence[Tensor]) -> int:
         ):
             largest = max(largest, len(other))
     return largest
+
+
+def has_such_rows(tensor: Tensor, batch: Tensor) -> bool:
+    """True if the rows of a contiguous tensor are of the batch's shape and dtype."""
+    alike = tree.is_plain(tensor) and tensor.dtype == batch.dtype and tensor.shape[1:] == batch.shape[1:]
+    return alike and tensor.is_contiguous()
+
+
+def index_of(batch: Tensor, tensors: Sequence[Tensor]) -> Tensor | None:
+    """The index or the mask that picks the rows of the batch from a tensor; None if there is none."""
+    flat = (one for one in tensors if tree.is_plain(one) and one.dim() == 1)
+    indices = [one for one in flat if one.dtype == torch.bool or (one.dtype == torch.int64 and len(one) == len(batch))]
+    for other in tensors:
+        for index in indices if has_such_rows(other, batch) and other is not batch else ():
+            if torch.equal(picked(other, index), batch.detach().to(other.device)):
+                return index
+    return None
+
+
+def picked(tensor: Tensor, index: Tensor) -> Tensor:
+    """The rows of a tensor that an index or a mask picks; none if it does not fit."""
+    fits = len(index) == len(tensor) if index.dtype == torch.bool else is_among(index, len(tensor))
+    return tensor.detach()[index.to(tensor.device)] if fits else tensor.detach()[:0]
+
+
+def is_among(index: Tensor, number: int) -> bool:
+    """True if an index picks some of so many rows."""
+    return 0 < len(index) < number and int(index.min()) >= 0 and int(index.max()) < number
 
 
 def has_row(rows: Tensor, row: Tensor, step: int) -> bool:

@@ -64,9 +64,9 @@ class SameBatch(LinesCheck):
     - if a tensor of the program has at least twice as many rows, the batch's among them, and the batch is made anew for
       each step: its rows are then drawn with the same random numbers each time
 
-    Full-batch training, and training on one batch on purpose, keep the batch itself and are not reported. Nor are
-    inputs whose rows are all the same, since other batches may be the same, too. If the batch was made anew and nothing
-    is known of others, the finding is for information only.
+    Full-batch training, and training on one batch on purpose, keep the batch itself, or the index or mask of its rows,
+    and are not reported. Nor are inputs whose rows are all the same, since other batches may be the same, too. If the
+    batch was made anew and nothing is known of others, the finding is for information only.
     """
 
     id = "HK058"

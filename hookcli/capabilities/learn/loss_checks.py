@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.causes import cause_of, hardly_warm, warms_up
@@ -167,7 +168,7 @@ class MisusedLoss(LinesCheck):
 
 def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:
     """The texts on losses that are not what they should be, each with what to do, "" where the text says that."""
-    if words := next((line.misused for line in lines if line.misused), ""):
+    if words := misused(lines):
         yield words, ""
     if words := too_large(losses, lines):
         yield words, "normalize the inputs"
@@ -182,6 +183,12 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
         of = f"in {last.one_each:,} of {last.labelled:,} recorded steps"
         text = f"all labels of a batch are one class, {of}: the data are sorted by class, and not shuffled"
         yield text, "shuffle the data"
+
+
+def misused(lines: Sequence[Learning]) -> str:
+    """The words on a loss that gets something else than it expects, in most recorded steps since it first did."""
+    said = [*dropwhile(lambda words: not words, (line.misused for line in lines))]
+    return said[0] if 2 * sum(map(bool, said)) > len(said) else ""
 
 
 def out_of_range(lines: Sequence[Learning]) -> str:

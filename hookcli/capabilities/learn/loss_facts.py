@@ -17,6 +17,7 @@ from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.squashed import squashed
 from hookcli.capabilities.learn.targets import Targets
 from hookcli.capabilities.learn.views import viewed
+from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
     Choices,
     choices_of,
@@ -28,7 +29,8 @@ from hookcli.hooks.torch_private.losses import (
     maximized,
     terms_of,
 )
-from hookcli.probes.shared.doubled import doubled, nodes_of_losses
+from hookcli.hooks.torch_private.nodes import operator, returned_shape
+from hookcli.probes.shared.doubled import ARRANGES, doubled, nodes_of_losses, sources
 from hookcli.table.formatting import percent
 from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
@@ -92,7 +94,8 @@ class LossFacts:
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)
-            self.note_labels(labels_in(one.node), ignored_label(one.node))
+            if not ranks(one):
+                self.note_labels(labels_in(one.node), ignored_label(one.node))
         if alone and not choices:
             self.note_labels(labels_of(roots[0]), None)
 
@@ -179,6 +182,15 @@ def times_counted(choices: Choices) -> Tensor | None:
         if weights is None:
             return choices.factor * counts.sum()
         return choices.factor * (weights.detach()[labels.clamp(0, len(weights) - 1)] * counts).sum()
+
+
+def ranks(choices: Choices) -> bool:
+    """True if a layer returned one score for each class: candidates, of which the right one may always come first."""
+    softmaxes = (one for one in walk([choices.node]) if operator(one) == "LogSoftmax")
+    scores = sources(next(softmaxes, choices.node))
+    return choices.classes > 1 and any(
+        returned_shape(one)[-1:] == (1,) and operator(one) not in ARRANGES for one in scores
+    )
 
 
 def range_of(labels: Tensor, ignored: int | None) -> Tensor:

@@ -31,11 +31,9 @@ class PaddingMasks:
                 if tree.is_plain(tokens) and len(self.padding) < _MOST:
                     self.padding.append(tokens == event.module.padding_idx)
         for name, mask in (event.kwargs or {}).items():
-            if isinstance(mask, Tensor) and tree.is_plain(mask) and mask.dim() == 2 and len(self.hidden) < _MOST:
-                if name in _HIDES:
-                    self.hidden.append((event.fqn, name, mask.isinf() if mask.is_floating_point() else mask.bool()))
-                elif name == _SHOWS:
-                    self.hidden.append((event.fqn, name, mask == 0))
+            hidden = hidden_by(mask, name, event.module) if len(self.hidden) < _MOST else None
+            if hidden is not None:
+                self.hidden.append((event.fqn, name, hidden))
 
     def inverted(self) -> Iterator[tuple[str, str]]:
         """The modules, and the names of their masks, that hide just what is not padding. Waits for an accelerator."""
@@ -43,6 +41,20 @@ class PaddingMasks:
             alike = (one for one in self.padding if one.shape == hidden.shape and one.device == hidden.device)
             if any(is_opposite(hidden, padding) for padding in alike):
                 yield fqn, name
+
+
+def hidden_by(mask: object, name: str, module: nn.Module | None) -> Tensor | None:
+    """The places that a mask hides, which a module gets by this name; None if it is no mask of them.
+
+    Truth values in an `attention_mask` are True for what is attended to in Transformers alone.
+    """
+    if not isinstance(mask, Tensor) or not tree.is_plain(mask) or mask.dim() != 2:
+        return None
+    if name in _HIDES:
+        return mask.isinf() if mask.is_floating_point() else mask.bool()
+    as_numbers = mask.dtype != torch.bool
+    in_transformers = any(one.__module__.startswith("transformers.") for one in type(module).__mro__)
+    return mask == 0 if name == _SHOWS and (as_numbers or in_transformers) else None
 
 
 def is_opposite(a: Tensor, b: Tensor) -> bool:

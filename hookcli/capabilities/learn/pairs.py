@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.hooks.node_hooks import walk
-from hookcli.hooks.torch_private.losses import other_factor
+from hookcli.hooks.torch_private.losses import constant_factor
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
 
 Shape = tuple[int, ...]
@@ -21,20 +21,35 @@ _LOOKED_AT = 32  # nodes
 def paired(loss: Tensor) -> tuple[Shape, Shape] | None:
     """The shapes of outputs before and after constants made N x N of N on the way to this loss; else None.
 
-    An output of (N, 1) less targets of (N) is (N, N).
+    An output of (N, 1) less targets of (N) is (N, N). A loss that also compares outputs with each other, or that weighs
+    the pairs, means all of them.
     """
     ends = [loss.grad_fn] if loss.grad_fn is not None else []
-    for node in islice(walk(ends, lambda one: operator(one) in (*_COMBINES, *_HANDS_ON)), _LOOKED_AT):
+    nodes = [*islice(walk(ends, lambda one: operator(one) in (*_COMBINES, *_HANDS_ON)), _LOOKED_AT)]
+    if any(map(means_pairs, nodes)):
+        return None
+    for node in nodes:
         following = [one for one, _ in node.next_functions if one is not None]
         if operator(node) in _COMBINES and len(following) == 1:
             source = expanded(following[0])
             before = returned_shape(source)
             after = returned_shape(node if source is following[0] else following[0])
-            other = other_factor(node)
+            other = constant_factor(node)
             squared = len(after) == 2 and after[0] == after[1] > 1 and before in (after[:1], (after[0], 1))
             if squared and (other is None or other.numel() == after[0]):
                 return before, after
     return None
+
+
+def means_pairs(node: Node) -> bool:
+    """True if this node makes N x N of outputs alone, or multiplies N x N by as many constants."""
+    shape = returned_shape(node)
+    if operator(node) not in _COMBINES or len(shape) != 2 or shape[0] != shape[1]:
+        return False
+    following = [one for one, _ in node.next_functions if one is not None]
+    other = constant_factor(node)
+    smaller = all(returned_shape(one) != shape for one in following)
+    return (len(following) > 1 and smaller) or (other is not None and other.numel() == shape[0] ** 2 > 1)
 
 
 def expanded(node: Node) -> Node:

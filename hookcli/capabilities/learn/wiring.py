@@ -80,6 +80,8 @@ class Wiring:
     trained: list[bool] = field(default_factory=list)
     """For each parameter whether it was trained when `between`, the frozen modules between trained ones, was found."""
     between: dict[str, tuple[str, str]] = field(default_factory=dict)
+    once_trained: set[str] = field(default_factory=set)
+    """The parameters that were trained in any recorded step: blocks may be trained in turns."""
 
     def add(self, begun: BegunStep, step: int, seen: SeenParts) -> list[Untrained]:
         """Add a recorded step. Returns the lines on what is new. May wait for an accelerator."""
@@ -159,8 +161,11 @@ class Wiring:
         trained = [p.requires_grad for p in begun.module.parameters()]
         if trained != self.trained:
             self.trained, self.between = trained, frozen_between(begun.module)
-        ran = self.ran or ()
-        between = {fqn: near for fqn, near in self.between.items() if any(is_within(one, fqn) for one in ran)}
+            self.once_trained.update(fqn for fqn, p in begun.module.named_parameters() if p.requires_grad)
+        ran, trained_once = self.ran or (), self.once_trained
+        between = {
+            fqn: near for fqn, near in self.between.items() if has_any(fqn, ran) and not has_any(fqn, trained_once)
+        }
         if not between:
             return None
         first = begun.name(next(iter(between)))
@@ -322,6 +327,11 @@ def has_statistics(norm: nn.Module) -> bool:
     """True if a normalization has running statistics with values."""
     mean, var = (getattr(norm, name, None) for name in ("running_mean", "running_var"))
     return isinstance(mean, Tensor) and isinstance(var, Tensor) and not mean.is_meta
+
+
+def has_any(module: str, names: Iterable[str]) -> bool:
+    """True if one of these modules or parameters is this module, or is in it."""
+    return any(is_within(name, module) for name in names)
 
 
 def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:

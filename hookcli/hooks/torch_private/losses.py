@@ -216,6 +216,14 @@ def other_factor(node: Node) -> Tensor | None:
     return kept(node, "other", _GUESSING) if operator(node) in ("Mul", "Div") else None
 
 
+def constant_factor(node: Node) -> Tensor | None:
+    """The constant by which a product's node multiplies or divides its only other input; None for other nodes."""
+    if operator(node) not in ("Mul", "Div") or sum(one is not None for one, _ in node.next_functions) != 1:
+        return None
+    second = kept(node, "other", _GUESSING)
+    return second if second is not None else kept(node, "self", _GUESSING)
+
+
 def maximized(loss: Tensor) -> str:
     """The name of the loss whose negative this one is, such as "cross_entropy"; "" if it is not known to be one."""
     node = loss_node(loss)

@@ -201,11 +201,21 @@ def alternating() -> None:
         step(optimizer, F.cross_entropy(model(torch.randn(8, 6)), torch.randint(4, (8,))))
 
 
+def sampled() -> None:
+    """After LISA: one block, another one for a few steps each, is frozen."""
+    model = net(8, 8, 8, 8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for number in range(STEPS):
+        for place, layer in enumerate(model):
+            layer.requires_grad_(place != 2 * (1 + number // 3 % 2))
+        step(optimizer, F.cross_entropy(model(torch.randn(8, 8)), torch.randint(8, (8,))))
+
+
 PROGRAMS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
         *(first_token, policy, attacked, probe, pair, sparse_rewards, one_batch_of_a_loader, warmed_up, carried),
-        *(every_other_step, alternating),
+        *(every_other_step, alternating, sampled),
     )
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -96,6 +97,9 @@ TWICE = "the output of a softmax goes into cross_entropy"
         swept(lambda o, y: F.mse_loss(o.softmax(0), F.one_hot(y, 3).float()), "softmax is taken over the rows"),
         swept(lambda o, y: -(o.softmax(1).log() * F.one_hot(y, 3)).sum(1).mean(), ""),
         swept(lambda o, y: F.mse_loss((o.softmax(0) * o).sum(0), torch.ones(3)), ""),  # the rows are weighed
+        (lambda o, y: -(torch.randn(32, 3) * o.softmax(0)).sum(0).mean(), ""),  # the rows of constants
+        (lambda o, y: -((o.log_softmax(0) + o.log_softmax(1)) * F.one_hot(y, 3)).sum(1).mean(), ""),  # both ways
+        (lambda o, y: F.cross_entropy(o, y) + F.cross_entropy(o[:, :1], y * 0), ""),  # an attribute of one value
         (lambda o, y: F.nll_loss(o + 3, y), "100.0% of what nll_loss gets for log-probabilities is above 0"),
         swept(lambda o, y: F.nll_loss(o - o.logsumexp(1, keepdim=True), y), ""),
         (
@@ -108,6 +112,8 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: ((o[:, :1] - values(y)) ** 2).mean(), ""),
         swept(lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
         swept(lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
+        (lambda o, y: 2 * (o[:, :1] - y.float()).abs().mean() - (o[:, :1] - o[:, 0]).abs().mean(), ""),  # of samples
+        swept(lambda o, y: (torch.rand(32, 32) * (o[:, :1] - y.float()) ** 2).sum(), ""),  # optimal transport
         (lambda o, y: (torch.eye(32) * o[:, 0].exp()).sum(1).log().mean(), ""),  # a mask of pairs
         (lambda o, y: F.cross_entropy(o, y) - 0.5 * F.cross_entropy(o[:, :2], y % 2), ""),  # an adversary
         *((lambda o, y, one=one: F.cross_entropy(o, y) * one, "") for one in (torch.tensor(True), torch.tensor(2))),
@@ -116,6 +122,23 @@ TWICE = "the output of a softmax goes into cross_entropy"
 def test_losses(loss_of: Loss, expected: str) -> None:
     said = all_faults(lambda: train(net(), loss_of, lr=0.5))
     assert said[0].startswith(expected) if expected else not said
+
+
+def test_the_number_of_candidates_may_be_one_in_some_steps() -> None:
+    def program() -> nn.Module:
+        widths = cycle((3, 3, 1))
+        return train(net(), lambda o, y: F.cross_entropy(o[:, : next(widths)], y * 0))
+
+    assert not any("dimension of one number" in text for text in all_faults(program))
+
+
+@pytest.mark.parametrize(("outputs", "are_candidates"), [(1, True), (4, False)])
+def test_candidates_that_a_layer_scores_one_by_one_have_no_classes(outputs: int, are_candidates: bool) -> None:
+    def program() -> nn.Module:
+        return train(nn.Linear(6, outputs), lambda o, y: F.cross_entropy(o.view(-1, 4), y.new_zeros(8 * outputs)))
+
+    *_, last = measured(observed(program)).lines[Learning.kind]
+    assert isinstance(last, Learning) and last.classes == 0 and (last.one_label == 0) is are_candidates
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,18 @@ def test_one_batch_on_purpose_is_no_fault(change: Callable[[Tensor], Tensor]) ->
     assert "warning" not in dict(said(SameBatch, partial(one_batch_on_purpose, change)))
 
 
+def indexed(*, as_mask: bool) -> nn.Module:
+    """The same rows of a larger tensor in each step, by an index or a mask that is kept."""
+    images, labels, mask = torch.randn(64, 6), torch.randint(4, (64,)), torch.arange(64) % 7 == 0
+    index = mask if as_mask else mask.nonzero()[:, 0]
+    return train(net(), ((images[index], labels[index]) for _ in range(STEPS)))
+
+
+@pytest.mark.parametrize("as_mask", [False, swept(True)])
+def test_the_rows_of_an_index_that_is_kept_are_the_batch_on_purpose(as_mask: bool) -> None:
+    assert dict(said(SameBatch, partial(indexed, as_mask=as_mask))).keys() == {"info"}
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     "program", [train_split, swept(partial(loaded, 64, anew=False)), partial(loaded, 64, anew=True)]

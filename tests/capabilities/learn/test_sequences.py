@@ -173,7 +173,12 @@ def test_masks_that_hide_the_tokens(model: Callable[[], nn.Module], pads: int, i
 
 
 @pytest.mark.parametrize(
-    ("mask", "inverted"), [(lambda tokens: (tokens == 0).long(), True), (lambda tokens: (tokens != 0).long(), False)]
+    ("mask", "inverted"),
+    [
+        (lambda tokens: (tokens == 0).long(), True),
+        (lambda tokens: (tokens != 0).long(), False),
+        (lambda tokens: tokens == 0, False),  # True for what is hidden, as PyTorch has it
+    ],
 )
 def test_masks_as_transformers_has_them(mask: Callable[[Tensor], Tensor], inverted: bool) -> None:
     said = all_faults(lambda: attend(AsInTransformers(lambda pads: pads), 3, attention_mask=mask))
