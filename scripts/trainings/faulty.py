@@ -233,6 +233,26 @@ def values_alone() -> None:
     train(Net(), drawn(), loss_of=lambda scores, y: (scores.argmax(1) != y).float().mean().requires_grad_())
 
 
+def no_graph(*, from_epoch: int = 0) -> None:
+    """The forward is under no_grad, as a validation leaves it behind, and backward() is made to work."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for epoch in range(3):
+        with torch.set_grad_enabled(epoch < from_epoch):
+            for x, y in drawn():
+                loss = F.cross_entropy(model(x), y)
+                loss.requires_grad_()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            model.eval()
+            print("validation", F.cross_entropy(model(IMAGES), LABELS).item())
+
+
+def grad_left_off() -> None:
+    no_graph(from_epoch=1)
+
+
 class Branches(nn.Module):
     """Two branches, of which one is detached."""
 
@@ -734,6 +754,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "over_rows": (over_rows, "log_softmax is taken over the rows of the batch"),
     "wrong_sign": (wrong_sign, "the loss is the negative of cross_entropy"),
     "values_alone": (values_alone, "the loss is computed from values alone"),
+    "no_graph": (no_graph, "of the optimizer in any step: the model runs without gradients"),
+    "grad_left_off": (grad_left_off, "of the optimizer since step 60: the model runs without gradients"),
     "detached_branch": (detached_branch, "no gradient reaches right"),
     "idle": (idle, "which has head.weight, head.bias, makes no step while another optimizer does"),
     "biases": (biases, "no optimizer has 1.weight, 3.weight"),

@@ -13,6 +13,7 @@ from hookcli.capabilities.learn.guessing import times_of
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
+    GRAPHLESS,
     IDLE,
     MISSED,
     OUTSIDE,
@@ -47,6 +48,7 @@ _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
 _DROP = "lower p, which is the share of values to drop"
+WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 _FROZEN = 0.01  # of the weights: as few are trained
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
@@ -117,6 +119,14 @@ def not_reached(line: Untrained) -> str:
     """Words on parameters of an optimizer that never get a gradient."""
     of = f"{line.number:,} of the {line.detail} parameters of the optimizer"
     return f"no gradient reaches {', '.join(line.places)} ({of}): {_WHY[line.why]}"
+
+
+def without_graph(lines: Mapping[str, Sequence[object]]) -> str:
+    """Words on losses that have no graph, up to the end of the run, so that nothing is learned; "" if they have one."""
+    line = untrained(lines, GRAPHLESS)
+    if line is None or untrained(lines, VALUES):
+        return ""
+    return f"no gradient reaches any of the {line.number:,} parameters of the optimizer {line.detail}"
 
 
 def not_held(line: Untrained) -> str:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hookcli.capabilities.learn.causes import clipped_scaled, not_held, not_reached, overwritten, stays
+from hookcli.capabilities.learn.causes import (
+    WITH_GRAPH,
+    clipped_scaled,
+    not_held,
+    not_reached,
+    overwritten,
+    stays,
+    without_graph,
+)
 from hookcli.capabilities.learn.checks import (
     FrozenBlock,
     FrozenStatistics,
@@ -74,6 +82,8 @@ def faults(measured: Measurements) -> Iterator[str]:
     yield from outside(measured.lines)
     lines = learned(measured.lines)
     yield from unreached(measured.lines)
+    if words := without_graph(measured.lines):
+        yield f"{words}; {WITH_GRAPH}"
     if line := untrained(measured.lines, UNSTEPPED):
         yield f"{line.places[0]} made no step after any of {line.number:,} backward passes: nothing was trained"
     if line := untrained(measured.lines, IDLE):

@@ -8,12 +8,12 @@ from dataclasses import replace
 from itertools import dropwhile
 from statistics import fmean, median
 
-from hookcli.capabilities.learn.causes import cause_of, hardly_warm, warms_up
+from hookcli.capabilities.learn.causes import WITH_GRAPH, cause_of, hardly_warm, warms_up, without_graph
 from hookcli.capabilities.learn.checks import learned
 from hookcli.capabilities.learn.curve import gone_at, rise
 from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, guess_of, scale_of
 from hookcli.capabilities.learn.lines import ROWS, Learning
-from hookcli.checks.base import LinesCheck
+from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
 from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
@@ -148,6 +148,8 @@ class MisusedLoss(LinesCheck):
     - At least a quarter of the targets of a squared error, or of Huber's loss, are numbers that the ReLU, Sigmoid,
       Tanh, Softmax or Softplus at the end of the model can't return; or those of a binary cross-entropy are below 0.5,
       as no sigmoid of a ReLU is. Skipped if models also run without gradients in the steps.
+    - The losses have no graph from some step on until the end of the run, so that no gradient reaches a parameter
+      (an error).
     - A cross-entropy gets the input of the last layer, which has more columns than the labels have classes.
     - A padding mask hides all tokens, and shows the padding.
     - The labels are the next tokens of those that an embedding gets, and all attention over as many tokens sees the
@@ -161,6 +163,8 @@ class MisusedLoss(LinesCheck):
     reads = (Learning.kind,)
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
+        if words := without_graph(measured.lines):
+            yield replace(self.finding("", words), remedy=WITH_GRAPH, hint=WITH_GRAPH, severity=ERROR)
         for text, remedy in of_losses(measured.every_loss, learned(measured.lines)):
             finding = self.finding("", text)
             yield replace(finding, remedy=remedy, hint=remedy) if remedy else finding

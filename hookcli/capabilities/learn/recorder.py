@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,6 +21,7 @@ from hookcli.capabilities.learn.clones import Clones
 from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.future import WORDS, Future
+from hookcli.capabilities.learn.graphless import Graphless
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
@@ -38,6 +39,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.record.file.record_lines import PartLine, RecordedStep
+from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, gradients_of, looked_at
 from hookcli.table import Row
@@ -124,6 +126,7 @@ class Recorder(RecorderPart):
         self._root: ref[Tensor] | None = None  # of the backward pass that began last
         self._through: set[str] = set()  # the models that it went through
         self._together: set[frozenset[str]] = set()  # the models of each pass before it
+        self._graphless = Graphless()
 
     def batch_taken(self, iterator: object) -> None:
         if torch.is_grad_enabled():
@@ -132,8 +135,12 @@ class Recorder(RecorderPart):
     def begin_run(self, run: RecordedRun) -> None:
         self._write = run.write
 
+    def backward_without_graph(self, models: Iterable[ObservedModel]) -> None:
+        self._graphless.note_no_graph(models)
+
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         self.scale = scale()
+        self._graphless.note_pass()
         for name, course in self._courses.items():
             if (module := course.module()) is not None:
                 course.wiring.note_pass(name, module)
@@ -151,6 +158,8 @@ class Recorder(RecorderPart):
         for course in self._courses.values():
             if line := course.wiring.at_end(alone=len(self._courses) == 1):
                 self._write(line)
+        for line in self._graphless.at_end():
+            self._write(line)
 
     @property
     def targets_of_models(self) -> bool:

@@ -207,6 +207,8 @@ class Observer:
         models = [] if self.optimizer_steps else list(self.models.alive())
         if len(models) < 2 and self.optimizer_steps.get_gradients(inputs) and not why_unobservable():
             losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
+            if self._steps.parts.hear("backward_without_graph") and self._passes.have_no_graph(tensors):
+                self._steps.parts.tell("backward_without_graph", "", self.models.alive())
             if self._steps.parts.hear("backward_begins"):
                 self._steps.parts.tell("backward_begins", "", partial(self._passes.scale, tensors))
             if models:

@@ -204,6 +204,9 @@ class RecorderPart:
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         """A backward pass that leaves gradients in parameters begins in this thread; its loss was scaled by `scale`."""
 
+    def backward_without_graph(self, models: Iterable[ObservedModel]) -> None:
+        """A backward pass is about to begin from tensors without a graph, so that it reaches none of these models."""
+
     def backward_over(self, models: Iterable[ObservedModel]) -> None:
         """Such a pass is over, and all gradients of these models are as it has left them."""
 

@@ -194,6 +194,14 @@ class BackwardPasses:
         unscaled, _, _ = self._unscaled(roots, self._scalers.get(threading.get_ident()))
         return _terms(unscaled, _list(gradients))
 
+    def have_no_graph(self, tensors: Any) -> bool:
+        """True if none of the tensors from which a pass begins is the result of an operation on others.
+
+        Parameters are none either, but a pass from one reaches it.
+        """
+        roots = [x for _, x in tree.leaves(tensors)]
+        return all(type(x) is Tensor and x.grad_fn is None for x in roots)
+
     def scale(self, tensors: Any) -> Tensor | None:
         """The scale of the GradScaler that has scaled these losses; None if none has. Waits for nothing."""
         if not (self._scalers or self._scaled):

@@ -54,7 +54,8 @@ def judged(record: Record, step: RecordedStep) -> RecordedStep:
     if verdict is None:
         return step
     losses, ran = record.courses().get(step.model), record.ran.get(step.model, {})
-    if step.phase == "train" and losses and losses.known:
+    trains = any((entry.model, entry.phase) == (step.model, "train") for entry in record.entries)
+    if (step.phase == "train" or not trains) and losses and losses.known:
         verdict = _with_losses(verdict, losses, whole_run(record, step.model))
     if ran.get("no_grad_forwards"):
         forwards = {"forwards": ran.get("recorded_forwards", 0), "of_forwards": ran["no_grad_forwards"]}
