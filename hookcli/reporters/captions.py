@@ -148,7 +148,7 @@ def _depth_of(shown: Report) -> int:
 
 def _rows_in(shown: Report) -> int:
     """The number of rows, without those that stand for rows left out."""
-    return sum(not row.get("left_out") for row in shown.rows)
+    return sum(not row.get("rows_between") for row in shown.rows)
 
 
 def _grouped(report: Report, shown: Report, view: View) -> str:

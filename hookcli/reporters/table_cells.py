@@ -210,7 +210,7 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
                 name = name[len(owner.fqn) :].removeprefix(".")
             name = "  " * min(levels[place], _INDENTED) + name
         texts = [name if column.name == "fqn" else formatting.cell(row, column) for column in columns]
-        if row.get("left_out"):
+        if row.get("rows_between"):
             texts = [text if column.name == "fqn" else "" for column, text in zip(columns, texts, strict=True)]
         if table_columns.continues(row, before):
             texts = ["" if column.per_call else text for column, text in zip(columns, texts, strict=True)]

@@ -42,7 +42,7 @@ def with_gaps(report: Report, lines: int) -> Report:
     """The report without rows of its middle, so that it fits: those with marks stay, then the first and the last.
 
     Where a column says that its lowest values stay, half of the rest is for these. A row of its own, with the number of
-    those `left_out`, stands in place of each stretch. A list without names of modules stays whole.
+    those `rows_between`, stands in place of each stretch. A list without names of modules stays whole.
     """
     if not has_names(report):
         return report
@@ -55,7 +55,7 @@ def with_gaps(report: Report, lines: int) -> Report:
         gaps = [kept[0], *(then - n - 1 for n, then in zip(kept, after, strict=True))]
         if number + sum(map(bool, gaps)) <= lines:
             fits = [[_gap(gaps[0])], *([rows[n], _gap(gap)] for n, gap in zip(kept, gaps[1:], strict=True))]
-            return replace(report, rows=[row for part in fits for row in part if row.get("left_out") != 0])
+            return replace(report, rows=[row for part in fits for row in part if row.get("rows_between") != 0])
     return report
 
 
@@ -67,7 +67,7 @@ def lowest(report: Report) -> list[int]:
 
 
 def _gap(number: int) -> Row:
-    return Row({"fqn": f"… {number:,} more …", "left_out": number})
+    return Row({"fqn": f"… {number:,} more …", "rows_between": number})
 
 
 def leading(report: Report, view: View, lines: int) -> Report:

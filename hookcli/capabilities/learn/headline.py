@@ -82,8 +82,6 @@ def faults(measured: Measurements) -> Iterator[str]:
     yield from outside(measured.lines)
     lines = learned(measured.lines)
     yield from unreached(measured.lines)
-    if words := without_graph(measured.lines):
-        yield f"{words}; {WITH_GRAPH}"
     if line := untrained(measured.lines, UNSTEPPED):
         yield f"{line.places[0]} made no step after any of {line.number:,} backward passes: nothing was trained"
     if line := untrained(measured.lines, IDLE):
@@ -129,6 +127,8 @@ def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
             yield f"no gradient reaches any of the {line.number:,} parameters of the optimizer: {cut}"
         elif line and why != BLIND:
             yield not_reached(line)
+    if words := without_graph(lines):
+        yield f"{words}; {WITH_GRAPH}"
 
 
 def more_than(line: Untrained) -> str:

@@ -162,7 +162,8 @@ class Untrained(PartLine):
     no graph; "unheld" by the optimizer that has the parameters of others in their place; "outside" of all optimizers,
     maybe on purpose; "missed" by them, hardly on purpose; "unfrozen" later, and in no optimizer either; "idle", as
     theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know
-    of them; "graphless", as no loss has a graph from some step on. `places` are the first of them, of which there are `number`, and `detail` says more.
+    of them; "graphless", as no loss has a graph from some step on.
+    `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 
     kind: ClassVar[str] = "untrained"

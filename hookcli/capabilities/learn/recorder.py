@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +28,7 @@ from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.outputs import Alike
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
+from hookcli.capabilities.learn.reach import reach
 from hookcli.capabilities.learn.rebuilt import place_of
 from hookcli.capabilities.learn.shares import Shares
 from hookcli.capabilities.learn.states import States
@@ -42,13 +42,10 @@ from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart, StepPart
 from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, gradients_of, looked_at
-from hookcli.table import Row
-from hookcli.table.stats import norm
 from hookcli.tensors import tree
 
 _TENSORS = 16  # of a step, whose checksums are compared
 _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
-_SHRINK = ("SGD", "AdamW")  # whose weight decay takes the share lr * weight_decay of the weights in each step
 _MASKS = 3  # recorded steps
 _WEIGHTS = 2  # dimensions of a parameter
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
@@ -374,31 +371,6 @@ class StepOfLearning(StepPart):
 
 def _gradients_for(optimizer: Optimizer) -> Gradients:
     return gradients_of(p for group in optimizer.param_groups for p in group["params"])
-
-
-def reach(step: RecordedStep) -> dict[str, float]:
-    """By how much the loss could fall in a step to first order, and what it follows from; empty if not measured."""
-    groups = step.rows("optimizer")
-    pairs = [(row.get("unclipped_grad") or row.get("param_grad"), row.get("update")) for row in groups]
-    if not pairs or any(None in pair for pair in pairs):
-        return {}
-    unclipped, update = (norm(figures) for figures in zip(*pairs, strict=True))
-    taken = [row.get("param_grad") for row in groups]
-    gradient = None if None in taken else norm(taken)
-    known = {
-        "reach": unclipped * update,
-        "gradient": gradient,
-        "unclipped": unclipped,
-        "rate": groups[0].get("lr"),
-        "decay": decay(groups),
-    }
-    return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
-
-
-def decay(groups: Sequence[Row]) -> float:
-    """The largest share of the weights that weight decay takes in a step, of the optimizers of which that is known."""
-    decayed = [row for row in groups if row.get("optimizer") in _SHRINK]
-    return max(((row.get("lr") or 0.0) * (row.get("weight_decay") or 0.0) for row in decayed), default=0.0)
 
 
 def in_use(step: RecordedStep) -> int:

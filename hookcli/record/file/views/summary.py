@@ -22,6 +22,7 @@ from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row
 from hookcli.table.columns.recorded import RECORDED_MODELS
+from hookcli.table.formatting import counted
 from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults
 
@@ -184,7 +185,20 @@ class _Summary:
             return [_UNJUDGED] * self.checked
         if self.end.is_cut and not fails(verdicts, WARNING):
             return ["No check found a fault in the recorded steps; those after them were not judged"]
-        return [self._rendered(verdicts, above=False)]
+        return [self._rendered(verdicts, above=False), *self._told(self.unshown())]
+
+    def unshown(self) -> Iterator[str]:
+        """The lines on the verdicts of trained models that are not shown: which of them passed, and which did not."""
+        shown = {step.model for step in self._shown} | {report.model for report in self._judged}
+        others = [step for step in self._others if step.phase == "train" and step.model not in shown]
+        reports = [report for step in others for report in probe_reports(step, PROBE)]
+        passed = [report.model for report in reports if not fails([report], WARNING)]
+        for report in reports:
+            if report.model not in passed:
+                checks = dict.fromkeys(one.check for one in report.findings if one.fails(WARNING))
+                yield f"{report.model}: {counted(report.totals['warnings'], 'warning')} ({', '.join(checks)})"
+        if passed:
+            yield f"the checks also passed on {counted(len(passed), 'more model')}: {', '.join(passed)}"
 
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
         """The remarks below the tables, and the next command."""

@@ -15,13 +15,14 @@ import pytest
 from records import HEADER, activation, bad, end, ran, recorded_step, save
 from support import swept
 
+from hookcli.checks.judgement import Judgement
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, RecordedStep, StepLosses
 from hookcli.record.file.views.run_lines import non_finite_line, ran_line
 from hookcli.record.file.views.summary import summary
-from hookcli.table import Column, Report, TensorStats
+from hookcli.table import Column, Finding, Report, TensorStats
 from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults, jumps
 
@@ -209,6 +210,26 @@ def test_many_models_are_named_in_part() -> None:
     models = [ran(f"Net #{n}", recorded_steps=0) for n in range(1, 31)]
     found = text(end(models), {})
     assert "Net #10" in found and "Net #11" not in found and "… and 20 more models" in found
+
+
+def test_the_verdicts_on_models_that_are_not_shown_are_told() -> None:
+    names = [f"Net #{n}" for n in range(1, 7)]
+    warned = Finding("HK014", "warning", "0", "lost")
+    latest = {}
+    for name in names:
+        report = Judgement([warned] if name == "Net #5" else [], [], ["HK014"]).report(name, {})
+        step = recorded_step(3, model=name)
+        latest[name, "train"] = replace(step, reports=[*step.reports, report])
+    found = text(end([ran(name) for name in names]), latest, checked=True).splitlines()
+    assert sum("passed" in line for line in found) == 4
+    assert found[-3:-1] == ["Net #5: 1 warning (HK014)", "the checks also passed on 2 more models: Net #4, Net #6"]
+    alone = text(end([ran("Net #1")]), {key: latest[key] for key in [("Net #1", "train")]}, checked=True)
+    assert "also" not in alone and "passed" in alone
+
+
+def test_a_model_with_forwards_left_out_has_its_row() -> None:
+    row = next(line for line in text(end([ran(left_out=2)])).splitlines() if line.startswith("Net "))
+    assert row.split()[:3] == ["Net", "11.69", "M"]
 
 
 def test_a_name_with_blanks_can_be_pasted() -> None:

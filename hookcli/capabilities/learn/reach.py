@@ -1,0 +1,37 @@
+"""By how much the loss of a training could fall in a step, and what that follows from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table import Row
+from hookcli.table.stats import norm
+
+_SHRINK = ("SGD", "AdamW")  # whose weight decay takes the share lr * weight_decay of the weights in each step
+
+
+def reach(step: RecordedStep) -> dict[str, float]:
+    """By how much the loss could fall in a step to first order, and what it follows from; empty if not measured."""
+    groups = step.rows("optimizer")
+    pairs = [(row.get("unclipped_grad") or row.get("param_grad"), row.get("update")) for row in groups]
+    if not pairs or any(None in pair for pair in pairs):
+        return {}
+    unclipped, update = (norm(figures) for figures in zip(*pairs, strict=True))
+    taken = [row.get("param_grad") for row in groups]
+    gradient = None if None in taken else norm(taken)
+    known = {
+        "reach": unclipped * update,
+        "gradient": gradient,
+        "unclipped": unclipped,
+        "rate": groups[0].get("lr"),
+        "decay": decay(groups),
+    }
+    return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
+
+
+def decay(groups: Sequence[Row]) -> float:
+    """The largest share of the weights that weight decay takes in a step, of the optimizers of which that is known."""
+    decayed = [row for row in groups if row.get("optimizer") in _SHRINK]
+    return max(((row.get("lr") or 0.0) * (row.get("weight_decay") or 0.0) for row in decayed), default=0.0)
