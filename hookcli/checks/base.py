@@ -45,9 +45,10 @@ class Check(ABC):
     that is `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason.
     A check without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option
     that the check runs with, and not without. `follows` lists the ids of checks that find causes of this one's
-    findings, which are then listed first (`hookcli.checks.judgement`). `over_steps` says which of the findings in a
-    program's recorded steps is reported: the "first" or the "largest"; with "" the last step's. `look` is the
-    command that shows more of a finding, without the model: "grads --of outputs".
+    findings, which are then listed first (`hookcli.checks.judgement`); of a check on gradients, a finding whose
+    message has the words `of_forward` can follow from what ran before its place alone. `over_steps` says which of the
+    findings in a program's recorded steps is reported: the "first" or the "largest"; with "" the last step's. `look` is
+    the command that shows more of a finding, without the model: "grads --of outputs".
     """
 
     id: ClassVar[str]
@@ -63,6 +64,7 @@ class Check(ABC):
     reads: ClassVar[tuple[str, ...]] = ()
     asked_by: ClassVar[str | None] = None
     follows: ClassVar[tuple[str, ...]] = ()
+    of_forward: ClassVar[str] = ""
     over_steps: ClassVar[str] = ""
     look: ClassVar[str] = ""
     threshold: ClassVar[Threshold | None] = None

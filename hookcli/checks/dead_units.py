@@ -99,7 +99,7 @@ class DeadUnits(_Units):
     counted, state = "dead", "zero for every input"
     means = "a bias far below zero, an initialisation that makes inputs negative, or a learning rate that is too high"
     advice = "look at the bias and initialisation before it, or use LeakyReLU"
-    follows = ("HK055",)
+    follows = ("HK055", "HK066")
     look = "activations --sort -zeros"
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 

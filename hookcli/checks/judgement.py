@@ -160,7 +160,7 @@ def causes_first(
     them, and data flows from the one place to the other. The nearest of them is the cause: gradients depend on every
     module, and what lies further away is a cause of that cause, or of none.
     """
-    flow = _Flow(measured, {check.id for check in checks if "grads" in check.needs})
+    flow = _Flow(measured, {check.id: check.of_forward for check in checks if "grads" in check.needs})
     order = _order(checks)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     step_of = so_far.step_of
@@ -236,10 +236,11 @@ class _Flow:
     """Tells whether data can flow from one place to another, judged by the order in which modules first ran.
 
     An output depends on whatever ran before it. A gradient also depends on what ran after it, so for findings of the
-    checks in `backward` the order does not matter. A module that never ran affects nothing but its own parts.
+    checks in `backward` the order does not matter, unless they have these words (`Check.of_forward`). A module that
+    never ran affects nothing but its own parts.
     """
 
-    def __init__(self, measured: Measurements, backward: set[str]) -> None:
+    def __init__(self, measured: Measurements, backward: Mapping[str, str]) -> None:
         self._backward = backward
         rows = measured.inventory.rows if measured.inventory else ()
         calls = [row.fqn for row in rows if row["kind"] == "made"] or [r.fqn for r in rows if r["kind"] == "called"]
@@ -254,7 +255,9 @@ class _Flow:
         if self._never_ran(a) or self._never_ran(b):
             return False
         before, after = self._place(a), self._place(b)
-        return effect.check in self._backward or before is None or after is None or before < after
+        words = self._backward.get(effect.check)
+        any_order = words is not None and not (words and words in effect.message)
+        return any_order or before is None or after is None or before < after
 
     def distance(self, cause: Finding, effect: Finding) -> float:
         """The number of calls between the first ones at two places; infinite if a place is unknown."""

@@ -46,6 +46,7 @@ class LossJumped(Check):
     name = "loss-jumped"
     means = "a batch with a value far out, a learning rate that is too high, or gradients that were not clipped"
     advice = "look at the batch of that step, or clip gradients"
+    follows = ("HK066",)
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

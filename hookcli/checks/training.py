@@ -164,6 +164,7 @@ class UpdateTooLarge(Check):
     name = "update-too-large"
     means = "a learning rate that is too high"
     advice = "use a lower learning rate, warm it up, or clip gradients"
+    follows = ("HK066",)
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

@@ -49,7 +49,8 @@ class ZeroGradient(Check):
     name = "zero-gradient"
     means = "dead units, a mask, or zero weights after this module (or, if the message says so, before it)"
     advice = "`hookcli activations MODEL --sort -zeros` shows where the zeros begin"
-    follows = ("HK010", "HK011", "HK012", "HK014")
+    follows = ("HK010", "HK011", "HK012", "HK014", "HK066")
+    of_forward = "(the layer's input is zero)"
     look = "grads --of outputs"
     needs = ("grads", "activations")
     takes = ("inventory", "output_grads")
@@ -117,7 +118,7 @@ def why_of_weight(measured: _ReadsZeros, owner: str) -> tuple[str, str]:
     inputs = of_kind(measured.inventory, "input") if measured.inventory else []
     ended = [row for row in outputs if is_within(f"{outputs[-1].fqn}.", row.fqn)]  # with the modules around the last
     if any(map(is_zero, ended or inputs)):
-        return " (the layer's input is zero)", ""
+        return f" {ZeroGradient.of_forward}", ""
     return _WEIGHT_ALONE, _CHANGED
 
 

@@ -10,6 +10,7 @@ from statistics import fmean, median
 
 from hookcli.capabilities.learn.checks import learned, untrained
 from hookcli.capabilities.learn.guessing import times_of
+from hookcli.capabilities.learn.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -35,7 +36,6 @@ _REACH_THEM = "run them with gradients, or freeze them"
 _MUCH = 2.0  # times the variance of the targets, of the squared distance between the means
 _SCALE = "standardize the targets: mean 0, standard deviation 1"
 _ONE_NUMBER = 0.01  # of the size of the inputs, by which they vary
-_INPUTS = "standardize the inputs: mean 0, standard deviation 1"
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _CLIP = "clip gradients at a larger norm"
 _CLIPPED = 0.01  # of what they were
@@ -73,10 +73,10 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     if words := apart(lines, guessed):
         return words, _SCALE
     if words := hardly_varied(lines):
-        return words, _INPUTS
+        return words, INPUTS
     small = too_small(lines, number, guessed)
     dropped = lines[-1].dropped if lines else ""
-    reasons = (small, (decays(lines), _DECAY), (dropped, _DROP))
+    reasons = (small, (decays(lines), _DECAY), (dropped, _DROP), (large_inputs(lines), INPUTS))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
 

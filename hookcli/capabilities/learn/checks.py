@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.capabilities.learn.curve import growth
+from hookcli.capabilities.learn.large_inputs import large_inputs
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -217,7 +218,8 @@ class OutputAlike(LinesCheck):
         for line in learned(measured.lines)[-1:] if not jumped else ():
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
-                why = f"; {line.dropped}" if line.dropped else ""
+                words = line.dropped or large_inputs(learned(measured.lines))
+                why = f"; {words}" if words else ""
                 same = f"it is the same for every row of the batch, {steps}"
                 text = f"the output no longer depends on the input: {same}{why}"
                 yield self.finding("", text, line.alike)

@@ -54,10 +54,11 @@ class Learning(PartLine):
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
     `in_use`: the bytes that the device had allocated at most in the step, or of the process on the CPU; 0 if not
     measured. `alike`: the last recorded steps in a row in which the model's output was the same for every row of the
-    batch. `inputs`: the root mean square of the model's inputs, of which the largest. `varied`: their standard
-    deviation as a share of it, of which the largest; None if it is not known. `fill`: the one number that all inputs
-    held; "rows" if only their rows were the same; else "". `alike_too`: then the rows of the outputs were the same as
-    well, or the model drops values.
+    batch. `inputs`: the root mean square of the model's inputs, of which the largest; `entered`: that of
+    what the first layer with weights receives, 0 if it is no linear, convolutional or recurrent one. `varied`: the
+    standard deviation of inputs as a share of their size, of which the largest; None if it is not known. `fill`:
+    the one number that all inputs held; "rows" if only their rows were the same; else "". `alike_too`: then the
+    rows of the outputs were the same as well, or the model drops values.
 
     `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
@@ -121,6 +122,7 @@ class Learning(PartLine):
     in_use: int = 0
     alike: int = 0
     inputs: float = 0.0
+    entered: float = 0.0
     varied: float | None = None
     fill: str = ""
     alike_too: bool = False

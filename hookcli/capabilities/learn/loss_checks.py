@@ -8,10 +8,17 @@ from dataclasses import replace
 from itertools import dropwhile
 from statistics import fmean, median
 
-from hookcli.capabilities.learn.causes import WITH_GRAPH, cause_of, hardly_warm, warms_up, without_graph
+from hookcli.capabilities.learn.causes import (
+    WITH_GRAPH,
+    cause_of,
+    hardly_warm,
+    warms_up,
+    without_graph,
+)
 from hookcli.capabilities.learn.checks import learned
 from hookcli.capabilities.learn.curve import gone_at, rise
-from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, guess_of, scale_of
+from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, Guess, guess_of, scale_of
+from hookcli.capabilities.learn.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -27,8 +34,8 @@ _REBUILT = 3  # recorded steps, a quarter of all, and the last one after a third
 _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than a small batch's
 _BEYOND = 0.25  # of the targets
 _BOUNDED = "scale the targets, or leave the last activation out"
-_INPUTS = "look at what is done to the data, as with integers that are divided"
-_CAUSES = ("HK056", "HK058", "HK060", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
+_DATA = "look at what is done to the data, as with integers that are divided"
+_CAUSES = ("HK056", "HK058", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
 
 class NoBetterThanGuessing(LinesCheck):
@@ -59,8 +66,6 @@ class NoBetterThanGuessing(LinesCheck):
       when all is well.
 
     Causes that the finding names:
-    - Inputs that are one number, or the same in all rows of a batch. They come first, for inputs of four numbers a row
-      or more, unless another input differs, or the outputs differ though the model drops nothing.
     - Steps that are too small, mostly by too low a learning rate: |gradient| |update|, summed over all steps, is how
       much the loss could fall to first order if every step went straight down. It is less than a quarter of the loss.
       If at most 1 % of the weights are trained, and the others frozen, that is said.
@@ -73,6 +78,9 @@ class NoBetterThanGuessing(LinesCheck):
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.
+    - Inputs whose root mean square is above 20, where the first linear, convolutional or recurrent layer receives them.
+
+    Inputs that are the same in all rows are reported by HK066.
     """
 
     id = "HK057"
@@ -90,16 +98,29 @@ class NoBetterThanGuessing(LinesCheck):
         number, guess = len(measured.every_loss), guess_of(lines, measured.every_loss)
         if guess is None:
             return
-        better = "hardly better" if guess.loss < guess.level else "no better"
-        text = f"after {number:,} steps the loss is {text_of(guess.loss)}, {better} than {guess.words}"
-        if words := filled(lines):
-            yield replace(self.finding("", f"{words}: {text}", guess.loss), remedy=_INPUTS, hint=_INPUTS)
-            return
+        text = as_guessed(number, guess)
+        if filled(lines):
+            return  # HK066 reports it
         cause, remedy = cause_of(measured.lines, number, guess.level)
         if (guess.weak or warms) and not cause:
             return
         finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=remedy) if cause else finding
+
+
+def as_guessed(number: int, guess: Guess) -> str:
+    """Words on a loss that is near the level of guessing after so many steps."""
+    better = "hardly better" if guess.loss < guess.level else "no better"
+    return f"after {number:,} steps the loss is {text_of(guess.loss)}, {better} than {guess.words}"
+
+
+def of_inputs(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:
+    """The texts on inputs from which nothing is learned, as they are all the same or so large, and what to do."""
+    guess = guess_of(lines, losses)
+    if guess is not None and (words := filled(lines)) and (not warms_up(lines) or hardly_warm(lines)):
+        yield f"{words}: {as_guessed(len(losses), guess)}", _DATA
+    if words := too_large(losses, lines, guessed=guess is not None):
+        yield words, INPUTS
 
 
 def filled(lines: Sequence[Learning]) -> str:
@@ -143,7 +164,11 @@ class MisusedLoss(LinesCheck):
     - The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
     - The error of a reconstruction of the input is averaged, another term is summed over the batch, and the
       reconstruction is no better than the mean of the inputs.
-    - Inputs above 1,000 make the loss run away in the first steps.
+    - Inputs whose root mean square is above 20 make the loss run away in the first steps, and nothing is learned. What
+      counts is what the first linear, convolutional or recurrent layer receives; if that is not known, inputs of the
+      model above 1,000.
+    - Inputs are one number, or the same in all rows of a batch, and the loss is no better than guessing. So for inputs
+      of four numbers a row or more, unless another input differs, or the outputs differ though the model drops nothing.
     - The labels of most batches are one class, and not the same in all: the data are sorted by class.
     - At least a quarter of the targets of a squared error, or of Huber's loss, are numbers that the ReLU, Sigmoid,
       Tanh, Softmax or Softplus at the end of the model can't return; or those of a binary cross-entropy are below 0.5,
@@ -174,8 +199,7 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
     """The texts on losses that are not what they should be, each with what to do, "" where the text says that."""
     if words := misused(lines):
         yield words, ""
-    if words := too_large(losses, lines):
-        yield words, "normalize the inputs"
+    yield from of_inputs(losses, lines)
     if words := out_of_range(lines):
         yield words, _BOUNDED
     if words := maximized(losses, lines):
@@ -203,14 +227,19 @@ def out_of_range(lines: Sequence[Learning]) -> str:
     return f"{median(shares):.0%} of the targets are numbers that the model can't return: it ends with {names.pop()}"
 
 
-def too_large(losses: Mapping[int, float], lines: Sequence[Learning]) -> str:
-    """The text on inputs that are so large that the loss ran away in the first steps; else ""."""
+def too_large(losses: Mapping[int, float], lines: Sequence[Learning], *, guessed: bool) -> str:
+    """The text on inputs that are so large that the loss ran away in the first steps; else "".
+
+    `guessed`: it has come back to the level of guessing.
+    """
     every = [loss for _, loss in sorted(losses.items())]
     size = lines[0].inputs if lines else 0.0
     ran_away = any(not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
-    if size < _LARGE or not ran_away or abs(every[-1]) <= abs(every[0]):
+    words = large_inputs(lines) or (f"the inputs are large (root mean square {figure(size)})" if size >= _LARGE else "")
+    alike = bool(lines) and lines[-1].alike >= _ONE_LABEL
+    if not words or not ran_away or (abs(every[-1]) <= abs(every[0]) and not (guessed or alike)):
         return ""
-    return f"the inputs are large (root mean square {figure(size)}), and the loss ran away: normalize them"
+    return f"{words}, and the loss ran away: scale them"
 
 
 def collapsed(number: int, lines: Sequence[Learning]) -> str:

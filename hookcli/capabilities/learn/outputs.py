@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.capabilities.learn.lines import ROWS
-from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.torch_private.modules import BatchNorm, Convolution, InstanceNorm
 from hookcli.probes.shared.module_facts import acts_in_training
 from hookcli.table.formatting import number
 from hookcli.tensors import tree
 
 _ROWS, _VALUES, _OUTPUTS = 32, 4096, 8  # of a batch that are compared
 _ROUNDING = 1e-6  # of the largest output
+_LAYERS = (nn.Linear, nn.RNNBase, Convolution)
 _NUMBERS = 4  # of a row: fewer may be a constant on purpose, as for an intercept or a point of a boundary
 
 
@@ -97,6 +100,29 @@ class Alike:
         if any(min(abs(value), abs(1 - abs(value))) < _ROUNDING for _, _, value in figures):
             return None
         return all(spread <= _ROUNDING * largest for spread, largest, _ in figures)
+
+
+@dataclass
+class FirstInput:
+    """The root mean square of what the first layer with weights receives in a step; it stays on the device."""
+
+    size: Tensor | None = None
+    _seen: bool = False
+
+    def enter(self, event: HookEvent) -> None:
+        """Look at what a module is about to receive. Waits for nothing."""
+        module = event.module
+        if self._seen or not event.fqn or module is None or next(module.parameters(recurse=False), None) is None:
+            return
+        self._seen = True
+        x = next(filter(tree.is_plain, tree.received(event.args, event.kwargs)), None)
+        if x is not None and isinstance(module, _LAYERS) and x.is_floating_point() and x.numel():
+            self.size = sample(x).float().square().mean().sqrt()
+
+    def fields(self) -> dict[str, Any]:
+        """The field of a line: 0 if it is not known, as behind an embedding or a normalization. May wait."""
+        size = float(self.size) if self.size is not None else 0.0
+        return {"entered": size if math.isfinite(size) else 0.0}
 
 
 def sameness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
-from hookcli.capabilities.learn.outputs import Alike
+from hookcli.capabilities.learn.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
 from hookcli.capabilities.learn.reach import reach
@@ -199,7 +199,7 @@ class StepOfLearning(StepPart):
         self._losses = LossFacts()
         self._batch: list[Taken] = []
         self._parts = SeenParts()
-        self._alike = Alike()
+        self._alike, self._first = Alike(), FirstInput()
         self._time_first = TimeFirst()
         self._last = LastLayer()
         self._states = States()
@@ -221,7 +221,7 @@ class StepOfLearning(StepPart):
         self._time_first.enter(event)
         self._course.norms.enter(event, self._norms)
         if not in_backward():
-            for part in (self._last, self._states, self._masks, self._future, self._shares):
+            for part in (self._first, self._last, self._states, self._masks, self._future, self._shares):
                 part.enter(event)
         if event.fqn or in_backward():
             return
@@ -302,7 +302,7 @@ class StepOfLearning(StepPart):
             "judged": course.judged,
             **course.note_level(self._losses.level(len(step.losses), labels)),
             "alike": course.note_alike(self._alike.judge()),
-            **self._alike.fields(self._begun.module),
+            **self._alike.fields(self._begun.module) | self._first.fields(),
             "in_use": in_use(step),
             "cleared": course.cleared,
             **self.of_losses(len(step.losses)),

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hookcli.capabilities.learn.checks import SameBatch
 from hookcli.capabilities.learn.headline import faults
 from hookcli.capabilities.learn.lines import LINES
-from hookcli.capabilities.learn.loss_checks import NoBetterThanGuessing
+from hookcli.capabilities.learn.loss_checks import MisusedLoss, NoBetterThanGuessing
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
@@ -114,7 +114,8 @@ def test_the_first_line_names_inputs_that_are_all_the_same(program: Callable[[],
     recorded = STEPS // EVERY
     first = next(faults(known), "")
     assert first.startswith(f"{what} in each of {recorded} recorded steps: after {STEPS} steps the loss is "), first
-    assert [one.message for one in NoBetterThanGuessing().judge(known)] == [first]
+    assert [one.message for one in MisusedLoss().judge(known)] == [first]
+    assert not [*NoBetterThanGuessing().judge(known)]
     assert not [*SameBatch().judge(known)]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from hookcli.checks.base import ERROR
+from hookcli.checks.base import ERROR, Check
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.judgement import PROBE, Judgement, judge, with_advice
 from hookcli.checks.losses import LossJumped, LossNotFinite
@@ -67,12 +67,12 @@ def judged(record: Record, step: RecordedStep) -> RecordedStep:
 
 def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> Report:
     of_lines = (check for check in of_whole_runs() if check.reads)
-    of_run = judge([LossNotFinite(), LossJumped(), UpdateTooLarge(), *of_lines], measured)
+    of_run = judge([*_OF_LOSSES, *of_lines], measured)
     found_at = report.meta.get("found_at", {})
     early = [one for one in report.findings if found_at.get(one.check, losses.first_fault) < losses.first_fault]
     causes = [one for one in early if one.check in LossNotFinite.follows]
-    rest = (one if one in early else _after(of_run.findings, one) for one in report.findings if one not in causes)
-    findings = [*causes, *(_after(causes, one) for one in of_run.findings), *rest]
+    after = [_after(causes, one) for one in of_run.findings]
+    findings = [*causes, *after, *explained([one for one in report.findings if one not in causes], early, after)]
     findings.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
     failed = report.totals.get("failed_checks", 0) + of_run.failed
@@ -82,6 +82,16 @@ def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> 
     )
     of_steps |= {"losses": losses.steps} if of_steps and losses.unknown else {}
     return whole.report(report.model, report.meta, modules=report.totals["modules"], **of_steps)
+
+
+def explained(findings: Sequence[Finding], early: Sequence[Finding], of_run: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the findings on steps, with their causes among those on the run: `early` ones came before its losses'."""
+    lasting = [one for one in of_run if one.check not in {check.id for check in _OF_LOSSES}]
+    for finding in findings:
+        yield _after(lasting if finding in early else of_run, finding)
+
+
+_OF_LOSSES: Sequence[Check] = (LossNotFinite(), LossJumped(), UpdateTooLarge())
 
 
 def _after(causes: Sequence[Finding], finding: Finding) -> Finding:
