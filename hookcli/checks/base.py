@@ -88,6 +88,10 @@ class Check(ABC):
         """A remark on what comes near to a finding, where there is none; "" if nothing does."""
         return ""
 
+    def though(self, measured: Any) -> str:
+        """The same in a few words, for the line that says that the checks passed; "" if nothing comes near."""
+        return ""
+
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:
         """A finding of this check at a module or parameter."""
         hint = f"{self.means}; {self.advice}"

@@ -10,7 +10,7 @@ from typing import ClassVar
 from hookcli.checks.base import Check, Threshold, of_kind
 from hookcli.checks.measurements import ReadsUnits
 from hookcli.table import Finding, Row, Skipped
-from hookcli.table.formatting import number
+from hookcli.table.formatting import counted, number
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8
@@ -40,12 +40,29 @@ class _Units(Check):
                 yield self.finding(row.fqn, self._counts(row) + self._received(measured, row), self._share(row))
 
     def near(self, measured: ReadsUnits) -> str:
-        """Name the module with the most of such channels, if it has some and no module is beyond the threshold."""
-        row = max(filter(self._enough, self._rows(measured)), key=self._share, default=None)
-        if row is None or not _SOME <= self._share(row) < (self.limit or 0.0):
+        """Name the module with the most of such channels, and a threshold that shows all that have some."""
+        rows = self.in_part(measured)
+        if not rows:
             return ""
-        figure = f"{math.floor(100 * self._share(row)) / 100:g}"
-        return f"{row.fqn}: {self._counts(row)}; `--threshold {self.id}={figure}` reports such"
+        figure = f"{math.floor(100 * self._share(rows[-1])) / 100:g}"
+        least = f"{rows[-1][self.counted]:,} of {rows[-1]['channels']:,}"
+        more = f", and in {counted(len(rows) - 1, 'more module')}, down to {least}" if rows[1:] else ""
+        reports = f"`--threshold {self.id}={figure}` reports {f'all {len(rows):,}' if rows[1:] else 'such'}"
+        return f"{rows[0].fqn}: {self._counts(rows[0])}{more}; {reports}"
+
+    def though(self, measured: ReadsUnits) -> str:
+        rows = self.in_part(measured)
+        if len(rows) < 2:
+            return f"{rows[0].fqn} has {self.counted} channels" if rows else ""
+        return f"{len(rows):,} modules have {self.counted} channels, {rows[0].fqn} the most"
+
+    def in_part(self, measured: ReadsUnits) -> list[Row]:
+        """A row of each module with some such channels, the most first; none if any is beyond the threshold."""
+        rows = sorted(filter(self._enough, self._rows(measured)), key=self._share, reverse=True)
+        if not rows or self._share(rows[0]) >= (self.limit or 0.0):
+            return []
+        firsts = {row.fqn: row for row in reversed(rows)}
+        return [row for row in rows if row is firsts[row.fqn] and self._share(row) >= _SOME]
 
     def _rows(self, measured: ReadsUnits) -> list[Row]:
         rows = of_kind(measured.inventory, "units")

@@ -31,6 +31,8 @@ class Judgement:
     notes: Sequence[str] = ()
     failed: int = 0
     """The number of checks of other distributions that failed, and so did not judge."""
+    though: str = ""
+    """Words on what comes near to a finding, for the line that says that the checks passed."""
 
     def report(self, model: str, meta: Meta, modules: int = 0, **judged: int) -> Report:
         """The report: a row per finding, and in `totals` how many checks were made on how many modules.
@@ -42,12 +44,15 @@ class Judgement:
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
         totals |= judged | ({"infos": count[INFO]} if count[INFO] else {})
         totals |= {"failed_checks": self.failed} if self.failed else {}
+        though = {"though": self.though} if self.though else {}
         meta = with_notes({**meta, "checks": list(self.checks)}, *self.notes)
         rows = []
         for finding in self.findings:
             values = {key: value for key, value in asdict(finding).items() if key not in ("file", "line")}
             rows.append(Row(values | {"source": finding.file and f"{finding.file}:{finding.line}"}))
-        return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
+        return Report(
+            PROBE, model, FINDINGS, rows, meta, {**totals, **though}, self.skipped, self.findings, grouping="list"
+        )
 
 
 class SoFar:
@@ -92,7 +97,8 @@ def judge(
     skipped = dict.fromkeys(one for judged in each for one in judged.skipped)
     ids = [name for judged in each for name in judged.checks]
     notes = [note for judged in each for note in judged.notes]
-    return Judgement(findings, list(skipped), ids, notes, sum(judged.failed for judged in each))
+    though = ", and ".join(judged.though for judged in each if judged.though)
+    return Judgement(findings, list(skipped), ids, notes, sum(judged.failed for judged in each), though)
 
 
 def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: SoFar = _NOW) -> Judgement:
@@ -119,7 +125,7 @@ def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: 
     if reason and not of_check:
         return _not_judged(check, reason, failed=isinstance(check, LostCheck))
     notes = [*filter(None, [] if of_check else [check.near(measured)])]
-    return Judgement(of_check, left_out, [check.id], notes)
+    return Judgement(of_check, left_out, [check.id], notes, though="" if of_check else check.though(measured))
 
 
 def _not_judged(check: Check, reason: str, findings: Sequence[Finding] = (), *, failed: bool) -> Judgement:

@@ -135,6 +135,7 @@ def _verdict(totals: Mapping[str, Any]) -> str:
     if faults:
         return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"
     passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"
+    notes += [f"though {totals['though']}"] if totals.get("though") else []
     return " ".join([", ".join([passed, *notes]), *([f"({', '.join(of)})"] if of else [])])
 
 

@@ -347,6 +347,12 @@ def not_normalized() -> None:
     train(model, ((10_000 * x, y) for x, y in drawn()))
 
 
+def pixels() -> None:
+    """Pixels of 0 to 255, as they are, and a learning rate for ones that are scaled."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    train(model, (((128 + 40 * x).clamp(0, 255), y) for x, y in drawn()), 0.05)
+
+
 def plain_list() -> None:
     """The blocks are in a plain list, so that the optimizer has the stem and the head alone."""
     model = Net()
@@ -799,6 +805,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "forgetful": (forgetful, "cell begins with a state of zeros in each of its 8 calls"),
     "detached_state": (detached_state, "the state of cell is detached between its 64 calls"),
     "inverted_mask": (inverted_mask, "the key_padding_mask of attention is inverted"),
+    "pixels": (pixels, "the inputs are large (root mean square 13"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

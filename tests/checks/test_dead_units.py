@@ -11,6 +11,7 @@ from support import swept, untouched
 from torch import Tensor, nn
 
 from hookcli import check
+from hookcli.reporters.footer import totals_line
 from hookcli.table.formatting import number
 
 
@@ -43,6 +44,36 @@ THEN: dict[str, Callable[[Tensor], Tensor]] = {
     "pooled": lambda y: nn.functional.max_pool2d(y, 2).flatten(1),
     "averaged": lambda y: y.mean((2, 3)),
 }
+
+
+def partly(*dead: int) -> nn.Sequential:
+    """Layers of 20 channels, of which so many are dead, and the others never are."""
+    model = nn.Sequential(*(part for _ in dead for part in (nn.Linear(20, 20), nn.ReLU())), nn.Linear(20, 2))
+    with torch.no_grad():
+        for count, layer in zip(dead, [*model][::2], strict=False):
+            layer.weight.mul_(1e-3)
+            layer.bias.fill_(1.0)
+            layer.bias[:count] = -1.0
+    return model
+
+
+def test_layers_of_which_a_part_is_dead_are_counted_where_the_checks_pass() -> None:
+    report = check(partly(4, 6, 0, 5), torch.randn(16, 20), select="HK010")
+    line, note = totals_line(report), report.meta["notes"][0]
+    assert line == "1 check passed, though 3 modules have dead channels, 3 the most (10 modules)"
+    worst = "3: 6 of 20 channels zero for every input, and in 2 more modules, down to 4 of 20"
+    assert note == f"{worst}; `--threshold HK010=0.2` reports all 3"
+    shown = check(partly(4, 6, 0, 5), torch.randn(16, 20), select="HK010", thresholds={"HK010": 0.2})
+    assert [finding.fqn for finding in shown.findings] == ["1", "3", "7"]
+    one = check(partly(0, 6), torch.randn(16, 20), select="HK010")
+    assert totals_line(one) == "1 check passed, though 3 has dead channels (6 modules)"
+    assert one.meta["notes"] == ["3: 6 of 20 channels zero for every input; `--threshold HK010=0.3` reports such"]
+
+
+@pytest.mark.parametrize("dead", [(0, 0), (1, 0)])  # fewer than a tenth
+def test_nothing_is_said_of_layers_that_live(dead: tuple[int, ...]) -> None:
+    report = check(partly(*dead), torch.randn(16, 20), select="HK010")
+    assert "though" not in totals_line(report) and not report.meta.get("notes")
 
 
 # Of the others autograd keeps the input and not the result.

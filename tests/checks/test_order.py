@@ -100,3 +100,24 @@ def test_every_remedy_fits_a_line_and_every_cause_is_a_check() -> None:
     checks = known_checks()
     assert [c.id for c in checks if len(c.advice.replace(" MODEL", "")) > _ROOM] == []
     assert {name for c in checks for name in c.follows} <= {c.id for c in checks}
+
+
+def test_a_gradient_that_is_zero_for_what_came_in_follows_from_what_ran_before() -> None:
+    """An input of zeros: the first weight's gradient is zero, and later units may be dead, which is not its cause."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.relu, self.last = nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.last(self.relu(self.first(x)))
+            return result
+
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        net.first.bias[:15] = -1.0
+        net.first.bias[15] = 1.0
+    causes = {one.check: (one.fqn, one.cause) for one in check(net, torch.zeros(16, 8)).findings}
+    assert causes["HK010"] == ("relu", "") and causes["HK009"] == ("first", "")

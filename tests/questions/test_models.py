@@ -78,7 +78,8 @@ def test_which_layers_are_dead(ask: Asker, environment: dict[str, str]) -> None:
 
 def test_a_layer_of_which_a_part_is_dead_is_named_though_all_checks_pass(ask: Asker) -> None:
     answer = ask("hookcli check cnn.py:CNN --input 16x3x32x32")
-    said = answer.out.splitlines()[1]
+    headline, said, *_ = answer.out.splitlines()
+    assert "passed, though act3 has dead channels (" in headline
     assert said.startswith("act3: 6 of 20 channels zero for every input; ")
     options = re.search(r"`(--threshold \S+)` reports such$", said)
     assert options is not None

@@ -146,6 +146,6 @@ def _verdict(parts: Parts) -> Report:
         named = "" if len(by_rank) == len(parts) else f" ({ranks_named(list(by_rank))})"
         findings.append(replace(worst, message=worst.message + named))
     first = next(iter(parts.values()))
-    judgement = Judgement(findings, common_skipped(parts), first.meta["checks"])
+    judgement = Judgement(findings, common_skipped(parts), first.meta["checks"], though=first.totals.get("though", ""))
     steps = {"steps": first.totals["steps"]} if "steps" in first.totals else {}  # which earlier records lack
     return judgement.report(first.model, common_meta(parts), modules=first.totals["modules"], **steps)

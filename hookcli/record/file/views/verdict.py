@@ -75,8 +75,9 @@ def _with_losses(report: Report, losses: LossCourse, measured: Measurements) -> 
     findings = [*causes, *after, *explained([one for one in report.findings if one not in causes], early, after)]
     findings.sort(key=lambda one: [*SEVERITIES, INFO].index(one.severity))
     skipped = [*report.skipped, *of_run.skipped]
+    though = report.totals.get("though", "")
     failed = report.totals.get("failed_checks", 0) + of_run.failed
-    whole = Judgement(findings, skipped, [*report.meta["checks"], *of_run.checks], failed=failed)
+    whole = Judgement(findings, skipped, [*report.meta["checks"], *of_run.checks], failed=failed, though=though)
     of_steps = (
         {"steps": report.totals["steps"], "of_steps": losses.steps + losses.unknown} if "steps" in report.totals else {}
     )
