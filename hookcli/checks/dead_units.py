@@ -14,7 +14,7 @@ from hookcli.table.formatting import counted, number
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8
-_SOME = 0.1  # share of channels from which on a remark names them
+_SOME, _MANY = 0.1, 0.25  # shares of channels from which on a remark, and the line on checks that passed, name them
 
 
 class _Units(Check):
@@ -52,8 +52,10 @@ class _Units(Check):
 
     def though(self, measured: ReadsUnits) -> str:
         rows = self.in_part(measured)
-        if len(rows) < 2:
-            return f"{rows[0].fqn} has {self.counted} channels" if rows else ""
+        if not rows or self._share(rows[0]) < _MANY:
+            return ""
+        if len(rows) == 1:
+            return f"{rows[0].fqn} has {self.counted} channels"
         return f"{len(rows):,} modules have {self.counted} channels, {rows[0].fqn} the most"
 
     def in_part(self, measured: ReadsUnits) -> list[Row]:

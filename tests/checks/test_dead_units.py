@@ -70,6 +70,12 @@ def test_layers_of_which_a_part_is_dead_are_counted_where_the_checks_pass() -> N
     assert one.meta["notes"] == ["3: 6 of 20 channels zero for every input; `--threshold HK010=0.3` reports such"]
 
 
+def test_a_few_dead_units_are_a_remark_alone() -> None:
+    report = check(partly(0, 4), torch.randn(16, 20), select="HK010")
+    assert totals_line(report) == "1 check passed (6 modules)"
+    assert report.meta["notes"] == ["3: 4 of 20 channels zero for every input; `--threshold HK010=0.2` reports such"]
+
+
 @pytest.mark.parametrize("dead", [(0, 0), (1, 0)])  # fewer than a tenth
 def test_nothing_is_said_of_layers_that_live(dead: tuple[int, ...]) -> None:
     report = check(partly(*dead), torch.randn(16, 20), select="HK010")
