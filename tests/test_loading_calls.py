@@ -89,6 +89,7 @@ commands/plugins.py: load
 capabilities/package/rules.py: import_module(name)
 system/importing.py: spec.loader.exec_module
 system/importing.py: import_module
+system/importing.py: import_module
 capabilities/rules/actions.py: subprocess.run([*line, *then.command], env=environment, stdin=subprocess.DEVNULL, \
 start_new_session=True)
 record/launching/bootstrap/sitecustomize.py: exec_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, message_of, shortened, unknown
-from hookcli.system.files import is_file, is_folder, near_files
+from hookcli.system.files import content, is_file, is_folder, near_files
 
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = f"{os.sep}site-packages{os.sep}"
@@ -58,6 +59,13 @@ def _from_file(place: str) -> ModuleType:
         raise UsageError(f"no file {shortened(place)!r}{wrong}")
     if path.suffix != ".py":
         raise UsageError(f"{place!r} is not a Python file (.py)")
+    if name := name_in_package(path):
+        root = path.resolve().parents[name.count(".") + (path.stem == "__init__")]
+        sys.path[:] = list(dict.fromkeys([str(root), *sys.path]))
+        module = _run(partial(import_module, name), place)
+        if not (module.__file__ and path.samefile(module.__file__)):
+            raise UsageError(f"{place} imports relatively, as {name}, but that is {module.__file__}")
+        return module
     spec = spec_from_file_location(path.stem, path.resolve())
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -65,6 +73,25 @@ def _from_file(place: str) -> ModuleType:
     sys.path[:] = list(dict.fromkeys(with_folder))  # the file can import its neighbours, as under `python file.py`
     sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look up their module
     return _run(partial(spec.loader.exec_module, module), place, module)
+
+
+def name_in_package(path: Path) -> str:
+    """The name by which a file is imported that begins with relative imports: `vit.model` of vit/model.py that has
+    `from .layers import Block`; "" for other files, which need no package.
+
+    Only statements at the top level count: one within `try` has another way. The package reaches as far up as there is
+    an `__init__.py`, or as the imports (`from ..layers`) do.
+    """
+    try:
+        body = ast.parse(content(path)).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ""
+    levels = max((node.level for node in body if isinstance(node, ast.ImportFrom)), default=0)
+    folders = path.resolve().parents
+    while levels and levels < len(folders) - 1 and is_file(folders[levels] / "__init__.py"):
+        levels += 1
+    names = [folder.name for folder in reversed(folders[:levels])] + [path.stem] * (path.stem != "__init__")
+    return ".".join(names) if levels and all(map(str.isidentifier, names)) else ""
 
 
 def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = None) -> ModuleType:
