@@ -23,6 +23,7 @@ from hookcli.commands.option_fields import check_choice, flag
 from hookcli.commands.options import SHARED, Options
 from hookcli.commands.run_options import overruled
 from hookcli.errors import HookcliError, UsageError
+from hookcli.sources.misnamed import unknown_name
 from hookcli.table import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
@@ -72,6 +73,8 @@ def make_jobs(
             "no model to check: give one, as in `hookcli check net.py:Net`, or list models in pyproject.toml, "
             "as in [tool.hookcli] models = ['net.py:Net']"
         )
+    if sizes := next((spec for spec in specs if spec.isdecimal()), ""):  # before the first model runs on a part of them
+        raise UsageError(unknown_name(sizes))
     return [_job(spec, options, own, typed, config) for spec in dict.fromkeys(specs)]
 
 

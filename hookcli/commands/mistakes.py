@@ -55,6 +55,8 @@ _OTHER_WORDS = {
     "version": "--version",
 }
 """Commands of other tools, and hookcli's for the same, without its name; `{}` for the words that follow."""
+_RECORDS = {".jsonl": "record", ".json": "JSON file"}
+_SIZES = re.compile(r"(?<!\S)(--input|-i)[ =](\d+(?: \d+)+)(?!\S)")
 _ALIKE = 0.8  # of a mistyped name of a model, where the word may be anything
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
@@ -82,6 +84,8 @@ def mistake(error: Any, commands: Iterable[str] = ()) -> str:
     if match := _EXTRA.match(error.message):
         if holds_tensors(match[1]) and (meant := meant_by(match[1])):
             return f"unexpected argument: {meant}"
+        if sizes := _SIZES.search(" ".join(context.meta.get(TYPED, ()))):
+            return f"{sizes[0]}: join the sizes by x: {sizes[1]} {sizes[2].replace(' ', 'x')}"
         return f"unexpected argument {shortened(match[1])!r}; {_usage(context)}"
     message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]} ({help_page})"
@@ -121,11 +125,10 @@ def meant_command(words: Sequence[str], commands: Collection[str]) -> str:
         return command
     source, name = source_of(first)
     if source == "torchvision":
-        from hookcli.sources.catalog import entries
-
-        if name not in entries() and not nearest(name, [*commands]):
-            first = next(iter(get_close_matches(name, entries(), 1, _ALIKE)), name)
-        return f"hookcli shapes {shlex.join([first, *rest])}" if first in entries() else ""
+        known = named_models()
+        if name not in known and not nearest(name, [*commands]):
+            first = next(iter(get_close_matches(name, known, 1, _ALIKE)), name)
+        return f"hookcli shapes {shlex.join([first, *rest])}" if first in known else ""
     return f"hookcli shapes {shlex.join(words)}"
 
 
@@ -153,6 +156,34 @@ def command_for_file(file: str, rest: Sequence[str]) -> str:
         command = hint("command for a file of tensors") or "hookcli shapes MODEL --weights {}"
         return shlex.join([*shlex.split(command.format(shlex.quote(file))), *rest])
     return ""
+
+
+def require_own_kind(word: str, wanted: str, rest: Sequence[str] = ()) -> None:
+    """Raise UsageError for a record, a file of weights or a model in place of what is `wanted`: "script" or "record".
+
+    Its message has the command for it, with the rest of the line.
+    """
+    kind, command = "", ""
+    if not exists(word) and (importable(word) or word in named_models()):
+        kind, command = "model", f"hookcli shapes {shlex.join([word, *rest])}"
+    elif word.endswith((".jsonl", ".json", *SUFFIXES)) and is_file(word):
+        kind = next((name for end, name in _RECORDS.items() if word.endswith(end)), "file of weights")
+        command = command_for_file(word, rest)
+    if command and kind != wanted and not (wanted == "record" and word.endswith(".json")):
+        raise UsageError(f"{shortened(word)!r} is a {kind}, not a {wanted}; did you mean `{command}`?")
+
+
+def importable(word: str) -> bool:
+    """True for a word like net.py:Net, of a file that exists."""
+    place, colon, name = word.rpartition(":")
+    return bool(colon) and name.isidentifier() and place.endswith(".py") and is_file(place)
+
+
+def named_models() -> Collection[str]:
+    """The names that are models without a source before them."""
+    from hookcli.sources.catalog import entries
+
+    return entries()
 
 
 def _parameters(context: Any) -> Sequence[Any]:

@@ -13,6 +13,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
+from hookcli.commands.mistakes import require_own_kind
 from hookcli.commands.option_fields import AMBIGUOUS, flag, moved_before, names, option, require_new
 from hookcli.commands.run_options import FurtherProbes, PartOptions
 from hookcli.errors import UsageError, shortened
@@ -137,6 +138,7 @@ def run(
     if world().size > 1:
         raise UsageError("hookcli run goes before torchrun: hookcli run torchrun ... train.py")
     script_arguments = arguments or []
+    require_own_kind("" if own.module else script, "script", script_arguments)
     program = find(script, script_arguments, own.module)
     remarks = [*filter(None, [leftover(), *registry.remarks()])]
     meant, foreign = _misplaced(own, script, script_arguments)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from hookcli.commands.mistakes import require_own_kind
 from hookcli.commands.option_fields import OnlyFields, option
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
@@ -122,6 +123,8 @@ def show(
     loss, how they differ, and a chart of each figure over steps. Does not import torch.
     """
     record, *others = [*(records or [str(latest_record())]), *([which.against] if which.against else [])]
+    for one in [record, *others]:
+        require_own_kind(one, "record")
     path = Path(record)
     query = which.query(bool(others))
     output = Output(options, default="table" if query.over_time is None else "chart")

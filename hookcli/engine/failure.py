@@ -69,9 +69,9 @@ def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelErr
     """
     failed, advice = _innermost(error, model), ""
     if failed and isinstance(error, (RuntimeError, ValueError, IndexError)) and not out_of_memory(error):
-        calls = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code is CALL)
-        own = next((frame for frame in calls if frame.f_locals.get("self") is model), None)
-        advice = misfit.remedy(model, own.f_locals.get("args", ())) if own else ""
+        calls = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code is CALL]
+        for own in (frame.f_locals for frame in calls if frame.f_locals.get("self") is model):
+            advice = misfit.remedy(model, own.get("args", ()), calls[-1].f_locals.get("self"), _inputs(calls[-1]))
     if not failed:
         in_backward = any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
         failed = _Failed("", "backward" if in_backward and not isinstance(error, OverdueError) else "the run", "")

@@ -90,6 +90,8 @@ def unknown_name(name: str) -> str:
     """The error for a name that no source knows, with the classes and functions for which it may stand: `Net` or
     `net.Net` of net.py; "" if there are none.
     """
+    if name.isdecimal():
+        return f"unknown model {name!r}; are these sizes of an input? Join them by x, as in --input 8x3x32x32"
     *folders, last = name.split(".")
     if not all(part.isidentifier() for part in (*folders, last)):
         return ""

@@ -57,6 +57,31 @@ def test_embeddings(index: int, said: str) -> None:
     assert message == f"0 (Embedding) failed on input 1x2: it takes indices from 0 to 1,023, {said}"
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("shape", "why", "hint"),
+    [
+        ((8, 3, 32, 32), "1 (Linear) failed on input 8x3072: it takes 784 features, got 3072", "8x1x28x28"),
+        ((28, 28), "1 (Linear) failed on input 28x28: it takes 784 features, got 28", "1x28x28"),
+        ((8, 100), "1 (Linear) failed on input 8x100: it takes 784 features, got 100", "8x784"),
+        ((8, 3, 16), "1 (Linear) failed on input 8x48: it takes 784 features, got 48", ""),
+    ],
+)
+def test_a_linear_layer_that_is_the_first(device: str, shape: tuple[int, ...], why: str, hint: str) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(784, 4), nn.Linear(4, 2)).to(device)
+    message = _message(net, torch.empty(shape, device=device))
+    assert message.startswith(why)
+    suggested = re.findall(r"[Tt]ry --input (\S+)$", message)
+    assert suggested == [hint] * bool(hint)
+    for text in suggested:
+        net(torch.empty(parse_input(text).shape, device=device))
+
+
+def test_a_later_linear_layer_suggests_no_input() -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(5, 2))
+    assert _message(net, torch.empty(3, 6)) == "1 (Linear) failed on input 3x6: it takes 5 features, got 6"
+
+
 class ChannelsLast(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError("of another kind")

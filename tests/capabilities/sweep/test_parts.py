@@ -215,7 +215,7 @@ def test_mistakes_and_failures() -> None:
     for logit in ("9", "x", "[0]", "nothing[0,1]", "0,0]"):
         with pytest.raises(UsageError, match="is outside the output"):
             swept(model, x, logit=logit)
-    with pytest.raises(ModelError, match="mat1 and mat2"):
+    with pytest.raises(ModelError, match=r"takes \d+ features, got \d+"):
         swept(model, torch.ones(2, 7, dtype=torch.float64))
     with pytest.raises(UsageError, match="unknown operation"):
         swept(model, x, operation="nought")
