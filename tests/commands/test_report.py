@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_written_is_found_before_the_run(cli: Cli, place: 
 
 def test_a_crash_leaves_the_page_of_what_was_seen(cli: Cli, place: Path) -> None:
     ran = cli("report", "net.py:Broken", *INPUT, "--output", "broken.json")
-    assert ran.code == 2 and "features, got" in ran.err
+    assert ran.code == 2 and "mat1 and mat2" in ran.err
     found = reports_of(place / "broken.json")
     assert [f["check"] for f in found["check"]["findings"]] == ["HK001"]
     assert {row["fqn"] for row in found["activations"]["rows"]} == {"conv", "norm", "drop", "fc"}

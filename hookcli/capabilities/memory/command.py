@@ -18,6 +18,7 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import working
 from hookcli.commands.room import RESERVE, parse_room
 from hookcli.commands.run_options import OnePassOptions, StepOptions
+from hookcli.engine.batch_search import MOST
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import OPS, PARALLEL
 from hookcli.reporters import moments
@@ -107,7 +108,8 @@ def memory(
         request = replace(request, tensor_parallel=divided)
         reports = [request.fits(room)] if room else request.reports([name for name, _ in shown])
     if batch := reports[0].totals.get("largest_batch", 0) if room else 0:
-        reports = with_next(reports, at_batch(batch * request.parts, model, own, step, options))
+        wanted = options.batch_size if batch == MOST else batch * request.parts  # that search just ended
+        reports = with_next(reports, at_batch(wanted, model, own, step, options))
     output.write(reports, mixed=True)
     return 0
 

@@ -25,8 +25,8 @@ def as_checked(options: Options, step: StepOptions, settings: Mapping[str, Any])
     return [*typed, *(["--optimizer", optimizer] if optimizer != OPTIMIZER else [])]
 
 
-def at_batch(batch: int, spec: str, own: Any, step: StepOptions, options: Options) -> str:
-    """`hookcli memory --fits` as it was typed, but for the batch that it found, whose memory it then shows in full."""
+def at_batch(batch: int | None, spec: str, own: Any, step: StepOptions, options: Options) -> str:
+    """`hookcli memory --fits` as it was typed, but with this batch, whose memory it then shows in full."""
     plain = {name: getattr(Options(), name) for name in SHOWING}  # its table has other columns
     alone = replace(own, fits=None, reserve=None, device=own.device if own.device != "cpu" else None)
     typed = all_typed(alone, step, replace(options, batch_size=batch, **plain))

@@ -125,7 +125,7 @@ def peak_of(subject: Subject) -> Report:
     return MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).reports(["memory"])[0]
 
 
-_SEARCH = "rows: the batches that were computed to find the largest"
+_SEARCH = "rows: the batch sizes that were tried"
 _CPU = "kernels and workspaces are a CPU's; --device cuda has a GPU's"
 
 
@@ -173,8 +173,8 @@ def _verdict(profiles: dict[int, MemoryProfile], largest: int, room: Room, proce
         whole = f"{asked * processes:,}" + (f" ({asked:,} for each of {processes} processes)" if processes > 1 else "")
         first = room.answer(f"A batch of {whole}", profiles[asked].steady.peak.highest) + "; "
     if largest == MOST:
-        most = f"up to {MOST:,} fits into {room.typed}: the peak hardly grows with the batch"
-        return f"{first}every batch {most}" if first else f"Every batch {most}"
+        most = f"batch that was tried, up to {MOST:,}, fits into {room.typed}"
+        return f"{first}every {most}" if first else f"Every {most}"
     if not largest:
         nothing = "nothing does" if first else f"Nothing fits into {room.typed}"
         return f"{first}{nothing}, with {room.kept}; a batch of {over:,} takes {peak_text(above)}"

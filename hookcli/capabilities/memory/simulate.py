@@ -175,8 +175,7 @@ class _Simulation:
 
 def _describe(plan: MemoryPlan, info: Meta) -> None:
     """Note what the plan asks for."""
-    if plan.device != "cpu":
-        info["simulated"] = plan.device
+    info["simulated"] = plan.device
     if plan.ops is not None:
         info["ops"] = plan.ops
     if plan.amp is not None:

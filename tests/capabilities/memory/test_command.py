@@ -154,6 +154,17 @@ def test_a_batch_that_processes_divide_is_answered_whole(cli: Cli) -> None:
 
 
 @pytest.mark.sweep
+def test_a_caption_says_of_which_device_the_memory_is(cli: Cli) -> None:
+    assert " · memory of cpu · " in cli("memory", *INPUT).out.splitlines()[1]
+    assert " · memory of cuda · " in cli("memory", *INPUT, "--device", "cuda").out.splitlines()[1]
+
+
+def test_where_every_batch_fits_none_is_advised(cli: Cli) -> None:
+    first, *_, last = cli("memory", *ANY_BATCH, "--fits", "64TiB").out.splitlines()
+    assert first == "Every batch that was tried, up to 1,048,576, fits into 64TiB"
+    assert last.startswith("Next: hookcli memory net.py:Net --device cuda") and "--batch-size" not in last
+
+
 def test_what_fits_is_a_gpu_s_and_leaves_room_for_its_context(cli: Cli) -> None:
     found = report(cli, "--fits", "1MiB", given=ANY_BATCH)
     assert found["meta"]["simulated"] == "cuda" and found["totals"]["reserve_bytes"] == 2**19
