@@ -14,7 +14,8 @@ from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError, nearest, shortened, unknown
 from hookcli.registry.capability import hint, search_words
 from hookcli.sources.identity import source_of
-from hookcli.sources.misnamed import code_of, meant_by
+from hookcli.sources.misnamed import meant_by
+from hookcli.sources.module_code import code_of
 from hookcli.system.files import exists, is_file, nearest_file
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors
 

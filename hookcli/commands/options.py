@@ -20,7 +20,7 @@ def complete_models(incomplete: str) -> list[str]:
 
     prefix, separator, name = incomplete.partition(":")
     if separator and prefix.endswith(".py"):
-        from hookcli.sources.misnamed import code_of
+        from hookcli.sources.module_code import code_of
 
         code = code_of(prefix)
         return [spec for spec in (code.names if code else []) if spec.startswith(incomplete)]

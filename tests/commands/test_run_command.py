@@ -89,6 +89,13 @@ def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, scri
     assert [line["line"] for line in lines("given.jsonl")] == ["run", "end"]
 
 
+def test_a_file_that_only_defines_a_model_gets_the_command_for_it(cli: Cli, script: Callable[[str], str]) -> None:
+    path = script("import torch\nclass Net(torch.nn.Module): pass")
+    *_, last = cli("run", path).err.splitlines()
+    assert last == f"Next: hookcli shapes {path}:Net"
+    assert "Next: " not in cli("run", script("class Net: pass\nraise OSError")).err
+
+
 @pytest.mark.sweep
 def test_why_no_step_was_recorded(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--steps", "5:", script(TRAIN))

@@ -15,7 +15,7 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import StepOptions, loss_option
 from hookcli.errors import UsageError
-from hookcli.sources.misnamed import code_of
+from hookcli.sources.module_code import code_of
 from hookcli.system.files import is_file
 from hookcli.table.grouping import parse_depth
 

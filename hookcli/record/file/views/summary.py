@@ -19,6 +19,7 @@ from hookcli.record.file.views.overview import brief, overview, probe_reports, r
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.record.file.views.verdict import judged, script_of, verdict_on
 from hookcli.registry import load
+from hookcli.sources.module_code import code_of
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row
 from hookcli.table.columns.recorded import RECORDED_MODELS
@@ -82,6 +83,7 @@ class _Summary:
         end, path, non_finite = self.end, self.path, self.own.non_finite
         if not end.models or path is None:
             lines = [*(end.notes or [_nothing(end)]), *[_UNJUDGED] * self.checked]
+            lines += next_without_model(self.own, end)
             return "\n".join([*self._first, *self._told(lines), ""])
         rows = [self._model_row(model) for model in _most_recorded(end.models, _MODELS)]
         parts = [*self._first, "", self._rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")])]
@@ -242,6 +244,14 @@ def _nothing(end: End) -> str:
     if end.others:
         return f"no module with parameters was called{why}; modules without parameters: {_called(end.others)}"
     return f"no module was called{why}"
+
+
+def next_without_model(own: Record, end: End) -> list[str]:
+    """The next command after a run that called no module of a script with a model; none if it failed, or may train."""
+    if any((end.others, end.error, end.exit_code, not script_of(own))) or own.header is None:
+        return []
+    code = code_of(own.header.argv[0])
+    return [f"{_NEXT}hookcli shapes {shell_word(code.names[0])}"] if code and not code.runs else []
 
 
 def _called(others: Mapping[str, int]) -> str:
