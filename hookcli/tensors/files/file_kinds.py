@@ -5,6 +5,7 @@ The first bytes or the names of members tell; nothing is unpacked or run.
 
 from __future__ import annotations
 
+import re
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ _STARTS = (  # where the bytes lie, in lower case, and what they begin
     (4, b"tfl3", f"a model of TensorFlow Lite: {_SAVE}"),
     (4, b"et1", f"a program of ExecuTorch: {_SAVE}"),
 )
+_MODULE_BEGIN = 4096  # bytes of a pickle
+_MODULE = re.compile(rb"\x80.c[\w.]+\n([A-Za-z_][\w.]*)\n", re.DOTALL)  # an object whose class comes first
 _OWN = (".safetensors", ".gguf")
 CONSTANTS = "constants.pkl"
 """The member of an archive that torch.jit.save alone writes."""
@@ -73,9 +76,11 @@ def _of_onnx(path: Path, begin: bytes) -> str:
 
 def _of_archive(path: Path) -> str:
     """The kind of a zip file; "" for one that torch.save wrote."""
-    names: list[str] = []
+    names, begin = list[str](), b""
     with suppress(Exception), opened(path) as file, zipfile.ZipFile(file) as archive:  # zipfile fails in many ways
         names = archive.namelist()
+        with archive.open(next(name for name in names if name.endswith("/data.pkl"))) as pickled:
+            begin = pickled.read(_MODULE_BEGIN)
     if not names:
         return ""
     inner = {name.partition("/")[2] for name in names}
@@ -87,7 +92,8 @@ def _of_archive(path: Path) -> str:
         spec = f"package:{shell_path(path)} --arg trust=true"
         return f"a torch.package: if you trust its origin, give {spec} as the model"
     if "data.pkl" in inner:
-        return "a file of torch.save: rename it to end in .pt" if path.suffix in _OWN else ""
+        misnamed = "a file of torch.save: rename it to end in .pt" if path.suffix in _OWN else ""
+        return whole_model(path, begin) or misnamed
     every = inner.union(names)
     if "serialized_exported_program.json" in every or any(name.startswith("models/") for name in every):
         advice = "rename it to end in .pt2, and give it as the model"
@@ -99,3 +105,13 @@ def _of_archive(path: Path) -> str:
     if all(name.endswith(".npy") for name in names):
         return "arrays of NumPy (.npz): --input-file takes them as input"
     return f"a zip archive that torch.save did not write: {_UNPACK}"
+
+
+def whole_model(path: Path, begin: bytes) -> str:
+    """The kind of a file in which torch.save has pickled a whole module, by the beginning of its pickle; else ""."""
+    module = _MODULE.match(begin)
+    if not module or b"_parameters" not in begin:
+        return ""
+    run = f"write a function that returns torch.load({str(path)!r}, weights_only=False)"
+    kind = f"a whole model ({module[1].decode()}) that torch.save pickled, which could run code"
+    return f"{kind}: if you trust its origin, {run}, and give file.py:function as the model"
