@@ -26,7 +26,7 @@ _KINDS = {"int_parsing": _WHOLE, "int_parsing_size": _WHOLE, "int_from_float": _
 _KINDS |= {"finite_number": "a finite number", "bool_parsing": "true or false"}
 _OF_OPTION = re.compile("(?:[AB]: )?--")
 _EXAMPLE = "for example"
-_TOLD = (_EXAMPLE, "choose from", "name the model", "record each", "is empty", "damaged", "as the model")  # what to type
+_TOLD = (_EXAMPLE, "choose from", "name the model", "record each", "is empty", "damaged", "as the model")
 _INSTEAD = {
     **dict.fromkeys(("--json", "--as-json"), "--format json"),
     "--csv": "--format csv",

@@ -125,9 +125,9 @@ MISTAKES = {
     f"shapes {NET} --weights no.pt": "--weights: no file 'no.pt'",
     f"shapes {NET} --weights junk.pt": "--weights junk.pt: was not written by torch.save",
     f"shapes {NET} --weights junk.safetensors": "--weights junk.safetensors: not a safetensors file",
-    f"shapes {NET} --weights whole.pt": "--weights whole.pt is a whole model (Linear) that torch.save pickled, which could run",
-    "shapes whole.pt": "'whole.pt' is a whole model (Linear) that torch.save pickled, which could run code: if you trust "
-    "its origin, write a function that returns torch.load('whole.pt', weights_only=False), and give file.py:function as",
+    f"shapes {NET} --weights whole.pt": "--weights whole.pt is a whole model (Linear) that torch.save pickled,",
+    "shapes whole.pt": "'whole.pt' is a whole model (Linear) that torch.save pickled, which could run code: if you "
+    "trust its origin, write a function that returns torch.load('whole.pt', weights_only=False), and give file.py:fun",
     f"shapes {NET} --weights number.pt": "--weights number.pt: holds an object of type int, not a state dict",
     f"shapes {NET} --weights DEFAULT": "this model has no published weights",
     "shapes resnet18 --weights IMAGENET1K_V3": "did you mean IMAGENET1K_V1",

@@ -23,7 +23,7 @@ from hookcli.probes.shared.attention_calls import FLEX, FUNCTIONS, AttentionCall
 from hookcli.table import Report, Row, Skipped
 from hookcli.table.formatting import counted
 from hookcli.table.meta import Meta
-from hookcli.table.names import around, is_within, is_within_any
+from hookcli.table.names import around, in_words, is_within, is_within_any
 from hookcli.tensors import tree
 
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
@@ -174,6 +174,8 @@ class AttentionProbe(Probe):
     def totals(self) -> Mapping[str, object]:
         rows, broken = self._measured()
         nothing = "attention was seen, but there is nothing to measure in it" if self._layers else NO_ATTENTION
+        for fqn, dimension in [*self._calls.across.items()][:1]:
+            nothing += f"; {in_words(fqn)} has a softmax over {dimension}: attention's is over the last one, the keys"
         totals = {"verdict": verdict(rows, broken), "heads": len(rows)} if rows or broken else None
         return totals or {"nothing": nothing}
 

@@ -65,6 +65,8 @@ class AttentionCalls:
     def __init__(self, session: HookSession, heads: int = 0) -> None:
         self._session, self._number = session, heads
         self.joined: dict[str, None] = {}
+        self.across: dict[str, str] = {}
+        """Modules with a softmax over another dimension than the last of a square matrix, and which, in words."""
         self._asked_number = False
         self._softmaxes: list[Softmax] = []
         """The last two: attention's if a product of their weights follows in the module, or in one around it."""
@@ -96,6 +98,8 @@ class AttentionCalls:
         arguments = dict(zip(("input", "dim"), event.args, strict=False)) | dict(event.kwargs)
         logits: Tensor = arguments["input"]
         if logits.dim() < 3 or arguments.get("dim") not in (-1, logits.dim() - 1):
+            if logits.dim() >= 3 and logits.shape[-2] == logits.shape[-1]:
+                self.across[event.fqn] = f"dimension {arguments.get('dim')} of {tree.shape_text(logits)}"
             return None
         require_plain(logits)
         if event.output is logits:

@@ -76,11 +76,9 @@ def _of_onnx(path: Path, begin: bytes) -> str:
 
 def _of_archive(path: Path) -> str:
     """The kind of a zip file; "" for one that torch.save wrote."""
-    names, begin = list[str](), b""
+    names: list[str] = []
     with suppress(Exception), opened(path) as file, zipfile.ZipFile(file) as archive:  # zipfile fails in many ways
         names = archive.namelist()
-        with archive.open(next(name for name in names if name.endswith("/data.pkl"))) as pickled:
-            begin = pickled.read(_MODULE_BEGIN)
     if not names:
         return ""
     inner = {name.partition("/")[2] for name in names}
@@ -92,8 +90,7 @@ def _of_archive(path: Path) -> str:
         spec = f"package:{shell_path(path)} --arg trust=true"
         return f"a torch.package: if you trust its origin, give {spec} as the model"
     if "data.pkl" in inner:
-        misnamed = "a file of torch.save: rename it to end in .pt" if path.suffix in _OWN else ""
-        return whole_model(path, begin) or misnamed
+        return of_torch_save(path)
     every = inner.union(names)
     if "serialized_exported_program.json" in every or any(name.startswith("models/") for name in every):
         advice = "rename it to end in .pt2, and give it as the model"
@@ -107,11 +104,16 @@ def _of_archive(path: Path) -> str:
     return f"a zip archive that torch.save did not write: {_UNPACK}"
 
 
-def whole_model(path: Path, begin: bytes) -> str:
-    """The kind of a file in which torch.save has pickled a whole module, by the beginning of its pickle; else ""."""
+def of_torch_save(path: Path) -> str:
+    """The kind of a file of torch.save: that it holds a whole module, or that its name is another format's; else ""."""
+    begin = b""
+    with suppress(Exception), opened(path) as file, zipfile.ZipFile(file) as archive:
+        pickled = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+        with archive.open(pickled) as member:
+            begin = member.read(_MODULE_BEGIN)
     module = _MODULE.match(begin)
-    if not module or b"_parameters" not in begin:
-        return ""
-    run = f"write a function that returns torch.load({str(path)!r}, weights_only=False)"
-    kind = f"a whole model ({module[1].decode()}) that torch.save pickled, which could run code"
-    return f"{kind}: if you trust its origin, {run}, and give file.py:function as the model"
+    if module and b"_parameters" in begin:
+        run = f"write a function that returns torch.load({str(path)!r}, weights_only=False)"
+        kind = f"a whole model ({module[1].decode()}) that torch.save pickled, which could run code"
+        return f"{kind}: if you trust its origin, {run}, and give file.py:function as the model"
+    return "a file of torch.save: rename it to end in .pt" if path.suffix in _OWN else ""

@@ -138,6 +138,17 @@ def test_other_softmaxes_are_no_attention_and_unseen_attention_is_said() -> None
     assert [skipped.fqn for skipped in report.skipped] == ["1"] and "flash_attn" in report.skipped[0].reason
 
 
+@pytest.mark.parametrize("dim", [0, -2])
+def test_a_softmax_over_another_dimension_than_the_keys_is_named(dim: int) -> None:
+    class SelfAttention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ x.transpose(-2, -1)).softmax(dim) @ x
+
+    report = measured(nn.Sequential(SelfAttention()), torch.rand(2, 6, 8))
+    said = f"layer 0 has a softmax over dimension {dim} of 2x6x6: attention's is over the last one, the keys"
+    assert str(report.totals["nothing"]).endswith(f"; {said}")
+
+
 def test_attention_that_has_nothing_to_choose_or_is_not_finite_is_no_row() -> None:
     q = torch.randn(1, 2, 1, 4)
     report = measured(Masked(), q, q, q)
