@@ -12,6 +12,7 @@ from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.system.escaping import wrapped
 from hookcli.table import Column, Report, formatting
+from hookcli.table.columns import find_column
 from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.grouping import View, deepest
 
@@ -102,7 +103,7 @@ class Captions:
         counts = ((len(self.hidden), "column"), (notes, "note"))
         left_out = " and ".join(formatting.counted(count, what) for count, what in counts if count)
         return [
-            *([some] if number < rows else []),
+            *([rising(shown, self.view, rows) or some] if number < rows else []),
             *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
             *([f"{left_out} hidden"] if left_out else []),
             *(text[:1].lower() + text[1:] for text in self.on_bars),
@@ -115,6 +116,17 @@ class Captions:
         filled = [c for c in asked if c not in self.hidden and any(row.get(c.name) for row in shown.rows)]
         sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
         return [" ".join(sentences)] if sentences else []
+
+
+def rising(shown: Report, view: View, rows: int) -> str:
+    """The number of rows that are shown, if these are the smallest figures, and the option for the largest; else ""."""
+    if view.sort is None or view.sort.startswith("-") or not view.height:
+        return ""
+    name = find_column("--sort", view.sort, shown.columns).name
+    if not any(isinstance(row.get(name), int | float) for row in shown.rows):
+        return ""
+    flag = f"sort='-{name}'" if view.python else f"--sort -{name}"
+    return f"the {len(shown.rows):,} smallest of {rows:,} rows; {flag}: the largest"
 
 
 def _height(lines: Sequence[str], width: int | None) -> int:
@@ -164,8 +176,9 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
         return f"{number} of {rows:,} rows ({how} shows all)"
     blocks = [shown.tree[row.fqn] for row in shown.rows if row.get("folded")]
     if view.sort:
-        folds = "repeated blocks are one; " * bool(blocks)
-        return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"
+        folds = "repeated blocks added up; " * bool(blocks)
+        some = rising(shown, view, rows) or f"{len(shown.rows)} of {rows} rows"
+        return f"{folds}{some} ({how} shows all)"
     if blocks:  # the depth at which the outermost have a row each
         depth = next((n for n in range(1, deepest(shown) + 1) for place in blocks if place.at(n).repeats > 1), 1)
         how = f"table(depth={depth})" if view.python else f"--depth {depth}"

@@ -78,7 +78,9 @@ def leading(report: Report, view: View, lines: int) -> Report:
     if column and column.merge in (Merge.SUM, Merge.ONCE) and column.name not in STATS_KEYS:
         in_order = sorted(report.rows, key=lambda row: row.get("index") or 0)  # only neighbours are folded
         blocks = folded(replace(report, rows=in_order))
-        report = apply_view(group_rows(blocks, deepest(blocks)), replace(view, columns=()))
+        groups = group_rows(blocks, deepest(blocks))
+        marked = [row.having({"is_block": True}) if row.get("folded") else row for row in groups.rows]
+        report = apply_view(replace(groups, rows=marked), replace(view, columns=()))
     return replace(report, rows=report.rows[:lines]) if view.height else report
 
 

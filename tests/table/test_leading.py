@@ -29,6 +29,16 @@ def test_rows_that_add_up_are_folded_and_the_largest_lead() -> None:
     assert params["1-12"] == params["1-12.0"] == 12 * 72 and params[""] == 12 * 72 + 40 + 18
 
 
+def test_each_row_of_folded_blocks_says_how_many_and_the_smallest_first_say_so() -> None:
+    report = capture(MODEL, randn(2, 4), ["shapes"])[0]
+    view = View(sort="-params", width=100, height=16)
+    text = TableReporter().render([apply_view(report, view)], view)
+    assert "1-12 (12x)" in text and "1-12.0 (12x)" in text and "largest" not in text
+    report, rising = capture(MODEL, randn(2, 4), ["activations"])[0], View(sort="l2", width=100, height=20)
+    text = TableReporter().render([apply_view(report, rising)], rising)
+    assert re.search(r"the \d+ smallest of 39 rows; --sort -l2: the largest", text), text
+
+
 def test_statistics_are_cut_but_not_folded() -> None:
     report = capture(MODEL, randn(2, 4), ["activations"])[0]
     whole = len(report.rows)

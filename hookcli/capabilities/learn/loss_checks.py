@@ -111,7 +111,7 @@ class NoBetterThanGuessing(LinesCheck):
 def as_guessed(number: int, guess: Guess) -> str:
     """Words on a loss that is near the level of guessing after so many steps."""
     better = "hardly better" if guess.loss < guess.level else "no better"
-    return f"after {number:,} steps the loss is {text_of(guess.loss)}, {better} than {guess.words}"
+    return f"after {number:,} steps the mean loss is {text_of(guess.loss)}, {better} than {guess.words}"
 
 
 def of_inputs(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:

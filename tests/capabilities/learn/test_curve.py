@@ -89,7 +89,7 @@ def squared(spread: float | None, number: int = 5) -> list[Learning]:
 
 
 def test_a_squared_error_is_compared_with_the_variance_of_the_targets() -> None:
-    text = "after 120 steps the loss is 2.000, no better than always returning the mean of the targets"
+    text = "after 120 steps the mean loss is 2.000, no better than always returning the mean of the targets"
     assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.0)).startswith(text)
     assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.05)).startswith(
         text.replace("no better", "hardly better")
@@ -148,7 +148,7 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
     expected = (
         "; the steps are too small (learning rate 0.0005): 60 updates this small can lower the loss by only about 0.06"
     )
-    assert (expected in text) is too_small and text.startswith("after 60 steps the loss is 2.400")
+    assert (expected in text) is too_small and text.startswith("after 60 steps the mean loss is 2.400")
     line_of_mode = Untrained("Net", 0, "eval", ["norm"], 1, "BatchNorm1d")
     assert "too small" not in said(NoBetterThanGuessing, [2.4] * 60, line, untrained=[line_of_mode])
 
