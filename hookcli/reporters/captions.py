@@ -103,7 +103,7 @@ class Captions:
         counts = ((len(self.hidden), "column"), (notes, "note"))
         left_out = " and ".join(formatting.counted(count, what) for count, what in counts if count)
         return [
-            *([rising(shown, self.view, rows) or some] if number < rows else []),
+            *([rising(shown, self.view, rows, some)] if number < rows else []),
             *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
             *([f"{left_out} hidden"] if left_out else []),
             *(text[:1].lower() + text[1:] for text in self.on_bars),
@@ -118,13 +118,13 @@ class Captions:
         return [" ".join(sentences)] if sentences else []
 
 
-def rising(shown: Report, view: View, rows: int) -> str:
-    """The number of rows that are shown, if these are the smallest figures, and the option for the largest; else ""."""
+def rising(shown: Report, view: View, rows: int, otherwise: str) -> str:
+    """The number of rows that are shown, and the option for the largest, if these have the smallest figures."""
     if view.sort is None or view.sort.startswith("-") or not view.height:
-        return ""
+        return otherwise
     name = find_column("--sort", view.sort, shown.columns).name
     if not any(isinstance(row.get(name), int | float) for row in shown.rows):
-        return ""
+        return otherwise
     flag = f"sort='-{name}'" if view.python else f"--sort -{name}"
     return f"the {len(shown.rows):,} smallest of {rows:,} rows; {flag}: the largest"
 
@@ -177,7 +177,7 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
     blocks = [shown.tree[row.fqn] for row in shown.rows if row.get("folded")]
     if view.sort:
         folds = "repeated blocks added up; " * bool(blocks)
-        some = rising(shown, view, rows) or f"{len(shown.rows)} of {rows} rows"
+        some = rising(shown, view, rows, f"{len(shown.rows)} of {rows} rows")
         return f"{folds}{some} ({how} shows all)"
     if blocks:  # the depth at which the outermost have a row each
         depth = next((n for n in range(1, deepest(shown) + 1) for place in blocks if place.at(n).repeats > 1), 1)
