@@ -120,12 +120,14 @@ def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: 
             raise TypeError(f"judge() gave {class_name(item)}, not a Finding or Skipped")
         texts([item.fqn])
     of_check = [] if reason else so_far.add(check, new_findings)
-    if measured.crash and check.needs and not of_check:
+    if of_check:
+        return Judgement(of_check, left_out, [check.id])
+    if measured.crash and check.needs:
         reason = _CRASHED
-    if reason and not of_check:
+    if reason:
         return _not_judged(check, reason, failed=isinstance(check, LostCheck))
-    notes = [*filter(None, [] if of_check else [check.near(measured)])]
-    return Judgement(of_check, left_out, [check.id], notes, though="" if of_check else check.though(measured))
+    near = check.near(measured)
+    return Judgement((), left_out, [check.id], [near] if near else [], though=check.though(measured))
 
 
 def _not_judged(check: Check, reason: str, findings: Sequence[Finding] = (), *, failed: bool) -> Judgement:
