@@ -121,7 +121,7 @@ def judge_by(check: Check, measured: Measurements, values: bool = True, so_far: 
         texts([item.fqn])
     of_check = [] if reason else so_far.add(check, new_findings)
     if of_check:
-        return Judgement(of_check, left_out, [check.id])
+        return Judgement(of_check, left_out, [check.id], though=check.though(measured))
     if measured.crash and check.needs:
         reason = _CRASHED
     if reason:
