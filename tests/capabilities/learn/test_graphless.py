@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from capabilities.learn.test_parts import measured, net
 from observing import observed
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.headline import faults
@@ -112,15 +112,6 @@ def by_hand() -> nn.Module:
             p.grad = torch.randn_like(p)
         optimizer.step()
     return model
-
-
-def attack() -> Iterable[Tensor]:
-    """The optimizer is never used: an image is changed, by a loss whose graph begins at it."""
-    model, x = net(), torch.randn(8, 6, requires_grad=True)
-    torch.optim.SGD(model.parameters(), 0.05)
-    for _ in range(STEPS):
-        model(x).square().mean().backward()
-    return [x]
 
 
 @pytest.mark.parametrize(

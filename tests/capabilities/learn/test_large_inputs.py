@@ -72,11 +72,8 @@ def test_pixels_that_are_not_scaled(program: Callable[[], Any], after: str) -> N
 
 def test_what_the_first_weights_receive_counts() -> None:
     def entered(model: nn.Module) -> float:
-        known = measured(lambda: train(model_of(model), torch.optim.SGD, lr=0.0))
+        known = measured(lambda: train(model, torch.optim.SGD, lr=0.0))
         return max(line.entered for line in known.lines[Learning.kind] if isinstance(line, Learning))
-
-    def model_of(model: nn.Module) -> nn.Module:
-        return model
 
     assert 90 < entered(Convnet()) < 115
     assert 0.3 < entered(Convnet(scales=True)) < 0.5 and entered(Convnet(norm=True)) == 0
