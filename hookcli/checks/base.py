@@ -103,8 +103,9 @@ class Check(ABC):
         if comparison.failed:
             yield self.finding(comparison.fqn, comparison.failed + first)
         elif not comparison.value <= limit:  # also true of NaN
-            by_how_much = f"by {number(comparison.value)} of the largest"
-            message = f"{change}, {'with NaN' if math.isnan(comparison.value) else by_how_much}{first}"
+            share = f"{number(100 * comparison.value)}%"
+            by_how_much = "NaN" if math.isnan(comparison.value) else f"difference: {share} of the largest output"
+            message = f"{change} ({by_how_much}){first}"
             yield replace(self.finding(comparison.fqn, message, comparison.value), threshold=limit)
 
     @classmethod

@@ -47,8 +47,8 @@ class _Units(Check):
         figure = f"{math.floor(100 * self._share(rows[-1])) / 100:g}"
         least = f"{rows[-1][self.counted]:,} of {rows[-1]['channels']:,}"
         more = f", and in {counted(len(rows) - 1, 'more module')}, down to {least}" if rows[1:] else ""
-        reports = f"`--threshold {self.id}={figure}` reports {f'all {len(rows):,}' if rows[1:] else 'such'}"
-        return f"{rows[0].fqn}: {self._counts(rows[0])}{more}; {reports}"
+        these = f"all {len(rows):,}" if rows[1:] else "these"
+        return f"{rows[0].fqn}: {self._counts(rows[0])}{more}; use `--threshold {self.id}={figure}` to report {these}"
 
     def though(self, measured: ReadsUnits) -> str:
         rows = self.in_part(measured)

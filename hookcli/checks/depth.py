@@ -87,9 +87,8 @@ def _beyond(check: Check, entered: Sequence[Row], above: bool) -> Iterator[Findi
     if not beyond:
         return
     (row, first), (last, utmost) = beyond[0], (max if above else min)(beyond, key=lambda pair: pair[1])
-    times = "times" if above else "of"
-    more = f", and {number(utmost)} {times} it in {last.fqn}" if utmost != first else ""
-    ratio_text = f"the standard deviation of its output is {number(first)} {times} the first block's"
+    more = f", and {number(utmost)} times it in {last.fqn}" if utmost != first else ""
+    ratio_text = f"its output's standard deviation is {number(first)} times the first block's"
     yield check.finding(row.fqn, f"{ratio_text} ({entered[0].fqn}){more}", first)
 
 

@@ -63,8 +63,8 @@ class BatchDependence(Check):
     more in dimension 0 of every input. Of several batches each is judged, and the first that fails is named.
 
     The finding names the first module whose output differs, or where padding changes a result, the first that makes it
-    more than zeros; and the operator by which the items mix. An error is what spoils each item: a softmax, a sort, a
-    reshape or layers over dimension 0, or most arithmetic of an item with a statistic of the batch.
+    more than zeros; and the operator by which the items mix. It is an error when it corrupts every sample: a softmax, a
+    sort, a reshape or layers over dimension 0, or most arithmetic of an item with a statistic of the batch.
 
     It is only a warning where the mixing may be meant:
     - The items are compared with each other: attention over a set, a matrix of similarities, nearest neighbours.
@@ -91,7 +91,8 @@ class BatchDependence(Check):
 
     def judge(self, measured: _ReadsCompanions) -> Iterator[Finding]:
         means, advice = _CAUSES[measured.companions.cause]
-        change = f"the {measured.companions.item} item's output changes with the other items"
+        sample = "sample 0" if measured.companions.item == "first" else "the last sample"
+        change = f"{sample}'s output depends on the rest of the batch"
         for finding in _apart(self, measured.companions, measured.dtype, change):
             yield replace(finding, hint=f"{means}; {advice}", remedy=advice)
 

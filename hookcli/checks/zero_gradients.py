@@ -64,7 +64,7 @@ class ZeroGradient(Check):
             owner = owner_of(zero[0])
             names = [name for name in zero if owner_of(name) == owner]
             rest = len(zero) - len(names)
-            more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
+            more = f", and of {rest} other parameter{'s' * (rest > 1)}" if rest else ""
             why, remedy = _why(measured, zero, names)
             reasons = f"{why}{more}" if why.startswith(" (") else f"{more}{why}"
             finding = self.finding(

@@ -209,9 +209,8 @@ _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
 def _of_step(meta: Meta) -> list[str]:
     """Describe a recorded step of a script: its number, phase, observed forwards and loss."""
     losses = meta["losses"]
-    parts = [
-        f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] is not None else "")
-    ]
+    forward = "" if meta["forward"] is None else f", forward {meta['forward']:,} since that step"
+    parts = [f"step {meta['step']:,}{forward}"]
     parts += [phase.replace("_", " ")] if (phase := meta["phase"]) and phase != "train" else []
     if losses:
         parts.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))

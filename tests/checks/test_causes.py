@@ -148,18 +148,18 @@ def test_one_cause_is_one_finding() -> None:
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     assert (zero.fqn, zero.value) == ("1", 4)
     said, why = "the gradient of bias, weight is all zero", "2.weight is zero, so that zero flows back"
-    assert zero.message == f"{said}, as in 2 more parameters: {why}"
+    assert zero.message == f"{said}, and of 2 other parameters: {why}"
 
 
 def test_a_weight_whose_input_is_zero_is_told_from_one_that_nothing_flows_back_to() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Fn(before=lambda x: torch.relu(x - 100)))
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     said = "the gradient of weight is all zero (the bias's is not: the layer's input is zero, or a mask or hook "
-    assert (zero.fqn, zero.message) == ("1.layer", f"{said}makes it so), as in 2 more parameters")
+    assert (zero.fqn, zero.message) == ("1.layer", f"{said}makes it so), and of 2 other parameters")
     model = nn.Sequential(nn.Linear(4, 4), Fn(lambda x: torch.relu(x - 100)), nn.Linear(4, 4))
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     said = "the gradient of weight is all zero (the layer's input is zero)"
-    assert (zero.fqn, zero.message) == ("2", f"{said}, as in 4 more parameters")
+    assert (zero.fqn, zero.message) == ("2", f"{said}, and of 4 other parameters")
 
 
 @pytest.mark.parametrize(("id", "gain"), [("HK014", 0.2), ("HK015", 5.0)])
@@ -214,7 +214,7 @@ def test_a_dropout_is_no_excuse_for_what_was_dead_before_it() -> None:
     dead = biased(nn.ReLU(), 8)
     model = nn.Sequential(nn.Sequential(dead[0], dead[1], nn.Dropout(0.1)), dead[2])
     [finding] = check(model, torch.randn(16, 4), select="HK009").findings
-    assert finding.fqn == "1" and "as in 2 more parameters" in finding.message
+    assert finding.fqn == "1" and "and of 2 other parameters" in finding.message
     with torch.no_grad():
         dead[0].bias.zero_()
     assert check(model, torch.randn(16, 4), select="HK009").findings == []

@@ -62,18 +62,18 @@ def test_layers_of_which_a_part_is_dead_are_counted_where_the_checks_pass() -> N
     line, note = totals_line(report), report.meta["notes"][0]
     assert line == "1 check passed, though 3 modules have dead channels, 3 the most (10 modules)"
     worst = "3: 6 of 20 channels zero for every input, and in 2 more modules, down to 4 of 20"
-    assert note == f"{worst}; `--threshold HK010=0.2` reports all 3"
+    assert note == f"{worst}; use `--threshold HK010=0.2` to report all 3"
     shown = check(partly(4, 6, 0, 5), torch.randn(16, 20), select="HK010", thresholds={"HK010": 0.2})
     assert [finding.fqn for finding in shown.findings] == ["1", "3", "7"]
     one = check(partly(0, 6), torch.randn(16, 20), select="HK010")
     assert totals_line(one) == "1 check passed, though 3 has dead channels (6 modules)"
-    assert one.meta["notes"] == ["3: 6 of 20 channels zero for every input; `--threshold HK010=0.3` reports such"]
+    assert one.meta["notes"] == ["3: 6 of 20 channels zero for every input; use `--threshold HK010=0.3` to report these"]
 
 
 def test_a_few_dead_units_are_a_remark_alone() -> None:
     report = check(partly(0, 4), torch.randn(16, 20), select="HK010")
     assert totals_line(report) == "1 check passed (6 modules)"
-    assert report.meta["notes"] == ["3: 4 of 20 channels zero for every input; `--threshold HK010=0.2` reports such"]
+    assert report.meta["notes"] == ["3: 4 of 20 channels zero for every input; use `--threshold HK010=0.2` to report these"]
 
 
 @pytest.mark.parametrize("dead", [(0, 0), (1, 0)])  # fewer than a tenth

@@ -101,7 +101,7 @@ class LowRank(nn.Module):
 def test_the_factor_of_an_adapter_is_named() -> None:
     model = nn.Sequential(LowRank(), nn.Tanh(), LowRank(), nn.Tanh(), LowRank())
     (one,) = check(model, torch.randn(16, 16), select="HK009").findings
-    more = "as in 2 more parameters: 4.B.weight is zero, so that zero flows back"
+    more = "and of 2 other parameters: 4.B.weight is zero, so that zero flows back"
     assert (one.fqn, one.message) == ("4.A.x", f"the gradient of weight is all zero, {more}")
 
 

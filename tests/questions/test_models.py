@@ -81,7 +81,7 @@ def test_a_layer_of_which_a_part_is_dead_is_named_though_all_checks_pass(ask: As
     headline, said, *_ = answer.out.splitlines()
     assert "passed, though act3 has dead channels (" in headline
     assert said.startswith("act3: 6 of 20 channels zero for every input; ")
-    options = re.search(r"`(--threshold \S+)` reports such$", said)
+    options = re.search(r"use `(--threshold \S+)` to report these$", said)
     assert options is not None
     second = ask(f"hookcli check cnn.py:CNN --input 16x3x32x32 {options[1]}")
     assert second.out.splitlines()[0] == "HK010  warning  act3: 6 of 20 channels zero for every input"

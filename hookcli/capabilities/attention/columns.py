@@ -8,7 +8,7 @@ _LEAST: dict[str, Any] = {"merge": Merge.LEAST}
 _MOST: dict[str, Any] = {"merge": Merge.MOST}
 _COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
 
-_SEVERAL = "a row of several heads has the highest of their figures, but the lowest entropy and output"
+_SEVERAL = "each row shows the maximum over its heads (minimum for entropy and output)"
 DECLARED = (
     Column("head", "Head", identity=True, alike=True, **_COUNT),
     Column("heads", "Heads", merge=Merge.SUM, shown=Shown.SET, usual=1, total="heads", explanation=_SEVERAL, **_COUNT),

@@ -152,7 +152,7 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
 
 
 class MisusedLoss(LinesCheck):
-    """A loss gets something else than it expects, or is not the one that is meant.
+    """The loss receives inputs that it does not expect, or is the wrong loss.
 
     Reported are:
     - A softmax or log_softmax is taken over the rows of the batch, or over a dimension of one number.
@@ -265,7 +265,7 @@ class LossRises(LinesCheck):
 
     id = "HK062"
     name = "loss-rises"
-    means = "a sign: a loss that is maximized, or an update that is added; or a learning rate that is too high"
+    means = "a sign error: a loss that is maximized, or an update that is added; or a learning rate that is too high"
     advice = "check the sign of loss and update, then lower the learning rate"
     follows = _CAUSES
     reads = (Learning.kind,)

@@ -258,4 +258,4 @@ class ObservedStep:
 
 _NO_NUMBER = "backward() was called on a tensor that is not a single number: it is not part of the loss"
 _BY_HAND = "no optimizer updates this model: |dw| is the change of its weights since its forward before this one"
-_UNFINISHED = "the program ended, or moved on, before the step finished"
+_UNFINISHED = "the last step was never completed"

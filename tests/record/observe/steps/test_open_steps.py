@@ -34,7 +34,7 @@ def test_steps_of_optimizers_that_never_step_are_recorded_as_unfinished() -> Non
         for model in models:
             model(torch.ones(1, 2)).sum().backward()
         assert len(seen.recorded) == 2 and not any(w.complete for w in seen.recorded)
-        assert seen.recorded[0].notes == ["the program ended, or moved on, before the step finished"]
+        assert seen.recorded[0].notes == ["the last step was never completed"]
         for optimizer in optimizers:
             optimizer.step()
     assert [w.complete for w in seen.recorded] == [False] * 2 + [True] * 8
