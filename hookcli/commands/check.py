@@ -23,6 +23,7 @@ from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
 ELSEWHERE = {"--strict": "check has no --strict; with --fail-on warning, warnings exit with 1, too"}
 EXAMPLES = (
+    "hookcli check net.py:Net --input 8x1x28x28",
     "hookcli check",
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WIDEST = 100
 _NARROWEST = 40
 _USUAL = 80  # columns at which help is made to fit a screen
-_SCREEN = 24  # lines of a small terminal
+_SCREEN = 23  # lines of a small terminal, without its prompt
 _LONG_SCREEN = 40  # lines of the list of commands
 _MOST = 25  # options that --help shows
 _LISTED = 12  # columns that the first screen lists
@@ -237,7 +237,7 @@ def shown_options(command: Any, ctx: Any) -> list[Any]:
 
 
 def first_screen(command: Any, ctx: Any, details: Details) -> str:
-    """Return the most used options of a command, as far as they fit a screen of 24 lines at 80 columns.
+    """Return the most used options of a command, as far as they and the prompt fit a screen of 24 lines at 80 columns.
 
     What takes the room is left out in turn: the second example, most columns that --columns lists, the further lines
     of each text, and the options that are used least.
@@ -291,8 +291,16 @@ def written(command: Any, ctx: Any, details: Details, extent: Extent, page: Page
         sections.setdefault(heading or "Options", []).append(one)
     for heading, some in sorted(sections.items(), key=lambda section: section[0] == "Options"):
         page.entries(f"{heading}:", [_entry(one, text(one)) for one in some], one_line=extent.one_line)
-    page.lines("Examples:", details.examples[: extent.examples])
+    left_out = [one for one in shown_options(command, ctx) if one not in options]
+    page.lines("Examples:", examples_without(left_out, details)[: extent.examples])
     return page
+
+
+def examples_without(options: Sequence[Any], details: Details) -> Sequence[str]:
+    """Return the examples that have none of these options, which a page leaves out; all if each has one."""
+    names = {name for one in options for name in one.opts}
+    known = [text for text in details.examples if not names.intersection(text.replace("=", " ").split())]
+    return known or details.examples
 
 
 def usage(ctx: Any) -> str:

@@ -36,6 +36,7 @@ from hookcli.system.torchrun import leftover, world
 
 EXAMPLES = (
     "hookcli run train.py --epochs 3",
+    "hookcli run --check train.py",
     "hookcli run --every 10 --output run.jsonl train.py --epochs 3",
     *(one.example for one in recorder_options().values() if one.example),
     "hookcli run --live tensorboard train.py",

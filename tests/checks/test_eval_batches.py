@@ -168,7 +168,7 @@ def test_data_that_can_be_read_once_is_not_judged_further(findings: Any) -> None
 
 
 FAULTS = {
-    "Centred": ("HK020", "by "),
+    "Centred": ("HK020", "difference: "),
     "Draws": ("HK028", "draws random numbers in eval mode"),
     "Counts": ("HK029", "a second run on the same batch gives a different result"),
 }

@@ -104,7 +104,7 @@ def test_rows_that_see_no_key_are_nan_on_the_fused_path_alone(layer: str, paddin
 
 def test_a_second_run_that_returns_nan_is_named() -> None:
     report = check(Second(), torch.randn(4, 6))
-    assert "a second run on the same batch gives a different result, with NaN" in finding(report, "HK029").message
+    assert "a second run on the same batch gives a different result (NaN)" in finding(report, "HK029").message
     assert finding(report).message == "in eval mode without gradients: 12 of 12 values of its output are NaN"
 
 

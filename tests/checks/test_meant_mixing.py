@@ -202,7 +202,7 @@ def test_what_may_be_meant_is_a_warning_that_asks(case: str) -> None:
 def test_what_spoils_each_item_is_an_error_that_names_its_operator(case: str) -> None:
     [finding] = check(Net(ACCUSED[case]), torch.randn(N, D), select="HK020").findings
     assert finding.severity == "error", finding.message
-    reason = finding.message.partition(" of the largest; ")[2]
+    reason = finding.message.partition(" of the largest output); ")[2]
     assert "tests/checks/test_meant_mixing.py:" in reason or reason.startswith(("Linear (", "Softmax ("))
 
 
