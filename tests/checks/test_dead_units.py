@@ -67,13 +67,17 @@ def test_layers_of_which_a_part_is_dead_are_counted_where_the_checks_pass() -> N
     assert [finding.fqn for finding in shown.findings] == ["1", "3", "7"]
     one = check(partly(0, 6), torch.randn(16, 20), select="HK010")
     assert totals_line(one) == "1 check passed, though 3 has dead channels (6 modules)"
-    assert one.meta["notes"] == ["3: 6 of 20 channels zero for every input; use `--threshold HK010=0.3` to report these"]
+    assert one.meta["notes"] == [
+        "3: 6 of 20 channels zero for every input; use `--threshold HK010=0.3` to report these"
+    ]
 
 
 def test_a_few_dead_units_are_a_remark_alone() -> None:
     report = check(partly(0, 4), torch.randn(16, 20), select="HK010")
     assert totals_line(report) == "1 check passed (6 modules)"
-    assert report.meta["notes"] == ["3: 4 of 20 channels zero for every input; use `--threshold HK010=0.2` to report these"]
+    assert report.meta["notes"] == [
+        "3: 4 of 20 channels zero for every input; use `--threshold HK010=0.2` to report these"
+    ]
 
 
 @pytest.mark.parametrize("dead", [(0, 0), (1, 0)])  # fewer than a tenth

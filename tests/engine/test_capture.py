@@ -38,7 +38,7 @@ def test_a_crash_names_the_module_and_reports_what_was_seen() -> None:
     model = Fails(RuntimeError)
     with untouched(model), pytest.raises(ModelError) as caught:
         capture(model, torch.ones(5, 2), ["activations", "shapes"])
-    assert str(caught.value).startswith("bad (Linear) failed on input 5x3: RuntimeError: ")
+    assert str(caught.value).startswith("bad (Linear) failed on input 5x3: it takes 4 features, got 3\n")
     assert "test_capture.py" in str(caught.value).splitlines()[1] and "forward" in str(caught.value)
     activations, shapes = caught.value.reports
     assert [row.fqn for row in activations.rows] == ["first", "norm"] and activations.meta["complete"] is False

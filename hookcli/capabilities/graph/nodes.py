@@ -53,9 +53,16 @@ class PythonHooks:
         self.unmeasured: dict[str, str] = {}
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
-        session.on(HookKind.ENGINE_CALLBACK, lambda event: setattr(self, "_over", time.perf_counter_ns()))
+
+        def over(event: HookEvent) -> None:
+            self._over = time.perf_counter_ns()
+
+        def begins(roots: object) -> None:
+            self._began = None
+
+        session.on(HookKind.ENGINE_CALLBACK, over)
         # A backward pass of the model's own may have run in its forward.
-        session.before_backward(lambda roots: setattr(self, "_began", None))
+        session.before_backward(begins)
 
     def _before(self, event: HookEvent) -> None:
         assert event.node is not None
