@@ -247,6 +247,8 @@ def nearest(typed: str, names: Sequence[str], most: int = 3) -> list[str]:
     """The names that `difflib.get_close_matches` finds, ignoring case; ties go to the longer common prefix."""
     from difflib import SequenceMatcher  # only mistakes need it
 
+    if exact := [name for name in names if name.lower() == typed.lower()]:
+        return exact[:most]
     ranked = []
     matcher = SequenceMatcher(b=_without_dashes(typed))
     for name in names:

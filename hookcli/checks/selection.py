@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import ne
 from typing import Any, TypedDict
 
 from hookcli import registry
@@ -47,6 +48,9 @@ def find_check(word: str, what: str = "check") -> type[Check]:
         if word.upper() == check.id.upper() or word.lower() == check.name:
             return check
     names = [name for check in checks for name in (check.id, check.name)]
+    if re.fullmatch("(?i)HK[0-9]{3}", word):  # all numbers look alike: those with one digit wrong are near
+        alike = [name for name in names if sum(map(ne, name, word.upper())) == 1 and len(name) == len(word)]
+        raise UsageError(unknown(what, word, alike, see=_SEE))
 
     def about(part: re.Pattern[str]) -> list[str]:
         """The checks whose meaning has the word, else the only one whose explanation has it."""

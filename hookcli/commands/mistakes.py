@@ -32,6 +32,7 @@ _INSTEAD = {
     "--csv": "--format csv",
     "--markdown": "--format markdown",
     **dict.fromkeys(("--layer", "--layers", "--module", "--name", "--filter"), "--match"),
+    **dict.fromkeys(("--largest", "--descending"), "--sort -COLUMN"),
     "--pretrained": "--weights DEFAULT",
     **dict.fromkeys(("--checkpoint", "--ckpt", "--state-dict"), "--weights"),
     **dict.fromkeys(("--shape", "--input-shape", "--input-size"), "--input"),

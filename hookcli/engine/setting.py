@@ -88,6 +88,7 @@ def parse_device(name: str) -> torch.device:
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         count = torch.accelerator.device_count() if accelerator else 0
         available = ", ".join(["cpu", "meta", *(f"{accelerator}:{i}" for i in range(count))])
-        message = f"--device {shortened(name)}: not available; available: {available}"
+        why = f"a GPU is {accelerator or 'cuda'}" if name.lower().startswith("gpu") else "not available"
+        message = f"--device {shortened(name)}: {why}; available: {available}"
         raise UsageError(message, option="device") from error
     return device
