@@ -109,7 +109,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nmeta = 1": "pyproject.toml [tool.hookcli] meta = 1: give true or false",
     "[tool.hookcli]\nthresholds = {HK012 = 5}": "[tool.hookcli] thresholds: HK012=5: out of range; "
     "HK012 (vanishing-gradients) takes 0 to 1",
-    "[tool.hookcli]\nthresholds = {HK112 = 5}": "HK112=5: unknown check 'HK112'; did you mean HK011 or HK012",
+    "[tool.hookcli]\nthresholds = {HK112 = 5}": "HK112=5: unknown check 'HK112'; did you mean HK012?",
     "[tool.hookcli]\nmax-params = 3\nthresholds = {max-params = 5}": "max-params is given twice, once as a threshold",
     "[tool.hookcli]\nthresholds = {max-params = 5, HK022 = 5}": "HK022 is given two thresholds",
     "[tool.hookcli]\nselect = 'HK012'\nignore = 'vanishing-gradients'": "[tool.hookcli]: vanishing-gradients is "
