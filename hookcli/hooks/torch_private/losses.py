@@ -221,7 +221,8 @@ def constant_factor(node: Node) -> Tensor | None:
     if operator(node) not in ("Mul", "Div") or sum(one is not None for one, _ in node.next_functions) != 1:
         return None
     second = kept(node, "other", _GUESSING)
-    return second if second is not None else kept(node, "self", _GUESSING)
+    is_of_tensors = node.name().endswith("Backward0")  # else its second input is a number, and it keeps no first one
+    return kept(node, "self", _GUESSING) if second is None and is_of_tensors else second
 
 
 def maximized(loss: Tensor) -> str:
