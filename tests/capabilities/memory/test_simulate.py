@@ -70,6 +70,7 @@ def measured(
 ) -> list[int]:
     """The peaks of the first and second step, by PyTorch's profiler; each further thread would need room of its own."""
     torch.set_num_threads(1)
+    gc.collect()  # what earlier tests left, freed meanwhile, would count as memory that a step gives back
     peaks, used = [], 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         model, x = build(), torch.randn(shape)
