@@ -1,5 +1,6 @@
 """Simulated memory against PyTorch's profiler, which counts what the CPU's allocator hands out in a real step."""
 
+import gc
 from collections.abc import Callable
 from functools import partial
 
