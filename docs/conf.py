@@ -33,14 +33,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 templates_path = ["_templates"]
-if tags.has("published"):  # type: ignore[name-defined]  # noqa: F821  # `sphinx-build -t published`, for a site beside other versions'
-    html_sidebars = {
-        "**": [
-            *(f"sidebar/{part}.html" for part in ("scroll-start", "brand", "search", "navigation")),
-            "versions.html",
-            "sidebar/scroll-end.html",
-        ]
-    }
 html_show_copyright = False
 
 autodoc_typehints_format = "short"
@@ -65,6 +57,14 @@ def setup(app: Any) -> None:
     """Have the reference written before Sphinx looks for pages."""
     app.add_lexer("console", Console)
     app.connect("builder-inited", lambda _: _write_reference())
+    app.connect("config-inited", _add_versions)
+
+
+def _add_versions(app: Any, config: Any) -> None:
+    """Link to all versions beside the pages, with `sphinx-build -t published`: the site is served beside theirs."""
+    if app.tags.has("published"):
+        parts = [f"sidebar/{part}.html" for part in ("scroll-start", "brand", "search", "navigation")]
+        config.html_sidebars = {"**": [*parts, "versions.html", "sidebar/scroll-end.html"]}
 
 
 def _write_reference() -> None:

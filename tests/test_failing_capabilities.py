@@ -57,7 +57,7 @@ def install(folder: Path, manifests: dict[str, str], code: str = "") -> None:
 
 
 def hookcli_lines(folder: Path, *lines: str) -> list[tuple[str, str, str]]:
-    """What these command lines give in one process, in turn: the exit code, stdout and stderr of each."""
+    """Run these command lines in one process, in turn. Returns the exit code, stdout and stderr of each."""
     script = f"""if True:
         import sys
         from hookcli.cli import main
@@ -223,7 +223,7 @@ class OfRecord(Late):
 
 
 def test_checks_that_fail_cost_themselves_in_a_recorded_run(net: Path) -> None:
-    """What one found in earlier steps stays; the summary counts those that could not judge, and stderr names them."""
+    """Findings of earlier steps stay; the summary counts the checks that could not judge, and stderr names them."""
     install(net, {"odd": "checks={'ODD1': 'odd:Late', 'ODD2': 'odd:OfLines', 'ODD3': 'odd:OfRecord'}"}, CHECKS)
     (net / "train.py").write_text(TRAIN.replace('float("inf")', "1.0"))
     ran = recorded(net, "--check", "--debug")

@@ -134,7 +134,7 @@ def kinds_of(*texts: str) -> list[Side]:
 
 
 def compare_as(side: Side, asked: Asked) -> int:
-    """What the side's `compare` returns. Raises PluginError, which names it, if another distribution's fails."""
+    """Compare as this side does. Returns the exit code. Raises PluginError, which names another distribution's side."""
     with blamed(side.by, f"side={side.by.side!r}" if side.by else ""):
         return side.compare(asked)
 

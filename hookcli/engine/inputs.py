@@ -92,7 +92,7 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Argume
         return (), ""
     if example is None:
         guess = "1x3x224x224"
-        for module in reversed([*model.modules()]):  # the guess fits the first layer
+        for module in model.modules():
             if isinstance(module, nn.Linear):
                 guess = f"1x{module.in_features}"
             elif isinstance(module, nn.Embedding):
@@ -100,6 +100,9 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Argume
             elif isinstance(module, Convolution) and not module.transposed:
                 spatial = {1: "1000", 2: "224x224", 3: "16x112x112"}
                 guess = f"1x{module.in_channels}x{spatial[len(module.kernel_size)]}"
+            else:
+                continue
+            break  # the first layer tells
         raise UsageError(f"{recipe.name}: input shape needed, for example --input {guess}")
     shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
     if setting.batch:

@@ -14,7 +14,7 @@ _Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def reason(module: nn.Module, inputs: Sequence[Tensor]) -> str:
-    """What a module takes and got (channels, features or indices), if that is why it failed on `inputs`; else ""."""
+    """Say which channels, features or indices a module takes, and got, if it failed on `inputs` for that; else ""."""
     if not inputs or not isinstance(module, _EXPLAINED) or type(module).forward not in _FORWARDS:
         return ""
     if isinstance(module, nn.Embedding):

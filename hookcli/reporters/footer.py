@@ -140,7 +140,7 @@ def _verdict(totals: Mapping[str, Any]) -> str:
 
 
 def vector_in_words(vector: str) -> str:
-    """What backward began with: the name of a vector of --backward-vector."""
+    """The start of a backward pass, in words, by the name of a vector of --backward-vector."""
     projections = {"randn": "a random projection of the output", "ones": "the sum of the output"}
     return f"gradients of {projections[vector]}" if vector in projections else f"vector-Jacobian product with {vector}"
 

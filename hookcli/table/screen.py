@@ -41,8 +41,8 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
 def with_gaps(report: Report, lines: int) -> Report:
     """The report without rows of its middle, so that it fits: those with marks stay, then the first and the last.
 
-    Where a column says that its lowest values stay, half of the rest is for these. A row of its own, with the number of
-    those `rows_between`, stands in place of each stretch. A list without names of modules stays whole.
+    Where a column says that its lowest values stay, half of the rest is for these. One row stands in place of each
+    stretch that is left out, with the number of its `rows_between`. A list without names of modules stays whole.
     """
     if not has_names(report):
         return report

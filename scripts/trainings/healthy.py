@@ -927,7 +927,12 @@ class Translator(nn.Module):
 
 def translation() -> None:
     """Each word of the target follows from the one before; the source is as long, so that attentions are, too."""
-    model, tokens = Translator(), text()
+    translate(Translator())
+
+
+def translate(model: nn.Module) -> None:
+    """Train on rows of a text, and the same rows in other words."""
+    tokens = text()
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for _ in range(100):
         target = torch.stack([tokens[i : i + 13] for i in torch.randint(len(tokens) - 13, (16,))])
@@ -971,15 +976,7 @@ class Captioner(nn.Module):
 
 def captions() -> None:
     """After Show, Attend and Tell: each word of the answer follows from the one before."""
-    model, tokens = Captioner(), text()
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(100):
-        answer = torch.stack([tokens[i : i + 13] for i in torch.randint(len(tokens) - 13, (16,))])
-        loss = F.cross_entropy(model(23 - answer[:, 1:], answer[:, :-1]).mT, answer[:, 1:])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print("loss", loss.item())
+    translate(Captioner())
 
 
 def antecedents() -> None:

@@ -121,7 +121,7 @@ def test_wrong_commands(cli: Any) -> None:
 
 
 def test_every_command_is_here() -> None:
-    """Of the core: a capability's document is validated by its own tests, or here."""
+    """The core's documents; a capability's are validated by its tests, or here."""
     core = {name for name, module in MODULES.items() if module == f"hookcli.commands.{name}"}
     assert core - {"run", "explain", "schema", "skill"} <= {argv[0] for argv in RUNS.values()} <= {*COMMANDS}
 

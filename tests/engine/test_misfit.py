@@ -23,6 +23,14 @@ def _message(model: nn.Module, x: Tensor) -> str:
     return str(explain(caught.value, model)).partition("\n")[0]
 
 
+def _suggests(net: nn.Module, message: str, verb: str, hint: str, device: str) -> None:
+    """The message ends with this --input, if any, and the net takes it."""
+    suggested = re.findall(rf"{verb} --input (\S+)$", message)
+    assert suggested == [hint] * bool(hint)
+    for text in suggested:
+        net(torch.empty(parse_input(text).shape, device=device))
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize(
     ("shape", "why", "hint"),
@@ -38,10 +46,7 @@ def test_convolutions(device: str, shape: tuple[int, ...], why: str, hint: str) 
     net = _net().to(device)
     message = _message(net, torch.empty(shape, device=device))
     assert message.startswith(why)
-    suggested = re.findall(r"Try --input (\S+)$", message)
-    assert suggested == [hint] * bool(hint)
-    for text in suggested:
-        net(torch.empty(parse_input(text).shape, device=device))
+    _suggests(net, message, "Try", hint, device)
 
 
 def test_channels_last_in_one_and_three_dimensions() -> None:
@@ -71,10 +76,7 @@ def test_a_linear_layer_that_is_the_first(device: str, shape: tuple[int, ...], w
     net = nn.Sequential(nn.Flatten(), nn.Linear(784, 4), nn.Linear(4, 2)).to(device)
     message = _message(net, torch.empty(shape, device=device))
     assert message.startswith(why)
-    suggested = re.findall(r"[Tt]ry --input (\S+)$", message)
-    assert suggested == [hint] * bool(hint)
-    for text in suggested:
-        net(torch.empty(parse_input(text).shape, device=device))
+    _suggests(net, message, "[Tt]ry", hint, device)
 
 
 def test_a_later_linear_layer_suggests_no_input() -> None:

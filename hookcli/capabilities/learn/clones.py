@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookcli.capabilities.learn.lost_head import LAYERS
 from hookcli.capabilities.learn.still import first_values, is_trained
 from hookcli.tensors import tree
 
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _WEIGHTS = 2  # of a unit: a single one may be the same by chance
 
 
@@ -49,7 +49,7 @@ class Clones:
 def layers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The trained weights of layers with several units, by the layer's name."""
     for fqn, layer in module.named_modules():
-        weight = layer.weight if isinstance(layer, _LAYERS) else None
+        weight = layer.weight if isinstance(layer, LAYERS) else None
         if weight is None or not is_trained(weight) or not tree.is_plain(weight):
             continue
         if len(weight) > 1 and weight.numel() >= _WEIGHTS * len(weight):
@@ -57,5 +57,5 @@ def layers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def has_clones(weight: Tensor) -> bool:
-    """True if all units have the same weights. Waits for an accelerator; most are told apart by two units."""
+    """True if all units have the same weights. Two of them are compared first. Waits for an accelerator."""
     return torch.equal(weight[0], weight[1]) and bool((weight == weight[:1]).all())

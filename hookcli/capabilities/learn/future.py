@@ -97,7 +97,7 @@ def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:
 
 
 def reached_from(nodes: Sequence[Node], tokens: Tensor) -> Set[Node]:
-    """Those of the nodes whose values are computed from an embedding of these tokens."""
+    """The nodes whose values are computed from an embedding of these tokens."""
     users = defaultdict(list)
     for node in nodes:
         for before, _ in node.next_functions:

@@ -77,9 +77,9 @@ def beside_sums(lines: Sequence[Learning], late: Mapping[int, float], one: float
     return beside([line for line in lines if line.step in scales], late, lambda line: one * scales[line.step])
 
 
-def times_text(times: float) -> str:
-    """A factor before what it multiplies; "" for 1."""
-    return "" if math.isclose(times, 1, rel_tol=_ROUNDED) else f"{times:.4g} "
+def times_text(times: float, word: str = "") -> str:
+    """A factor, and a word, before what it multiplies; "" for 1."""
+    return "" if math.isclose(times, 1, rel_tol=_ROUNDED) else f"{times:.4g} {word}"
 
 
 def scale_of(lines: Sequence[Learning]) -> float:
@@ -106,8 +106,8 @@ def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mappi
 
     found = beside(lines, late, level_of) if middle is not None else None
     loss, level = found or (mean, median(times_of(line) * (line.spread or 0.0) for line in lines))
-    variance = f"{times_text(fmean(map(times_of, lines)))}times their variance".removeprefix("times ")
-    words = f"always returning the mean of the targets ({variance} is {text_of(level)})"
+    times = times_text(fmean(map(times_of, lines)), "times ")
+    words = f"always returning the mean of the targets ({times}their variance is {text_of(level)})"
     weak = found is not None and loss < _WEAK * level
     return Guess(loss, level, words, weak) if loss >= NEAR_VARIANCE * level else None
 
@@ -126,15 +126,11 @@ def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[i
         return None
     of_one, of_zero = -math.log(share), -math.log(1 - share)
     found = beside(lines, late, lambda line: times_of(line) * ((line.ones or 0.0) * (of_one - of_zero) + of_zero))
-    loss, level = found or (mean, fmean(map(times_of, lines)) * (share * of_one + (1 - share) * of_zero))
+    times = fmean(map(times_of, lines))
+    loss, level = found or (mean, times * (share * of_one + (1 - share) * of_zero))
     words = f"guessing ({text_of(level)}, as {share:.0%} of the targets are 1)"
-    unsure = (
-        0.0
-        if found
-        else fmean(map(times_of, lines))
-        * abs(of_one - of_zero)
-        * math.sqrt(share * (1 - share) / (targets * len(ones)))
-    )
+    deviation = math.sqrt(share * (1 - share) / (targets * len(ones)))
+    unsure = 0.0 if found else times * abs(of_one - of_zero) * deviation
     weak = found is not None and loss < _WEAK * level
     return Guess(loss, level, words, weak) if loss >= _NEAR_BINARY * (level + _DEVIATIONS * unsure) else None
 

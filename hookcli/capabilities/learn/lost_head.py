@@ -18,7 +18,7 @@ from hookcli.hooks.torch_private.nodes import operator
 from hookcli.probes.shared.doubled import ARRANGES
 from hookcli.tensors import tree
 
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _DROPS = ("Mul", "NativeDropout")
 _FAR = 4  # nodes on the way
 _STEPS, _SURE = 5, 20.0  # recorded steps, and the logarithm of the chance that labels of as many classes are so small
@@ -42,7 +42,7 @@ class LastLayer:
         module = event.module
         if module is None or next(module.parameters(recurse=False), None) is None:
             return
-        weight = dict(module.named_parameters(recurse=False)).get("weight") if isinstance(module, _LAYERS) else None
+        weight = dict(module.named_parameters(recurse=False)).get("weight") if isinstance(module, LAYERS) else None
         self.fqn, self.returns = event.fqn, len(weight) if weight is not None and weight.requires_grad else 0
         node = next((x.grad_fn for x in tree.received(event.args, event.kwargs) if x.grad_fn is not None), None)
         self.marks = [Mark.on(one) for one in way(node)] if self.returns else ()

@@ -25,8 +25,6 @@ _RANGES = {
 _ROUNDED = 1e-3
 _NORMALIZED = {"LogSoftmax", "Softmax"}  # HK034 reports a softmax that goes into nll_loss
 _NOISE, _FEW = 0.5, 0.1  # as labels have on purpose, and the share of them that it may carry farther
-
-
 _HALVES = {"Relu": "a ReLU before the sigmoid", "Softplus": "a Softplus before the sigmoid"}
 
 
@@ -78,7 +76,7 @@ def share_outside(values: Tensor, least: float, most: float) -> Tensor:
 
 
 class Unlikely(NamedTuple):
-    """What a loss takes for probabilities, or their logarithms, though a `share` of it is out of their range.
+    """Numbers that a loss takes for probabilities, or for their logarithms; a `share` of them is out of range.
 
     `words` follow the share; it is a fault if it is more than `few`.
     """
@@ -89,7 +87,7 @@ class Unlikely(NamedTuple):
 
 
 def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikely | None:
-    """What one of these losses takes for probabilities; None if none takes any, or a log_softmax made them.
+    """The numbers that one of these losses takes for probabilities; None without any, or if a log_softmax made them.
 
     Waits for nothing.
     """

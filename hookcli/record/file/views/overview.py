@@ -49,7 +49,7 @@ def overview(step: RecordedStep) -> Report:
     """Join the reports "activations", "grads" and "updates": a row per module and tensor that it returned.
 
     Statistics describe the returned tensor; `output_grad` is the L2 norm of its gradient. The first row of a module
-    also has the L2 norms of its own parameters, but not of its parts: `param_grad` of their gradients, `weight`,
+    also has L2 norms of its parameters, without those in its parts: `param_grad` of their gradients, `weight`,
     `update`, and `ratio` of the last two; grouping merges them exactly. `grad_nan` and `grad_inf` count over all its
     gradients. The columns of times are those that were measured, over all calls of the module. `note` says to
     what a tied parameter of the module is tied, and which ones an update left as they were.
