@@ -24,7 +24,7 @@ from hookcli.probes.shared.inventory_part import (
     TensorSources,
     numbers_of,
 )
-from hookcli.probes.shared.module_facts import ModuleInputs, count_parameters, used_without_call
+from hookcli.probes.shared.module_facts import FirstCalls, ModuleInputs, count_parameters, used_without_call
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.probes.shared.unregistered import PlainWeights, unregistered
 from hookcli.table import STATS_COLUMNS, Row, columns_named
@@ -50,13 +50,15 @@ class InventoryProbe(Probe):
     - `input`, `output`: a tensor that the model received or returned;
     - `units`: dead and saturated channels of an activation;
     - `never_called`: a module that was not called;
-    - `called`, `received`, `normalized`: see `ModuleInputs`; `made`, where operators are watched: see `TensorSources`;
+    - `called`: see `FirstCalls`; `received`, `normalized`: see `ModuleInputs`;
+    - `made`, where operators are watched: see `TensorSources`;
     - `changed`, `doubled`, `plain_weight`: see `ChangedInputs`, `DoubledActivations`, `PlainWeights`;
     - `unregistered`: a module or parameter that PyTorch does not know of;
     - `bits`, on request: a checksum of an output or of a parameter's gradient.
 
-    With `memory`, `totals` has the bytes that autograd saves for backward. Attach this probe before others: it would
-    take their hooks for the model's.
+    With `memory`, `totals` has the bytes that autograd saves for backward. A `brief` inventory has parameters, buffers,
+    inputs, outputs and which modules were called. Attach this probe before others: it would take their hooks for the
+    model's.
     """
 
     name = "inventory"
@@ -65,10 +67,12 @@ class InventoryProbe(Probe):
     operators = True
     columns = (*columns_named("kind", "fqn", "type", fqn="Name"), *STATS_COLUMNS)
     grouping = "list"
+    session: HookSession | Any = None
+    """The session that it is attached to; None where a Ctrl-C has ended `attach`."""
 
-    def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False) -> None:
+    def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False, brief: bool = False) -> None:
         self.needs_backward = backward
-        self._counts_memory, self._sums_bits = memory, bits
+        self._counts_memory, self._sums_bits, self._brief = memory, bits, brief
         self._hooks: list[ExistingHook] = []
         self._held: list[tuple[dict[str, object], PendingFigures]] = []
         self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
@@ -78,13 +82,13 @@ class InventoryProbe(Probe):
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
-        self.session = session
-        self._hooks = [
-            h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
-        ]
+        hooks = () if self._brief else existing_hooks(session.model)
+        self._hooks = [h for h in hooks if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)]
         self._held = [(values, measure(tensor)) for values, tensor in _held(session.model)]
-        kinds = (DeadUnits, ModuleInputs, *((TensorSources,) if session.ops else ()), ChangedInputs, DoubledActivations)
-        self._parts: list[InventoryPart] = [kind(session) for kind in (*kinds, PlainWeights)]
+        further = (ModuleInputs, *((TensorSources,) if session.ops else ()), ChangedInputs, DoubledActivations)
+        kinds = (FirstCalls,) if self._brief else (DeadUnits, FirstCalls, *further, PlainWeights)
+        self._parts: list[InventoryPart] = [kind(session) for kind in kinds]
+        self.session = session
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._sums_bits and self.needs_backward:

@@ -53,7 +53,7 @@ from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.verdict import whole_run
+from hookcli.record.file.views.verdict import causes, whole_run
 from hookcli.table.formatting import counted, setting
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
@@ -71,14 +71,15 @@ def headline(record: Record) -> str:
     Causes come before what is seen of the loss.
     """
     models = dict.fromkeys(line.model for kind in LINES for line in record.of(kind))
+    errors = causes(record)
     for model in models:
-        if said := next(faults(whole_run(record, model)), "") or grown(record, model):
+        if said := next(faults(whole_run(record, model), errors.get(model, "")), "") or grown(record, model):
             return f"{model}: {said}"
     return ""
 
 
-def faults(measured: Measurements) -> Iterator[str]:
-    """All faults of a training, causes first."""
+def faults(measured: Measurements, error: str = "") -> Iterator[str]:
+    """All faults of a training, causes first; `error` is the first that the core's checks of causes found."""
     yield from outside(measured.lines)
     lines = learned(measured.lines)
     yield from unreached(measured.lines)
@@ -87,7 +88,7 @@ def faults(measured: Measurements) -> Iterator[str]:
     if line := untrained(measured.lines, IDLE):
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
-    yield from cleared(lines)
+    yield from filter(None, [*cleared(lines), error])
     if not has_converged(measured.every_loss) and not any(line.misused for line in lines):
         yield from still(lines)
     if line := untrained(measured.lines, EVAL):

@@ -158,8 +158,23 @@ def _lone(model: nn.Module, fqn: str = "") -> Iterator[str]:
         yield from _lone(children[0][1], name)
 
 
+class FirstCalls(InventoryPart):
+    """Rows of kind `called`, for each module's first call."""
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        self._called: dict[str, dict[str, object]] = {}
+
+    def enter(self, event: HookEvent) -> None:
+        if event.call == 0 and event.fqn not in self._called:
+            self._called[event.fqn] = _described(event, tree.received(event.args, event.kwargs))
+
+    def rows(self) -> list[dict[str, object]]:
+        return [*self._called.values()]
+
+
 class ModuleInputs(InventoryPart):
-    """Rows of kind `called`, for each module's first call, and `received`, for each call with NaN or infinite inputs.
+    """Rows of kind `received`, for each call with NaN or infinite inputs.
 
     `normalized`: a module with a bias whose output went to one that normalizes each channel by itself, named `by`.
     Values are read back only for the rows.
@@ -167,7 +182,6 @@ class ModuleInputs(InventoryPart):
 
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
-        self._called: dict[str, dict[str, object]] = {}
         self._kinds: list[tuple[dict[str, Any], list[Tensor]]] = []
         self._not_finite: dict[tuple[str, int], dict[str, object]] = {}
         self._last = ""
@@ -177,8 +191,6 @@ class ModuleInputs(InventoryPart):
 
     def enter(self, event: HookEvent) -> None:
         tensors = tree.received(event.args, event.kwargs)
-        if event.call == 0 and event.fqn not in self._called:
-            self._called[event.fqn] = _described(event, tensors)
         # A normalization that subtracts each channel's own mean in this call, and with it what a bias added.
         module = event.module
         centers = isinstance(module, (BatchNorm, InstanceNorm)) and (module.training or module.running_mean is None)
@@ -218,7 +230,7 @@ class ModuleInputs(InventoryPart):
 
     def rows(self) -> list[dict[str, object]]:
         self.batch_ended()
-        return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
+        return [*self._not_finite.values(), *self._normalized.values()]
 
 
 def _described(event: HookEvent, received: list[Tensor]) -> dict[str, object]:

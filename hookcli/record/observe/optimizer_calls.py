@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from torch.optim.optimizer import Optimizer
@@ -16,7 +16,7 @@ from hookcli.record.observe.steps.step import ObservedStep, Position, State
 from hookcli.table.formatting import counted
 
 _LOOKED_AT = 16
-"""First steps of an optimizer of no model, in which its parameters are looked for in all models: that takes long."""
+"""First steps of an optimizer, in which its parameters are looked for in all models: that takes long."""
 
 
 class OptimizerCalls:
@@ -86,7 +86,7 @@ class OptimizerCalls:
         self._optimizer_steps.stepped(optimizer)
         if models or not self._models.narrowed:
             self.program_steps.stepped(optimizer, numbers)
-        self._look_for_stale(optimizer, recorded=bool(steps), of_a_model=bool(models))
+        self._look_for_stale(optimizer, recorded=bool(steps), of_models=[*numbers])
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes
@@ -113,13 +113,15 @@ class OptimizerCalls:
             self._optimizer_steps.stepped(optimizer, steps)
         self.program_steps.passed(steps)
 
-    def _look_for_stale(self, optimizer: Optimizer, *, recorded: bool, of_a_model: bool) -> None:
+    def _look_for_stale(self, optimizer: Optimizer, *, recorded: bool, of_models: Sequence[str]) -> None:
         """Note parameters that the optimizer has in no module that has run; not if only one model is observed."""
-        begins = not of_a_model and self._optimizer_steps.count(optimizer) <= _LOOKED_AT
+        begins = self._optimizer_steps.count(optimizer) <= _LOOKED_AT
         if (recorded or begins) and not self._models.narrowed:
             ran = (model for model in self._models.alive() if not model.hidden)
             modules = [module for model in ran if (module := model.module) is not None]
             self._optimizer_steps.look_for_stale(optimizer, {id(p) for m in modules for p in m.parameters()})
+            if of_models:
+                self._optimizer_steps.look_for_idle(optimizer, of_models)
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
         """A note on parameters in no model that has run, such as a loss's; none if only one model is observed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
 from hookcli.record.file.views.run_lines import non_finite_line
+from hookcli.record.file.views.verdict import causes
 from hookcli.registry.pieces import answers, left_out, texts
 from hookcli.table.losses import faults, jumps
 
@@ -16,12 +17,17 @@ class Aside(str):
 
 
 def wrong_lines(record: Record, *others: str) -> list[str]:
-    """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last."""
+    """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last.
+
+    If no capability names a fault, the errors of the checks of causes.
+    """
     courses = record.courses()
     lines: list[str] = []
     for one, lines_of_part in sorted(answers("headline", record), key=lambda answer: answer[0].headline_place):
         with left_out(one, f"headline={one.headline!r}"):
             lines += texts([lines_of_part] if isinstance(lines_of_part, str) else lines_of_part)
+    if not any(line and not isinstance(line, Aside) for line in lines):
+        lines += [f"{model}: {error}" for model, error in causes(record).items()]
     lines += [faults(courses) or jumps(courses), *others]
     return sorted(filter(None, lines), key=lambda line: isinstance(line, Aside))
 
@@ -30,8 +36,3 @@ def first_bad_lines(record: Record) -> list[str]:
     """The line on the first non-finite value; no line if that is the loss alone, which another line reports."""
     values, lost = record.non_finite[:1], faults(record.courses())
     return [non_finite_line(one) for one in values if not (lost and one.cause in (UNSEARCHED, SKIPPED))]
-
-
-def part_fault(record: Record, brief: bool = False) -> str:
-    """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `brief` more."""
-    return next((str(fault) for _, fault in answers("fault", record, brief) if fault), "")

@@ -14,10 +14,10 @@ from hookcli.checks.judgement import PROBE, fails
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
-from hookcli.record.file.views.headlines import Aside, first_bad_lines, part_fault, wrong_lines
+from hookcli.record.file.views.headlines import Aside, first_bad_lines, wrong_lines
 from hookcli.record.file.views.overview import brief, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
-from hookcli.record.file.views.verdict import judged, script_of, verdict_on
+from hookcli.record.file.views.verdict import judged, part_fault, script_of, verdict_on
 from hookcli.registry import load
 from hookcli.sources.module_code import code_of
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
@@ -209,7 +209,7 @@ class _Summary:
         every = self.own.header and self.own.header.every
         remarks += [] if lost or every else _unrecorded(end, self._latest)
         remarks += [] if size else [f"all modules and times: hookcli show {shell_path(path)}"]
-        passes = (lost or non_finite) and not self.checked and not end.exit_code
+        passes = (lost or non_finite or fails(self._judged, ERROR)) and not self.checked and not end.exit_code
         remarks += ["--check would make the exit code 1"] if passes else []
         yield from (line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT))
         then = next((note for note in end.notes if note.startswith(_NEXT)), "")

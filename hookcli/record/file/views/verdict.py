@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hookcli.checks.base import ERROR, Check
+from hookcli.checks.causes import CAUSES
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.judgement import PROBE, Judgement, judge, with_advice
 from hookcli.checks.losses import LossJumped, LossNotFinite
@@ -16,9 +17,9 @@ from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parsing import PART_KINDS
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import PartLine, RecordedStep
-from hookcli.record.file.views.headlines import part_fault
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.registry import load
+from hookcli.registry.pieces import answers
 from hookcli.table import INFO, SEVERITIES, Finding, Report
 from hookcli.table.formatting import counted
 from hookcli.table.losses import LossCourse, faults
@@ -123,6 +124,26 @@ def script_of(record: Record) -> str:
     header = record.header
     named = header and header.name.removesuffix(f" on {header.ranks:,} ranks").endswith(".py")
     return shlex.join(header.argv) if header and named else ""
+
+
+def causes(record: Record) -> dict[str, str]:
+    """The first error that the checks of causes found in each model's training, with what to try.
+
+    blocks: no gradient reached any of 36 parameters: it ran in a reentrant checkpoint ...; call checkpoint(...)
+    """
+    ids = {check.id for check in CAUSES}
+    first: dict[str, str] = {}
+    for step in record.last():
+        findings = (one for report in judged(record, step).reports for one in report.findings)
+        errors = [one for one in findings if one.check in ids and one.fails(ERROR) and not one.cause]
+        if errors and step.phase == "train":
+            first[step.model] = ": ".join(filter(None, (errors[0].fqn, f"{errors[0].message}; {errors[0].remedy}")))
+    return first
+
+
+def part_fault(record: Record, brief: bool = False) -> str:
+    """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `brief` more."""
+    return next((str(fault) for _, fault in answers("fault", record, brief) if fault), "")
 
 
 def fault(record: Record, checked: bool = True, *, brief: bool = False) -> str:

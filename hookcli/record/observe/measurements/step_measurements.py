@@ -21,10 +21,11 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled, is_compiled_in_p
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.file.record_lines import NonFinite, PartLine, RecordedStep
 from hookcli.record.observe.measurements.loss_reach import LossReach
 from hookcli.record.observe.measurements.match_filter import MatchFilter
-from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
+from hookcli.record.observe.measurements.step_reports import check_step, measured_in_step, merge_calls, step_probes
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
@@ -90,7 +91,7 @@ class StepMeasurements:
         # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.
         self.sessions = [session(select=watched, inside_compiled=True), outside] if inside else [outside]
         self.session = self.sessions[0]
-        probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
+        probes = step_probes(plan, training=training)
         if model.hidden:  # no hook sees its forward
             probes = [probe for probe in probes if isinstance(probe, GradsProbe)]
         self._probes = [probe for probe in probes if self._parts.works(model.name, probe.name)]
@@ -337,8 +338,8 @@ class StepMeasurements:
         """Notes on gradients that were scaled, and the notes of capabilities' parts. Waits for an accelerator."""
         return [*self.scaling.notes(), *(note for part in self._step_parts.values() for note in part.notes)]
 
-    def _judged(self, by_probe: Mapping[str, Report], meta: Meta, loss: float | None) -> Report:
-        """The verdict of the checks on the recorded steps up to this one."""
+    def _judged(self, by_probe: Mapping[str, Report], meta: Meta, loss: float | None) -> Report | None:
+        """The verdict of the checks on the recorded steps up to this one, as of `check_step`."""
         course, step, unread = self._model.course, meta["step"], self._unread(meta)
         if self._training:
             course.look(step, by_probe["inventory"].rows)
@@ -362,10 +363,13 @@ class StepMeasurements:
             if unused and self.parameters.any_reached and not self.parameters.moved_since(by_probe["inventory"]):
                 course.note_unused(unused, self.passes)
                 course.has_optimizers = self._model.program_trains
-        judged = self._model.judged[str(meta["phase"])]
-        return check_step(self._model.name, by_probe, meta, unread, judged, course, loss)
+        measured = measured_in_step(by_probe, meta, unread, course, loss)
+        steps = self._model.judged[str(meta["phase"])]
+        return check_step(self._model.name, measured, meta, steps, checked=self._plan.check)
 
-    def _report(self, probe: Probe, meta: Meta) -> Report:
+    def _report(self, probe: Probe, meta: Meta) -> Report | None:
+        if isinstance(probe, InventoryProbe) and not probe.session:
+            return None
         report = probe.report(self._model.name, meta)
         if probe.name == "inventory":  # whose names checks look up in the other reports
             rows = [replace(row, values={**row.values, "fqn": self.name(row.fqn)}) for row in report.rows]

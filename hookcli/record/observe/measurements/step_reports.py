@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 from hookcli import registry
-from hookcli.checks.base import Check
-from hookcli.checks.judgement import judge
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.causes import CAUSES
+from hookcli.checks.judgement import fails, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.hooks.operators.calls import LOSS
 from hookcli.probes.base import Probe
@@ -24,9 +25,13 @@ from hookcli.table.meta import Meta
 from hookcli.table.training import TrainingCourse
 
 
-def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Probe]:
-    """The probes that the session's hooks feed. `check`: the step is judged, from a look before the probes' hooks."""
-    probes: list[Probe] = [InventoryProbe(backward=training)] if check else []
+def step_probes(plan: RecordingPlan, *, training: bool) -> list[Probe]:
+    """The probes that the session's hooks feed; the first one takes an inventory before the hooks of the others.
+
+    Unless the run is checked, a brief inventory is enough, for the checks of causes.
+    """
+    judged = plan.check or training
+    probes: list[Probe] = [InventoryProbe(backward=training, brief=not plan.check)] if judged else []
     for name in plan.probes:
         if name == "grads" and training:
             probes.append(GradsProbe(of="outputs", hist=plan.hist))
@@ -54,21 +59,14 @@ def _checks(probes: frozenset[str]) -> Sequence[Check]:
     return [check for check in chosen if check.needs and (_MEASURED | probes).issuperset(check.needs)]
 
 
-def check_step(
-    name: str,
-    reports: Mapping[str, Report],
-    meta: Meta,
-    unread: str,
-    steps: JudgedSteps,
-    course: TrainingCourse,
-    loss: float | None = None,
-) -> Report:
-    """The verdict on the `steps` up to this one; `reports` by the name of their probe, "inventory" among them.
+def measured_in_step(
+    reports: Mapping[str, Report], meta: Meta, unread: str, course: TrainingCourse, loss: float | None
+) -> Measurements:
+    """What the checks read of a step; `reports` by the name of their probe, "inventory" among them.
 
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone;
     `loss`, the step's, if it is known.
     """
-    steps.begin(meta["step"], complete=meta["complete"])
     if activations := reports.get("activations"):  # of the model: what a loss function computes is not judged
         rows = [row for row in activations.rows if not row.fqn.startswith(LOSS)]
         reports = {**reports, "activations": replace(activations, rows=rows)}
@@ -84,8 +82,7 @@ def check_step(
     missing = dict.fromkeys(("activations", "grads"), "--probe leaves them out")
     if unread:
         grads, missing["grads"] = None, unread
-    further = {probe: report for probe, report in reports.items() if probe not in _MEASURED}
-    measured = Measurements(
+    return Measurements(
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
@@ -96,11 +93,21 @@ def check_step(
         dtype=meta.get("dtype", "float32"),
         used_by_loss=course.used_by_loss,
         missing=missing | dict.fromkeys(("training", "output_grads"), missing["grads"]),
-        probes=further,
+        probes={probe: report for probe, report in reports.items() if probe not in _MEASURED},
     )
-    judged = judge(_checks(frozenset(further)), measured, so_far=steps)
-    meta = {**meta, "found_at": steps.found_at}
-    return judged.report(name, meta, modules=reports["inventory"].totals["modules"], steps=steps.steps)
+
+
+def check_step(name: str, measured: Measurements, meta: Meta, steps: JudgedSteps, *, checked: bool) -> Report | None:
+    """The verdict on the `steps` of a model up to this one.
+
+    Unless the run is `checked`, it is that of the checks of causes alone, and None if they found no error.
+    """
+    steps.begin(meta["step"], complete=meta["complete"])
+    checks = _checks(frozenset(measured.probes)) if checked else CAUSES
+    judged = judge(checks, measured, so_far=steps)
+    modules = measured.inventory.totals["modules"] if measured.inventory else 0
+    verdict = judged.report(name, {**meta, "found_at": steps.found_at}, modules=modules, steps=steps.steps)
+    return verdict if checked or fails([verdict], ERROR) else None
 
 
 (_CALLS,) = columns_named("calls")

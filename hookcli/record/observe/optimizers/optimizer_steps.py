@@ -31,6 +31,7 @@ class OptimizerSteps:
         self.version = 0
         """Changes when an optimizer or its parameters are added; callers cache against it."""
         self._stale: WeakIds[Optimizer, str] = WeakIds()
+        self._idle: WeakIds[Optimizer, str] = WeakIds()
         self.any_stepped = False
         """True once an optimizer has stepped, which may be gone by now."""
 
@@ -71,9 +72,12 @@ class OptimizerSteps:
     def stale(self) -> str:
         """A line on an optimizer that has stepped with parameters that another was meant to have; "" if there is none.
 
-        They are of no module and have no gradients, or another optimizer like it has the same ones.
+        They are of no module and have no gradients, or another optimizer like it has the same ones. Or no optimizer had
+        any gradient in its last step: another model's gradients reach none of them.
         """
-        return next((line for _, line in self._stale.items() if line), "")
+        idle = [line for _, line in self._idle.items()]
+        whole = idle[0] if idle and all(idle) else ""
+        return next((line for _, line in self._stale.items() if line), whole)
 
     def look_for_stale(self, optimizer: Optimizer, known: Container[int]) -> None:
         """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones.
@@ -89,6 +93,12 @@ class OptimizerSteps:
         if twin and not left:
             same = f"the same {counted(len(held), 'other parameter')}"
             self._stale[optimizer] = f"two optimizers ({type(optimizer).__name__}) have {same}"
+
+    def look_for_idle(self, optimizer: Optimizer, models: Iterable[str]) -> None:
+        """Note an optimizer none of whose parameters, which are of these models, has a gradient."""
+        reached = any(tree.gradient(p) is not None for group in optimizer.param_groups for p in group["params"])
+        text = f"{type(optimizer).__name__} has the parameters of {' and '.join(models)}, which get none"
+        self._idle[optimizer] = "" if reached else text
 
     @property
     def alone(self) -> bool:
