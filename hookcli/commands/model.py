@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 def find_recipe(spec: str, options: Options) -> Recipe:
     """The recipe for a spec with what --arg, --weights and --task say."""
     from hookcli.sources import finding
+    from hookcli.sources.module_code import trains_on_import
 
+    if trains_on_import(spec):
+        file = spec.rpartition(":")[0]
+        remark(f'{file} trains as it is imported: put the training under if __name__ == "__main__":', options)
     return finding.find_recipe(spec, parse_args(options.arg), options.weights, options.task)
 
 

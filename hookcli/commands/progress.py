@@ -45,6 +45,7 @@ def import_torch(options: Options, progress: Progress) -> None:
     progress.stage("importing torch")
     import torch
 
+    progress.stage("finding the model")
     if options.threads:
         torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # OpenMP crashes with far more
 

@@ -38,6 +38,29 @@ def code_of(spec: str) -> Code | None:
     return Code([f"{spec}:{node.name}" for node in nodes], not nodes or _TRAINS.search(text) is not None)
 
 
+def trains_on_import(spec: str) -> bool:
+    """True if a spec names a Python file that calls `backward()` at its top level, or a function of its own that does.
+
+    To import such a file takes as long as to run it.
+    """
+    try:
+        body = ast.parse(content(spec.rpartition(":")[0])).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    run = [node for node in body if not isinstance(node, defined) and "__name__" not in _words(node)]
+    words = set().union(*map(_words, run))
+    return "backward" in words.union(*(_words(functions[name]) for name in words & functions.keys()))
+
+
+def _words(node: ast.AST) -> set[str]:
+    """The names, and the names of attributes, in a piece of code."""
+    nodes = [*ast.walk(node)]
+    attributes = {one.attr for one in nodes if isinstance(one, ast.Attribute)}
+    return attributes | {one.id for one in nodes if isinstance(one, ast.Name)}
+
+
 def may_be_model(node: ast.stmt) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:
     """True for a public class, and for a public function that can be called without arguments and returns a value."""
     if isinstance(node, ast.FunctionDef):
