@@ -16,6 +16,7 @@ from typing import Any
 from hookcli.registry.capability import capabilities
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.findings import rule
+from hookcli.reporters.html.compared import Comparison
 from hookcli.reporters.html.facts import heads
 from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.scripts import asset, programs, styles
@@ -164,7 +165,7 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
             }
         )
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
-    rest |= {"charted": CHARTED}
+    rest |= {"charted": CHARTED, "compared": Comparison(reports, payload["reports"]).payload()}
     rest.setdefault("columns", shown_columns(payload["reports"]))
     rest["heads"] = heads(reports, str(rest["kind"]))
     if "joined" not in rest:

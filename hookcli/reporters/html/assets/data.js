@@ -23,6 +23,7 @@ export const ABSENT = -1.2345678901234567e308;
  * @property {string[]} charted the figures that the page of two records charts first
  * @property {Lines[]} lines of each report, as the terminal has them around its table
  * @property {Object<string, Head>} heads the top of the page, under "", and of its models, if it has several
+ * @property {Object|null} compared differences and both sides, as hookcli/reporters/html/compared.py has them
  * @property {Shown[]} shown of each report
  * @property {Join[]} joined the models that reports are of, each with the numbers of its reports
  * @property {Object<string, string>} places every name in the reports, with the name of the module around it
@@ -52,7 +53,7 @@ export const ABSENT = -1.2345678901234567e308;
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
  * @typedef {{fqn: string, severity: string, words: string}} Fault
- * @typedef {{facts: [string, string][], tiles: [string, string, string][], failures: string[]}} Head
+ * @typedef {{facts: [string, string][], tiles: [string, string, string][], failures: string[], lamp: string, judged: string}} Head
  * @typedef {Object} Shown the cells of rows as `texts` by column, null where a value is its own text; by the numbers of
  *   rows their `marks`, the worst fault `inside` of each, and, if they form a tree, `parents`
  * @typedef {Object} Join `modules` and `parameters` with their rows by kind, each as the numbers of its report and its own;

@@ -1,8 +1,8 @@
 // Charts over the order of execution: activations and gradients through depth, differences of a comparison, memory.
 
 import { LineChart } from "./chart.js";
+import { SHOWN } from "./data.js";
 import { columnsOf } from "./declared.js";
-import { agreement } from "./diff_model.js";
 import { h } from "./dom.js";
 import { depthPoints, depthTicks, leavesFirst, normOf, rmsOf, statisticOf } from "./depth_points.js";
 import { bytes, num } from "./format.js";
@@ -122,7 +122,7 @@ export function mountDiffDepth(container, { comparison }) {
 function excessChart(rows, { title }) {
   const excess = { label: "excess", color: "--series-1", values: rows.map((row) => num(row.times)) };
   const limit = { label: "tolerance", color: "--bad", values: rows.map(() => 1) };
-  const marks = rows.flatMap((row, index) => (agreement(row) === "beyond" ? [{ index, severity: "error", text: row.differs ?? "beyond tolerance" }] : []));
+  const marks = rows.flatMap((row, index) => (row[SHOWN].agreement === "beyond" ? [{ index, severity: "error", text: row.differs ?? "beyond tolerance" }] : []));
   return { title: `${title}: difference in units of the tolerance`, lines: [excess, limit], marks };
 }
 

@@ -1,7 +1,6 @@
 // Tables of one report, of the joined modules, of the parameters and of a comparison.
 
 import { moduleColumns, parameterColumns, reportColumns } from "./columns.js";
-import { agreement } from "./diff_model.js";
 import { SHOWN } from "./data.js";
 import { num } from "./format.js";
 import { relativeName } from "./names.js";
@@ -24,6 +23,7 @@ function depthAsked(view) {
 
 /** The rows of a table, as a tree if `parents` has the rows that they are parts of; `place` names the module that a row selects. */
 function rowsOf(all, parents, place) {
+  const nameOf = ({ step, fqn }) => (step !== undefined && fqn === undefined ? `step ${step}` : String(fqn ?? "") || "(model)");
   const rows = all.map((values) => ({ values, name: nameOf(values), fqn: "fqn" in values ? place(String(values.fqn)) : null }));
   const byValues = new Map(rows.map((row) => [row.values, row]));
   for (const row of rows) {
@@ -31,11 +31,6 @@ function rowsOf(all, parents, place) {
     if (row.parent?.values.fqn) row.name = relativeName(String(row.values.fqn), String(row.parent.values.fqn));
   }
   return linked(rows);
-}
-
-/** The name of a row's module, or of its step. */
-function nameOf(values) {
-  return "step" in values && !("fqn" in values) ? `step ${values.step}` : String(values.fqn ?? "") || "(model)";
 }
 
 /** Mount the table of modules, which joins all reports on them. */
@@ -67,7 +62,7 @@ function styled(made, rows, part) {
   const listed = part.diff.meta.of || part.diff.meta.a?.record; // of saved reports and records, `differs` says most
   const repeated = ["change", "reset"].includes(key); // by the remark
   const shown = !repeated && ((listed && key === "differs") || (usually && !column?.aside.includes("diff")));
-  const tone = (row) => (column?.judged ? `diff-${agreement(row.values)}` : usual(row));
+  const tone = (row) => (column?.judged ? `diff-${row.values[SHOWN].agreement}` : usual(row));
   const scaled = key === "times" ? { look: "bar", share: logShare(rows) } : {};
   return { ...made, ...scaled, shown, tone };
 }

@@ -1,7 +1,6 @@
 // The views of a page. Each has a tab, which is there if the payload has what the view needs.
 
 import { hasDepth, hasDiffDepth, mountDepth, mountDiffDepth, mountTimeline } from "./depth.js";
-import { excessOfModules } from "./diff_model.js";
 import { addedParts } from "./parts.js";
 import { mountDiffPart, mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountHistory, mountRuns } from "./runs.js";
@@ -74,9 +73,9 @@ function sound(part, ...models) {
 function comparedParts(part, comparison) {
   const [drawnA, drawnB] = [comparison.a, comparison.b].map(({ model }) => JSON.stringify(part.drawn(model)));
   const sides = drawnA === drawnB ? [comparison.b] : [comparison.a, comparison.b];
-  return sides.filter(({ model }) => part.drawn(model).length).map(({ label, model }) => ({
+  return sides.filter(({ model }) => part.drawn(model).length).map(({ label, model, excess }) => ({
     id: `${part.id}-${label}`, title: sides.length > 1 ? `${part.title} of ${label.toUpperCase()}` : part.title,
-    mount: (container, context) => part.mount(container, { ...context, model, excess: excessOfModules(comparison, label) }),
+    mount: (container, context) => part.mount(container, { ...context, model, excess }),
   }));
 }
 
