@@ -18,6 +18,7 @@ from hookcli.record.file.views.over_time import figures as figures_of
 from hookcli.record.file.views.overview import further, overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
 from hookcli.table.columns.recorded import RECORDED
+from hookcli.table.tree import Tree
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")
@@ -136,12 +137,14 @@ class Track:
         return {
             "model": self.model,
             "phase": self.phase,
+            "title": f"{self.model}, {self.phase.replace('_', ' ')}",
             "since": since,
             "steps": self.steps,
             "forwards": self._forwards,
             "unfinished": self._unfinished,
             "times": self._times,
             "modules": [{"fqn": fqn, "path": path, **self._modules[fqn, path]} for fqn, path in self._order],
+            "nodes": self._nodes(),
             "statistics": list(self._statistics(since, coarse)),
             "figures": columnar(history(self.model, self.phase, self._rows).columns, self._rows),
             "groups": [self._group(title, rows) for title, rows in self._groups.items()],
@@ -150,6 +153,32 @@ class Track:
                 for kind, remarks in self._remarks.items()
             },
         }
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """The modules as nodes of a tree, each after its `parent`, whose number it has, or None.
+
+        `row` is its row in the matrices, -1 for a container that never ran by itself. The further tensors that a module
+        returned are parts of it.
+        """
+        tree, nodes, numbers = Tree(), list[dict[str, Any]](), dict[str, int]()
+        has_model = any(not fqn for fqn, _ in self._order)
+
+        def take(key: str, fqn: str, name: str, parent: int | None) -> int:
+            if key not in numbers:
+                numbers[key] = len(nodes)
+                nodes.append({"key": key, "fqn": fqn, "path": "", "name": name, "parent": parent, "row": -1})
+            return numbers[key]
+
+        for row, (fqn, path) in enumerate(self._order):
+            number = None
+            for node in reversed([*tree[fqn].chain()]):
+                if node.fqn or has_model:
+                    number = take(node.fqn, node.fqn, node.name or "(model)", number)
+            assert number is not None
+            if nodes[number]["row"] >= 0:
+                number = take(f"{fqn}: {path}", fqn, path, number)
+            nodes[number] |= {"path": path, "row": row}
+        return nodes
 
     def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, object]]:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""

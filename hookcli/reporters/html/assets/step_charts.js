@@ -45,7 +45,8 @@ export class StepCharts {
     this.track = track;
     this.kinds.forEach(([title, labels], place) => {
       const [name] = Object.keys(labels);
-      this.#draw(title, ranks ? rankLines(ranks, name) : linesOf(track, labels), name, place);
+      const ofRanks = ranks?.flatMap(({ rank, figures }) => figures.filter((one) => one.name === name).map((figure) => [`rank ${rank}`, figure]));
+      this.#draw(title, ofRanks ? ofRanks.map(lineOf) : linesOf(track, labels), name, place);
     });
     this.more.hidden = !this.rest.childElementCount;
   }
@@ -155,23 +156,17 @@ function lossesOf(track, line, onStep) {
 
 function linesOf(track, labels) {
   const names = Object.keys(labels);
-  const figures = names.map((name) => track.figure(name)).filter(Boolean);
+  const figures = names.flatMap((name) => track.figures.filter((one) => one.name === name));
   const clips = (value, i) => Math.abs(num(value) - num(figures[0].values[i])) > 1e-3 * num(value); // by more than rounding
   const shown = figures.filter(({ name, values }) => name !== "unclipped_grad" || values.some(clips));
   const whole = shown.map((figure) => [labels[figure.name] || figure.title, figure]);
   const ofGroups = track.groups.flatMap(({ title, figures: own }) => own.filter(({ name }) => name === names[0]).map((figure) => [title, figure]));
   const isDivided = names[0] === "loss" || (names[0] === "ratio" && track.groups.length > 1); // losses of optimizers that step in turns
-  const lines = names[0] === "lr" ? ofGroups : [...whole, ...(isDivided ? ofGroups : [])];
-  return lines.map(([label, figure], i) => lineOf(label, figure, i));
-}
-
-function rankLines(ranks, name) {
-  const found = ranks.flatMap(({ rank, figures }) => figures.filter((one) => one.name === name).map((figure) => [rank, figure]));
-  return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure, i));
+  return (names[0] === "lr" ? ofGroups : [...whole, ...(isDivided ? ofGroups : [])]).map(lineOf);
 }
 
 /** A line. The ratio of weights of 0 that did not change is NaN, which is not a fault, nor a figure. */
-function lineOf(label, { name, values }, i) {
+function lineOf([label, { name, values }], i) {
   const figure = (value) => (name === "ratio" && Number.isNaN(num(value)) ? null : num(value));
   return { label, values: values.map(figure), color: `--series-${(i % COLORS) + 1}` };
 }

@@ -3,7 +3,7 @@
 import { declared } from "./declared.js";
 import { count } from "./format.js";
 import { ABSENT, unpackCounts, unpackFigures } from "./data.js";
-import { inTree, ownerOf, relativeName } from "./names.js";
+import { inTree } from "./names.js";
 
 /**
  * @typedef {Object} StepNode a row of the tree of a track
@@ -39,10 +39,6 @@ export class StepTrack {
     this.take(data);
   }
 
-  get title() {
-    return `${this.model}, ${this.phase.replace("_", " ")}`;
-  }
-
   /** Take in what a growing record has: figures as a whole, matrices of the steps since the last time. */
   take(data) {
     Object.assign(this, { ...data, statistics: undefined });
@@ -50,7 +46,7 @@ export class StepTrack {
     const blocks = new Map(this.chunks.flatMap((chunk) => chunk.blocks).map((block) => [block.name, block]));
     this.statistics = [...blocks.values()].map(({ name, counts }) => ({ ...declared(name), title: declared(name).full || declared(name).title, counts: Boolean(counts) }));
     this.rows = new Map(data.modules.map((module, row) => [modulePlace(module), row]));
-    this.nodes = stepTree(data.modules);
+    this.nodes = stepTree(data);
     this.byFqn = new Map(this.nodes.toReversed().map((node) => [node.fqn, node]));
     this.names = data.steps.map((_, index) => this.stepName(index));
     this.known.clear();
@@ -104,43 +100,21 @@ export class StepTrack {
     const said = `step ${count(this.steps[index])}`;
     return forward === null || forward === undefined ? said : `${said}, forward ${forward}`;
   }
-
-  /** The figures of the model itself: values by step. */
-  figure(name) {
-    const figure = this.figures.find((one) => one.name === name);
-    return figure ? { ...declared(name), ...figure } : null;
-  }
 }
 
 function modulePlace(module) {
   return `${module.fqn}\0${module.path}`;
 }
 
-/** The modules as a tree, in the order of their rows, with the containers between them that never ran by themselves. */
-function stepTree(modules) {
-  const byName = new Map();
-  const top = { children: [] };
-  const has = new Set(modules.map((module) => module.fqn));
-  const added = (parent, values) => {
-    const node = { level: parent.level + 1 || 0, parent: parent.fqn === undefined ? null : parent, children: [], ...values };
-    parent.children.push(node);
-    return node;
-  };
-  const container = (fqn) => {
-    if (!byName.has(fqn)) {
-      const around = ownerOf(fqn);
-      const parent = fqn === "" ? top : around || has.has("") ? container(around) : top;
-      const name = fqn === "" ? "(model)" : relativeName(fqn, around);
-      byName.set(fqn, added(parent, { key: `${fqn}\0`, fqn, path: "", name, module: null, row: -1 }));
-    }
-    return byName.get(fqn);
-  };
-  modules.forEach((module, row) => {
-    const own = container(module.fqn);
-    if (own.row < 0) Object.assign(own, { module, row, path: module.path });
-    else added(own, { key: modulePlace(module), fqn: module.fqn, path: module.path, name: module.path, module, row });
-  });
-  return inTree(top.children);
+/** The nodes of a tree, in the order of their rows, each before its parts. */
+function stepTree({ nodes, modules }) {
+  const made = nodes.map((node) => ({ ...node, module: modules[node.row] ?? null, children: [] }));
+  for (const node of made) {
+    node.parent = made[node.parent] ?? null;
+    node.level = node.parent ? node.parent.level + 1 : 0;
+    node.parent?.children.push(node);
+  }
+  return inTree(made.filter(({ parent }) => !parent));
 }
 
 /**
@@ -174,16 +148,15 @@ export async function rowReader(track, statistic) {
 }
 
 function figuresTogether(parts, statistic, matrices, slice) {
-  const of = (name, rule) => reducedBy(parts.map((part) => slice(matrices[name], part)), RULES[rule]);
+  const of = (name, rule) => {
+    const rows = parts.map((part) => slice(matrices[name], part));
+    return rows[0].map((_, i) => {
+      const figures = rows.map((row) => row[i]).filter((value) => value !== ABSENT);
+      return figures.length ? RULES[rule](figures) : ABSENT;
+    });
+  };
   if (!statistic.of_parts) return slice(matrices[statistic.name], parts[0]);
   if (statistic.merge !== "ratio") return of(statistic.name, statistic.merge);
   const [update, weight] = [of("update", "norm"), of("weight", "norm")];
   return update.map((value, i) => (value === ABSENT || weight[i] === ABSENT ? ABSENT : value / weight[i]));
-}
-
-function reducedBy(rows, rule) {
-  return rows[0].map((_, i) => {
-    const figures = rows.map((row) => row[i]).filter((value) => value !== ABSENT);
-    return figures.length ? rule(figures) : ABSENT;
-  });
 }

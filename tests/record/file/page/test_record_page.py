@@ -85,6 +85,36 @@ def test_a_page_that_grows_gets_the_later_columns(tmp_path: Path) -> None:
     assert after["std"] == {place: values[1:] for place, values in before["std"].items()}
 
 
+def test_modules_are_a_tree_with_the_containers_that_never_ran_and_the_further_tensors_of_a_module(
+    tmp_path: Path,
+) -> None:
+    stats = TensorStats(128, 0.4, 1.0, 0.0, 2.0, 8.0)
+    rows = [activation("body.0.fc", "Linear", stats), *(activation("head", "Head", stats) for _ in "ab")]
+    rows[2] = rows[2].having({"path": "[1]"})
+    rows.append(activation("body.0.act", "ReLU", stats))
+    step = recorded_step(0)
+    step = replace(step, reports=[replace(step.reports[0], rows=rows)])
+    track = of(recorded(tmp_path, [HEADER, step, end()]))["steps"]["tracks"][0]
+    nodes = track["nodes"]
+    rows_of = [(module["fqn"], module["path"]) for module in track["modules"]]
+    tree = [
+        (node["name"], None if node["parent"] is None else nodes[node["parent"]]["name"], node["fqn"], node["path"])
+        for node in nodes
+    ]
+    assert sorted(tree) == [
+        ("0", "body", "body.0", ""),
+        ("[1]", "head", "head", "[1]"),
+        ("act", "0", "body.0.act", ""),
+        ("body", None, "body", ""),
+        ("fc", "0", "body.0.fc", ""),
+        ("head", None, "head", ""),
+    ]
+    measured = [node for node in nodes if node["row"] >= 0]
+    assert [rows_of[node["row"]] for node in measured] == [(node["fqn"], node["path"]) for node in measured]
+    assert {node["fqn"] for node in nodes if node["row"] < 0} == {"body", "body.0"}
+    assert all(node["parent"] is None or node["parent"] < at for at, node in enumerate(nodes))
+
+
 def test_remarks_on_steps_are_said_once_with_their_steps(tmp_path: Path) -> None:
     def step(number: int, fqn: str | None, note: str) -> RecordedStep:
         made = recorded_step(number, notes=[note])
