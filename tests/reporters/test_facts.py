@@ -51,4 +51,9 @@ def test_each_of_several_models_has_facts_of_its_own_and_a_comparison_those_of_i
     found = heads([a, b], "model")
     assert dict(found["train"]["facts"]) == {"Mode": "train"} and dict(found[""]["facts"]) == {"Mode": "eval / train"}
     compared = heads([a, report("diff", {"mode": "both"})], "diff")
-    assert compared == {"": {"facts": [("Mode", "both")], "tiles": [], "failures": []}}
+    passed = {"lamp": "good", "judged": "passed"}
+    assert compared == {"": {"facts": [("Mode", "both")], "tiles": [], "failures": [], **passed}}
+    faulty = report("check", {}, {"errors": 2, "warnings": 0, "infos": 1})
+    assert heads([faulty], "model")[""].items() >= {"lamp": "error", "judged": "2 errors, 1 info"}.items()
+    noted = report("check", {}, {"errors": 0, "warnings": 0, "infos": 1})
+    assert heads([noted], "model")[""].items() >= {"lamp": "info", "judged": "1 info"}.items()

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hookcli.reporters.footer import training_memory, vector_in_words
-from hookcli.table import Report
-from hookcli.table.formatting import duration, loss, quantity, size
+from hookcli.table import SEVERITIES, Report
+from hookcli.table.formatting import counted, duration, loss, quantity, size
 from hookcli.table.meta import WEIGHTS
+from hookcli.table.report import INFO
 
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers")
 
@@ -22,9 +23,17 @@ def heads(reports: Sequence[Report], kind: str) -> dict[str, dict[str, Any]]:
     models = dict.fromkeys(report.model for report in reports) if kind == "model" else {}
     groups |= {name: [report for report in reports if report.model == name] for name in models if len(models) > 1}
     return {
-        name: {"facts": facts(group), "tiles": tiles(group), "failures": failures(group)}
+        name: {"facts": facts(group), "tiles": tiles(group), "failures": failures(group), **judgement(group)}
         for name, group in groups.items()
     }
+
+
+def judgement(reports: Iterable[Report]) -> dict[str, str]:
+    """The worst severity of the checks' findings as the colour of a `lamp`, and their numbers: 2 errors, 1 info."""
+    totals = next((report.totals for report in reports if report.probe == "check"), {})
+    numbers = {severity: totals[key] for severity in (*SEVERITIES, INFO) if totals.get(key := f"{severity}s")}
+    counts = ", ".join(counted(number, severity) for severity, number in numbers.items())
+    return {"lamp": next(iter(numbers), "good"), "judged": counts or "passed"}
 
 
 def texts(reports: Iterable[Report], key: str) -> list[str]:

@@ -5,7 +5,6 @@ import { button, h } from "./dom.js";
 import { mountDetail } from "./detail.js";
 import { mountDiffDetail, mountDiffSummary } from "./diff.js";
 import { comparisonOf } from "./diff_model.js";
-import { count } from "./format.js";
 import { mountHeader } from "./header.js";
 import { mountTooltip } from "./menu.js";
 import { joinReports } from "./model.js";
@@ -15,7 +14,6 @@ import { mountNotes, mountVerdict } from "./verdict.js";
 import { viewsOf } from "./views.js";
 
 const UNASKED = ["repeat", "address"]; // sources of selections that no person has made just now
-const SEVERITIES = { errors: "error", warnings: "warning", infos: "info" };
 
 start(document.getElementById("app"));
 
@@ -35,29 +33,20 @@ async function start(app) {
 /** Build a bar with what the checks found in each model, and the page of the first that has errors. */
 function buildModels(app, payload, names) {
   const container = h("div", { class: "model-page" });
-  const totals = names.map((name) => Object.assign({}, ...payload.reports.filter(({ model, probe }) => model === name && probe === "check").map((report) => report.totals)));
   const show = (chosen) => {
     buttons.forEach((each, i) => each.setAttribute("aria-pressed", String(i === chosen)));
     forgetSelection();
     container.replaceChildren();
-    build(container, ofModel(payload, names[chosen]));
+    const isOfModel = (_, i) => payload.reports[i].model === names[chosen];
+    build(container, { ...payload, title: names[chosen], reports: payload.reports.filter(isOfModel), lines: payload.lines.filter(isOfModel) }); // its document stays whole
   };
-  const buttons = names.map((name, i) => modelButton(name, totals[i], () => show(i)));
+  const buttons = names.map((name, i) => {
+    const { lamp, judged } = payload.heads[name];
+    const sign = h("span", { class: `verdict ${lamp}` }, h("span", { class: "lamp", "aria-hidden": "true" }));
+    return button({ "aria-pressed": "false" }, () => show(i), sign, name, h("span", { class: "dim" }, judged));
+  });
   app.append(h("nav", { class: "models", "aria-label": "Models" }, buttons), container);
-  show(Math.max(totals.findIndex(({ errors }) => errors), 0));
-}
-
-function modelButton(name, totals, choose) {
-  const found = Object.entries(SEVERITIES).filter(([key]) => totals[key]);
-  const said = found.map(([key, word]) => `${count(totals[key])} ${totals[key] === 1 ? word : key}`).join(", ");
-  const lamp = h("span", { class: `verdict ${found[0]?.[1] ?? "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }));
-  return button({ "aria-pressed": "false" }, choose, lamp, name, h("span", { class: "dim" }, said || "passed"));
-}
-
-/** The part of the payload that is of one model; its document stays whole. */
-function ofModel(payload, name) {
-  const isOfModel = (_, i) => payload.reports[i].model === name;
-  return { ...payload, title: name, reports: payload.reports.filter(isOfModel), lines: payload.lines.filter(isOfModel) };
+  show(Math.max(names.findIndex((name) => payload.heads[name].lamp === "error"), 0));
 }
 
 function build(app, payload) {
