@@ -83,7 +83,7 @@ function shownPath(box, open) {
 /** Place the parts of one box. Like boxes, as the blocks of a network, are placed once. */
 function placeParts(box, links, sizeOf, cache) {
   const parts = box.parts.map((part) => ({ key: part.key, ...sizeOf(part) }));
-  const ports = [...new Set(links.flatMap(({ from, to }) => [from, to]).filter(isPort))].map((key) => ({ key, width: 6, height: 1 }));
+  const ports = [...new Set(links.flatMap(({ from, to }) => [from, to]).filter(portSide))].map((key) => ({ key, width: 6, height: 1 }));
   const nodes = [...parts, ...ports];
   const index = new Map(nodes.map((node, i) => [node.key, i]));
   const pairs = links.map(({ from, to }) => [index.get(from), index.get(to)]);
@@ -92,17 +92,13 @@ function placeParts(box, links, sizeOf, cache) {
   return { ...cache.get(likeness), index, links };
 }
 
-function isPort(key) {
-  return portSide(key) !== 0;
-}
-
 /** 1 where a value enters a box, 2 where one leaves it, 0 for a box. */
 function portSide(key) {
   return key.startsWith("in ") ? 1 : key.startsWith("out ") ? 2 : 0;
 }
 
 function arrangedFlow(nodes, pairs) {
-  const parts = nodes.filter((node) => !isPort(node.key)).length;
+  const parts = nodes.filter((node) => !portSide(node.key)).length;
   const passed = pairs.reduce((sum, [from, to]) => sum + (Math.max(from, to) < parts ? to - from - 1 : 0), 0);
   if (passed > MOST_PASSED) return stackedFlow(nodes, pairs);
   const graph = new dagre.graphlib.Graph();
@@ -132,7 +128,7 @@ function flowSides(places, lines) {
 function endOf(graph, nodes, side, otherwise) {
   const port = nodes.findIndex((node) => portSide(node.key) === side);
   if (port < 0) return otherwise;
-  const edges = nodes.flatMap((node, i) => (isPort(node.key) ? [] : [graph.node(`${i}`)]));
+  const edges = nodes.flatMap((node, i) => (portSide(node.key) ? [] : [graph.node(`${i}`)]));
   const level = graph.node(`${port}`).y;
   if (side === 1) return edges.reduce((least, { y, height }) => Math.min(least, y - height / 2 - PORT_GAP), level + PORT_GAP);
   return edges.reduce((most, { y, height }) => Math.max(most, y + height / 2 + PORT_GAP), level - PORT_GAP);
@@ -159,12 +155,12 @@ function gatherFlow(layout, box, within, measured, x, y, ports) {
   const seen = new Set();
   within.links.forEach((link, i) => {
     const points = within.points[i].map(([px, py]) => [x + px, y + py]);
-    const start = isPort(link.from) ? ports.get(link.from) : portAt(at, measured, link.from, `out ${link.value}`);
-    const end = isPort(link.to) ? ports.get(link.to) : portAt(at, measured, link.to, `in ${link.value}`);
+    const start = portSide(link.from) ? ports.get(link.from) : portAt(at, measured, link.from, `out ${link.value}`);
+    const end = portSide(link.to) ? ports.get(link.to) : portAt(at, measured, link.to, `in ${link.value}`);
     if (start) points[0] = start;
     if (end) points[points.length - 1] = end;
     const of = { from: link.from, to: link.to, shape: link.shape, faint: within.faint === true };
-    layout.lines.push({ ...of, points, arrow: !isPort(link.to) && !end, first: portSide(link.to) !== 2 && !isPort(link.from) && !seen.has(`${link.from} ${link.shape}`) });
+    layout.lines.push({ ...of, points, arrow: !portSide(link.to) && !end, first: portSide(link.to) !== 2 && !portSide(link.from) && !seen.has(`${link.from} ${link.shape}`) });
     seen.add(`${link.from} ${link.shape}`);
   });
 }
@@ -179,7 +175,7 @@ function portsOf(placed, within) {
   const [left] = inside(placed, within);
   const found = new Map();
   for (const [key, i] of within.index) {
-    if (isPort(key)) found.set(key, [left + within.places[i].x, portSide(key) === 1 ? placed.y : placed.y + placed.height]);
+    if (portSide(key)) found.set(key, [left + within.places[i].x, portSide(key) === 1 ? placed.y : placed.y + placed.height]);
   }
   return found;
 }
@@ -191,7 +187,7 @@ function portAt(at, measured, key, port) {
 
 /** Place very many lines, as a dense block has: the boxes in one column, in the order of execution, the lines as arcs beside it. */
 function stackedFlow(nodes, pairs) {
-  const boxes = nodes.filter((node) => !isPort(node.key));
+  const boxes = nodes.filter((node) => !portSide(node.key));
   const widest = Math.max(...boxes.map((node) => node.width));
   const ends = [1, 2].map((side) => nodes.filter((node) => portSide(node.key) === side));
   const height = boxes.reduce((sum, node) => sum + node.height + STACK_GAP, STACK_GAP);

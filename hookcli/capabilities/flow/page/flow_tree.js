@@ -1,6 +1,6 @@
 // The boxes of the forward picture: calls in the order of execution, inside the modules that made them.
 
-import { ancestors, inTree, operatorName } from "./names.js";
+import { ancestors, inTree } from "./names.js";
 
 const MOST_PARTS = 60; // a container with more shows them in runs
 const RUN_LENGTH = 40;
@@ -41,14 +41,15 @@ export function flowTree(report, model) {
     stack = openBoxes(stack, around, row.id);
     const parent = stack[stack.length - 1];
     const box = newBox(`${row.id}`, "call", row.fqn, parent);
-    const operator = row.kind === "function" ? operatorName(row) : null;
+    const operator = row.kind === "function" ? `${row.fqn}:${row.type}_${row.number}` : null; // as other reports name it
     Object.assign(box, { row, size: 1, place: model.byFqn.has(operator) ? operator : row.fqn });
     boxOf.set(row.id, box);
     stack.forEach((each) => (each.size += 1));
   }
   [root, ...boxesIn(root)].forEach(inRuns);
   const calls = [...boxOf.values()];
-  return { root, calls, edges: edgesOf(calls, boxOf), byFqn: byName(root) };
+  const edges = calls.flatMap((to) => to.row.inputs.map((id, i) => ({ from: boxOf.get(id), to, shape: to.row.input_shape?.[i] ?? null })));
+  return { root, calls, edges: edges.filter(({ from }) => from), byFqn: byName(root) };
 }
 
 /** True for the call of a module, or of an operator that other reports have rows for. */
@@ -104,12 +105,6 @@ function inRuns(box) {
       run.size = run.parts.reduce((sum, part) => sum + part.size, 0);
     }
   }
-}
-
-function edgesOf(calls, boxOf) {
-  return calls.flatMap((to) =>
-    to.row.inputs.map((id, i) => ({ from: boxOf.get(id), to, shape: to.row.input_shape?.[i] ?? null })).filter(({ from }) => from),
-  );
 }
 
 function byName(root) {

@@ -24,6 +24,8 @@ export function colorChoice(model, changed, excess) {
   const choice = h("select", { class: "picture-by", on: { change: changed } }, h("option", { value: "" }, "none"), offered.map(({ key, title }) => h("option", { value: key }, title)));
   if (offered[0] === compared[0]) choice.value = offered[0]?.key ?? "";
   const legend = h("span", { class: "picture-legend", hidden: true });
+  const shades = Array.from({ length: 9 }, (_, i) => css(sequential(i / 8)));
+  const ramp = h("span", { class: "picture-ramp", "aria-hidden": "true", style: { background: `linear-gradient(to right, ${shades.join(", ")})` } });
   const element = h("span", { class: "picture-color", hidden: !offered.length }, h("label", {}, "Colour ", choice), legend);
   const paint = (boxes, svg) => {
     const figure = offered.find(({ key }) => key === choice.value);
@@ -32,7 +34,7 @@ export function colorChoice(model, changed, excess) {
     const scale = scaleOf(values.values());
     for (const element of svg.querySelectorAll(".flow-box")) colorBox(element, values.get(element.dataset.key), scale);
     legend.hidden = !figure || !(scale.high >= scale.low);
-    if (!legend.hidden) legend.replaceChildren(figure.text(scale.low), legendRamp(), figure.text(scale.high));
+    if (!legend.hidden) legend.replaceChildren(figure.text(scale.low), ramp, figure.text(scale.high));
   };
   return { element, paint };
 }
@@ -44,9 +46,4 @@ function colorBox(element, value, scale) {
   const isDark = rgb !== null && rgb[0] * 0.3 + rgb[1] * 0.59 + rgb[2] * 0.11 < 125;
   element.classList.toggle("flow-on-dark", isDark);
   element.classList.toggle("flow-on-light", rgb !== null && !isDark);
-}
-
-function legendRamp() {
-  const steps = Array.from({ length: 9 }, (_, i) => css(sequential(i / 8)));
-  return h("span", { class: "picture-ramp", "aria-hidden": "true", style: { background: `linear-gradient(to right, ${steps.join(", ")})` } });
 }

@@ -10,7 +10,9 @@ const TICK_WIDTH = 6.2; // of a character of a tick, in CSS pixels
 const MARK_SIZE = 4; // half of a mark's width, in CSS pixels
 
 export function chartOptions(chart) {
-  const { spec, axis } = chart;
+  const { spec, axis, hidden } = chart;
+  const { lines } = spec;
+  const edges = lines.flatMap((line, i) => (line.band && lines[i - 1]?.band === line.band && !hidden.has(line.band) ? [i] : []));
   const color = colorReader();
   return {
     width: chart.plotBox.clientWidth,
@@ -24,8 +26,8 @@ export function chartOptions(chart) {
     },
     scales: { x: { time: false, range: (plot, min, max) => xRange(plot.data[0], spec.span, min, max) }, y: { distr: DISTRIBUTIONS[axis.kind], ...(axis.kind === "signed" ? { asinh: axis.threshold } : {}), ...(spec.limits ? { range: spec.limits } : {}) } },
     axes: [xAxis(spec, color), yAxis(axis, color)],
-    series: [{}, ...spec.lines.map((line) => seriesOf(chart, line, color))],
-    bands: bandsOf(chart, color),
+    series: [{}, ...lines.map((line) => seriesOf(chart, line, color))],
+    bands: edges.map((i) => ({ series: [i + 1, i], fill: color(lines[i].color, 0.16) })),
     hooks: {
       draw: [(plot) => drawMarks(chart, plot, color)],
       setCursor: [(plot) => chart.onCursor(plot.cursor.idx ?? null)],
@@ -94,12 +96,6 @@ function seriesOf(chart, line, color) {
     ...(line.dots ? { paths: () => null } : {}),
     points: { show: line.dots || (!line.band && chart.spec.x.length <= DOTTED), size: line.dots ? 6 : 5, fill: color(line.color) },
   };
-}
-
-function bandsOf({ spec, hidden }, color) {
-  const { lines } = spec;
-  const edges = lines.flatMap((line, i) => (line.band && lines[i - 1]?.band === line.band && !hidden.has(line.band) ? [i] : []));
-  return edges.map((i) => ({ series: [i + 1, i], fill: color(lines[i].color, 0.16) }));
 }
 
 function drawMarks(chart, plot, color) {

@@ -18,16 +18,12 @@ const MOST_LEVELS = 7; // figures along a logarithmic axis
  */
 export function axisOf(lines) {
   const signed = lines.some((values) => values.some((value) => value < 0));
-  const found = signed ? largestPerPoint(lines) : lines.flat();
-  const sizes = found.filter((value) => Number.isFinite(value) && value > 0).sort((a, b) => a - b);
+  const points = (lines[0] ?? []).map((_, i) => lines.map((values) => Math.abs(values[i])));
+  const largest = points.map((sizes) => Math.max(0, ...sizes.filter(Number.isFinite)));
+  const sizes = (signed ? largest : lines.flat()).filter((value) => Number.isFinite(value) && value > 0).sort((a, b) => a - b);
   const most = sizes[sizes.length - 1] ?? 1;
   const least = Math.max(sizes[Math.floor(sizes.length / 20)] ?? 1, most * 1e-12);
   return { kind: most / least > LOGARITHMIC_FROM ? (signed ? "signed" : "log") : "linear", threshold: least / 10 };
-}
-
-function largestPerPoint(lines) {
-  const points = Array.from({ length: lines[0]?.length ?? 0 }, (_, i) => lines.map((values) => Math.abs(values[i])));
-  return points.map((sizes) => Math.max(0, ...sizes.filter(Number.isFinite)));
 }
 
 /**

@@ -126,9 +126,10 @@ export function moduleColumns(model, rows) {
   const costs = figuresOf(model.reports("shapes"), true);
   const [shapes, others] = [true, false].map((isShape) => costs.filter(({ kind }) => (kind === "shape") === isShape));
   const calls = { ...declared("calls"), unit: "calls" };
+  const isNeverCalled = ({ fqn, skipped }) => skipped.some((item) => item.kind === "never_called" && item.fqn === fqn);
   const found = [
     wordColumn("fqn", "Module", (row) => row.module.fqn || "(model)"),
-    { ...wordColumn("type", "Type", (row) => typeText(row.module)), tone: (row) => (row.module.type ? "" : "dim") },
+    { ...wordColumn("type", "Type", ({ module }) => module.type || (isNeverCalled(module) ? "never called" : "")), tone: (row) => (row.module.type ? "" : "dim") },
     ...[...shapes, ...(costs.length ? [calls] : []), ...others].map((column) => tableColumn(column, rows, (row) => row.module.figures.shapes, { view: "modules", hint: column.full.slice(0, 1).toLowerCase() + column.full.slice(1) || column.unit || "" })),
   ];
   for (const [list, group, prefix] of MODULE_GROUPS) {
@@ -159,11 +160,6 @@ function withValues(columns, rows) {
 function sourceText({ shapes, activations, inputs, outputGrads }) {
   const row = [shapes, activations, inputs, outputGrads].find((rows) => rows.length)?.[0];
   return row?.source ? cell(row, declared("source")) : "";
-}
-
-/** The type of a module, or why there is none. */
-function typeText(module) {
-  return module.type || (module.skipped.some((item) => item.kind === "never_called" && item.fqn === module.fqn) ? "never called" : "");
 }
 
 /** The columns of parameters: what they are, their values before the run, and their gradients. */

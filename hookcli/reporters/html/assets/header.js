@@ -11,10 +11,11 @@ export function mountHeader(container, payload) {
   const switcher = choice("Theme", themes, chosenTheme, setTheme);
   const saved = button({ id: "save-json", title: "The reports as --format json writes them" }, () => save(`${payload.title}.json`, payload.document), "Save JSON");
   const title = h("h1", {}, payload.title);
+  const tile = ([name, figure, note]) => h("li", {}, h("span", { class: "tile-name" }, name), h("strong", {}, figure), h("span", { class: "tile-note", title: note }, note));
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
     h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, keysMenu(), saved, switcher.element)),
-    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts), tileList(tiles)]),
+    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts), tiles.length ? h("ul", { class: "tiles" }, tiles.map(tile)) : ""]),
     ...failures.map((text) => h("p", { class: "failure", role: "alert" }, text)),
   );
 }
@@ -36,8 +37,4 @@ function factList(pairs) {
   const list = h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
   const more = button({ class: "facts-more" }, () => (more.textContent = list.classList.toggle("open") ? "Fewer facts" : "All facts"), "All facts");
   return h("div", {}, list, more);
-}
-
-function tileList(tiles) {
-  return tiles.length ? h("ul", { class: "tiles" }, tiles.map(([name, figure, note]) => h("li", {}, h("span", { class: "tile-name" }, name), h("strong", {}, figure), h("span", { class: "tile-note", title: note }, note)))) : "";
 }

@@ -205,17 +205,12 @@ export class HeatMap {
 
   #drawAxis() {
     const [left, width] = [this.plot.offsetLeft, this.plot.clientWidth];
-    const ticks = roundSteps(this.track.steps, Math.max(2, Math.floor(width / 70)));
-    const place = (index) => left + ((index + 0.5) / this.track.steps.length) * width;
-    this.axis.replaceChildren(...ticks.map((index) => h("span", { style: { left: `${place(index)}px` } }, count(this.track.steps[index]))));
+    const { steps } = this.track;
+    const unit = ROUND_STEPS.find((size) => (steps[steps.length - 1] - steps[0] || 1) / size <= Math.max(2, Math.floor(width / 70)));
+    const ticks = steps.flatMap((step, index) => (step % unit === 0 && steps[index - 1] !== step ? [index] : []));
+    const place = (index) => left + ((index + 0.5) / steps.length) * width;
+    this.axis.replaceChildren(...ticks.map((index) => h("span", { style: { left: `${place(index)}px` } }, count(steps[index]))));
   }
-}
-
-/** The places of round steps, at most so many. */
-function roundSteps(steps, most) {
-  const span = steps[steps.length - 1] - steps[0] || 1;
-  const unit = ROUND_STEPS.find((size) => span / size <= most);
-  return steps.flatMap((step, index) => (step % unit === 0 && steps[index - 1] !== step ? [index] : []));
 }
 
 /** One sentence on the whole map, for people who can't see it. */

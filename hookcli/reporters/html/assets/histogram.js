@@ -181,13 +181,11 @@ function histRect(name, x, y, width, height, ...children) {
 /** Powers of two along the axis, and 0, as far as their texts do not overlap: those next to 0 give way first. */
 function histLabels(bars) {
   const ends = ({ low, high, left, width }) => [{ at: left, value: low }, { at: left + width, value: high }];
-  const weighed = ({ at, value }) => ({ at, text: powerText(value), weight: Math.log2(Math.abs(value)) });
+  const weighed = ({ at, value }) => {
+    const power = Math.log2(Math.abs(value));
+    return { at, text: Math.abs(power) <= 4 ? tickText(value) : `${value < 0 ? "-" : ""}2^${Math.round(power)}`, weight: power };
+  };
   return labelsApart(bars.flatMap((bar) => (bar.low === bar.high ? { at: bar.left + bar.width / 2, text: "0", weight: Infinity } : ends(bar).map(weighed))));
-}
-
-function powerText(value) {
-  const power = Math.round(Math.log2(Math.abs(value)));
-  return Math.abs(power) <= 4 ? tickText(value) : `${value < 0 ? "-" : ""}2^${power}`;
 }
 
 /** Round values along a linear axis. */

@@ -29,11 +29,6 @@ export function relativeName(fqn, owner) {
   return isWithin(fqn, owner) ? fqn.slice(owner.length).replace(/^\./, "") : fqn;
 }
 
-/** The name of an operator, from its row in a list of calls. */
-export function operatorName(row) {
-  return `${row.fqn}:${row.type}_${row.number}`;
-}
-
 /** Nodes of a tree with all that is in them, each before its parts. */
 export function inTree(nodes, partsOf = (node) => node.children) {
   return nodes.flatMap((node) => [node, ...inTree(partsOf(node), partsOf)]);

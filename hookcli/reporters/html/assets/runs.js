@@ -81,7 +81,7 @@ function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
     const steps = whole ? whole.steps : rows.map(({ step }) => step);
     const every = whole?.values ?? sides.map(({ ending }) => rows.map((row) => num(row[name + ending]) ?? undefined));
     const smooth = kinds.get(name) === SETTING_KIND ? every : every.map((each) => means(steps, each, over));
-    const numbered = { x: placesOf({ steps }), names: whole ? steps.map((step) => `step ${step}`) : rows.map(pointName), values: smooth };
+    const numbered = { x: placesOf({ steps }), names: whole ? steps.map((step) => `step ${step}`) : rows.map(({ step, forward }) => `step ${step}` + (forward === undefined || forward === null ? "" : `, forward ${forward}`)), values: smooth };
     const { x, names: points, values } = isTimed() ? overTime(steps, smooth, meta.clock) : numbered;
     return {
       title: title + (unit ? ` (${unit})` : ""),
@@ -112,10 +112,6 @@ function limitsOfRuns(values) {
   const sound = finite(values.filter((line) => line.every((value) => value === undefined || Number.isFinite(value))));
   const [all, most] = [finite(values), sound].map((figures) => figures.reduce((top, value) => Math.max(top, Math.abs(value)), 0));
   return most > 0 && all > FAR * most ? [sound.reduce((a, b) => Math.min(a, b)), sound.reduce((a, b) => Math.max(a, b))] : undefined;
-}
-
-function pointName({ step, forward }) {
-  return `step ${step}` + ((forward ?? null) === null ? "" : `, forward ${forward}`);
 }
 
 /** The losses of every step of all runs: the steps that any has, and for each run a loss or undefined. */

@@ -52,7 +52,13 @@ export function placeButton(text, fqn, source) {
  */
 export function followAddress(tabs, model) {
   const go = () => {
-    const [tab, ...fqn] = decoded(location.hash.slice(1)).split("/");
+    let place = "";
+    try {
+      place = decodeURIComponent(location.hash.slice(1));
+    } catch {
+      // a person has typed it
+    }
+    const [tab, ...fqn] = place.split("/");
     if (tab) tabs.show(tab);
     if (model.byFqn.has(fqn.join("/")) && fqn.length) select(fqn.join("/"), "address");
   };
@@ -68,12 +74,4 @@ export function followAddress(tabs, model) {
   addEventListener("hashchange", go);
   onSelect(write);
   return write;
-}
-
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return "";
-  }
 }

@@ -112,7 +112,7 @@ class StepsView {
     const { track } = this;
     this.index = Math.min(this.index, track.steps.length - 1);
     this.firstBad = await firstBadStep(track);
-    track.marks = [...marksOf(track, this.firstBad), ...saidOf(track, this.data.said)];
+    track.marks = marksOf(track, this.firstBad, this.data.said);
     this.listStatistics();
     this.drawCharts();
     await this.drawHeat();
@@ -201,17 +201,14 @@ async function firstBadStep(track) {
   return first < width ? first : -1;
 }
 
-/** The first value that is not finite, and the findings of checks where they begin. */
-function marksOf(track, firstBad) {
+/** The first value that is not finite, the findings of checks where they begin, and what was said of steps: of one that is not recorded at the next. */
+function marksOf(track, firstBad, said) {
+  const bad = firstBad < 0 ? [] : [{ index: firstBad, severity: "error", text: "first NaN or Inf", isFirst: true }];
   const found = track.findings.map(({ check, severity, fqn, steps }) => ({ index: steps[0][0], severity, text: `${check} ${fqn}`.trim() }));
-  return firstBad < 0 ? found : [{ index: firstBad, severity: "error", text: "first NaN or Inf", isFirst: true }, ...found];
-}
-
-/** What was said of steps: one may not be recorded, then the next one is marked. */
-function saidOf(track, said) {
   const own = said.filter(({ model }) => track.phase === "train" && (model === track.model || model.startsWith(`${track.model}, rank `)));
   const place = (step) => track.steps.findIndex((each) => each >= step);
-  return own.map(({ step, line }) => ({ index: place(step) < 0 ? track.steps.length - 1 : place(step), step, severity: "warning", text: line }));
+  const lines = own.map(({ step, line }) => ({ index: place(step) < 0 ? track.steps.length - 1 : place(step), step, severity: "warning", text: line }));
+  return [...bad, ...found, ...lines];
 }
 
 /** Fetch new steps as long as the record grows. */

@@ -4,10 +4,11 @@ import { framed, h } from "./dom.js";
 import { count, counted } from "./format.js";
 import { onSelect, select, selected } from "./selection.js";
 import { isFolded, refresh, reveal, setFolded, setSearch, tableState } from "./table_state.js";
-import { ROW_HEIGHT, bodyRow, fitting, gridTemplate, headerRow, inSight } from "./table_rows.js";
+import { ROW_HEIGHT, bodyRow, fitting, gridTemplate, headerRow } from "./table_rows.js";
 import { tableTools } from "./table_tools.js";
 
 const PRINTED = 5000; // rows at most
+const SPARE = 8; // rows beyond the edges
 let tables = 0;
 
 /**
@@ -82,8 +83,9 @@ class Table {
   drawRows() {
     const { visible } = this.state;
     const columns = this.shownColumns;
-    const [first, last] = this.whole ? [0, Math.min(visible.length, PRINTED)] : inSight(this.scroller, visible.length);
-    const drawn = visible.slice(first, last);
+    const { scrollTop, clientHeight } = this.scroller;
+    const first = this.whole ? 0 : Math.max(0, Math.floor(scrollTop / ROW_HEIGHT) - SPARE);
+    const drawn = visible.slice(first, first + (this.whole ? PRINTED : Math.ceil(clientHeight / ROW_HEIGHT) + 2 * SPARE));
     const rows = drawn.map((row, i) => bodyRow(row, first + i, columns, this.state, this.active));
     this.body.style.height = `${visible.length * ROW_HEIGHT}px`;
     this.body.replaceChildren(h("div", { class: "table-window", role: "presentation", style: { transform: `translateY(${first * ROW_HEIGHT}px)` } }, rows));

@@ -6,7 +6,6 @@ import { SHOWN } from "./data.js";
 import { isFolded } from "./table_state.js";
 
 export const ROW_HEIGHT = 24;
-const SPARE = 8; // rows beyond the edges
 const SAMPLE = 400; // rows whose texts set a column's width
 const WIDEST = [80, 56, 40, 32, 24, 18]; // characters of words, as there is room
 const NAME = 28; // characters of a name that always have room
@@ -78,12 +77,6 @@ export function headerRow(columns, state, sort) {
     return h("div", { role: "columnheader", class: kind, "aria-sort": by, "aria-label": hint }, grouped ? h("span", { class: "group" }, group) : null, title, i ? null : h("span", { class: "edge" }));
   });
   return h("div", { class: "table-head", role: "row", "aria-rowindex": 1 }, cells);
-}
-
-/** The rows in sight of a scroller, from `first` to before `last`. */
-export function inSight(scroller, total) {
-  const first = Math.max(0, Math.floor(scroller.scrollTop / ROW_HEIGHT) - SPARE);
-  return [first, Math.min(total, first + Math.ceil(scroller.clientHeight / ROW_HEIGHT) + 2 * SPARE)];
 }
 
 /** One row. */

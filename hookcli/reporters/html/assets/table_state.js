@@ -80,7 +80,8 @@ function listRows(state, order) {
 }
 
 function treeRows(state, order) {
-  const kept = state.found && withAncestors(state.found);
+  const kept = state.found && new Set(); // what was found, and what is around it
+  for (const row of state.found ?? []) for (let each = row; each && !kept.has(each); each = each.parent) kept.add(each);
   const visible = [];
   const visit = (rows) => {
     const siblings = kept ? rows.filter((row) => kept.has(row)) : rows;
@@ -91,12 +92,6 @@ function treeRows(state, order) {
   };
   visit(state.rows.filter((row) => !row.parent));
   return visible;
-}
-
-function withAncestors(rows) {
-  const kept = new Set();
-  for (const row of rows) for (let each = row; each && !kept.has(each); each = each.parent) kept.add(each);
-  return kept;
 }
 
 function foldedNow(state) {

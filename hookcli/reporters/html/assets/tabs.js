@@ -11,10 +11,14 @@ import { count } from "./format.js";
 export function mountTabs(container, views, context, moved) {
   const mounted = new Map();
   let now = null;
-  const tabs = views.map((view) => tabOf(view, () => {
-    show(view);
-    moved();
-  }));
+  const tabs = views.map((view) => {
+    const click = () => {
+      show(view);
+      moved();
+    };
+    const number = view.total === undefined ? null : h("span", { class: "count" }, count(view.total));
+    return h("button", { type: "button", role: "tab", id: `tab-${view.id}`, "aria-controls": `view-${view.id}`, on: { click } }, view.title, number);
+  });
   const panels = views.map((view) => h("section", { class: "panel", role: "tabpanel", id: `view-${view.id}`, "aria-labelledby": `tab-${view.id}`, hidden: true }));
   const show = (view) => {
     views.forEach((each, i) => {
@@ -42,11 +46,6 @@ function mountedIn(panel, view, context) {
     setTimeout(() => { throw error; }); // for the console
     return {};
   }
-}
-
-function tabOf({ id, title, total }, click) {
-  const number = total === undefined ? null : h("span", { class: "count" }, count(total));
-  return h("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": `view-${id}`, on: { click } }, title, number);
 }
 
 function arrow(event, tabs) {
