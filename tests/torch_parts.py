@@ -149,8 +149,7 @@ def _compiled() -> list[str]:
     import hookcli
     from hookcli.engine.lockstep.side import compiled
     from hookcli.engine.run_info import finished
-    from hookcli.hooks.torch_private.programs import emulated_casts
-    from hookcli.hooks.torch_private.unwrap import unwrapped
+    from hookcli.hooks.torch_private.programs import emulated_casts, unwrapped
 
     def backend(graph: Any, inputs: Any) -> Any:
         return graph

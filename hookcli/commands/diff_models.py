@@ -30,7 +30,7 @@ from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.edits.base import parse_edit
 from hookcli.hooks.parts import Select
-from hookcli.hooks.torch_private.unwrap import compiler
+from hookcli.hooks.torch_private.programs import compiler
 from hookcli.probes.base import Probe
 from hookcli.probes.parameters import settings_of
 from hookcli.registry import load

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.engine.lockstep.lockstep import SourceTree
     from hookcli.engine.prepare import PreparedRun
     from hookcli.engine.setting import Feedback, Setting
-    from hookcli.hooks.torch_private.unwrap import Compile
+    from hookcli.hooks.torch_private.programs import Compile
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.
@@ -146,7 +146,7 @@ def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
     """Build a side's model, in a source tree of the side's if its code comes from files."""
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
-    from hookcli.hooks.torch_private.unwrap import unwrapped
+    from hookcli.hooks.torch_private.programs import unwrapped
 
     train = backward if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=backward), needs_input=False, data=None)

@@ -9,7 +9,8 @@ from typing import Any
 from hookcli.diff.align import Alignment, NamedPart, structure, structure_line
 from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, of_both, origin_of
 from hookcli.diff.settings import Cause, ChangedSettings, causes, findings_of, sentences, settings_line
-from hookcli.diff.tolerance import Tolerance, error_text
+from hookcli.diff.tensor_rows import error_text
+from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import counted, number
 from hookcli.table.meta import Meta

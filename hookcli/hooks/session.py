@@ -24,8 +24,7 @@ from hookcli.hooks.module_calls import Call, HookedModule
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
 from hookcli.hooks.observing_mode import ObservingMode
-from hookcli.hooks.operators.calls import LOSS, AtenCalls, LossFunction, OperatorCalls
-from hookcli.hooks.operators.named import Change, NamedFunctions
+from hookcli.hooks.operators.calls import LOSS, AtenCalls, Change, LossFunction, NamedFunctions, OperatorCalls
 from hookcli.hooks.outside_runs import CreatedModule, OptimizerHooks, StateDictHooks, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import HookGroup, Needs, Roots, SessionCore

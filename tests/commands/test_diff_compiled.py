@@ -13,7 +13,7 @@ from support import swept
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.setting import compile_settings
 from hookcli.hooks.option_values import COMPILE
-from hookcli.hooks.torch_private.unwrap import compiler
+from hookcli.hooks.torch_private.programs import compiler
 
 pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
 Cli = Callable[..., Any]

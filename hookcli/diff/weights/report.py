@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.diff.origin import WEIGHT
-from hookcli.diff.tolerance import MeasuredPair, Tolerance, apart_line, tensor_rows
+from hookcli.diff.tensor_rows import MeasuredPair, apart_line, tensor_rows
+from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import CHECK
 from hookcli.diff.weights.pairs import Pairing, change_of_low_rank, distance, same_bytes
 from hookcli.table import Finding, Kind, Report, Row, Skipped

@@ -31,7 +31,7 @@ from hookcli.hooks.observing_mode import without_mode
 from hookcli.hooks.parts import Select, compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
-from hookcli.hooks.torch_private.unwrap import Compile
+from hookcli.hooks.torch_private.programs import Compile
 from hookcli.table import Report
 from hookcli.table.meta import Meta
 from hookcli.table.names import is_within_any, operator_owner

@@ -11,7 +11,8 @@ from torch.nn.parameter import is_lazy
 from hookcli.diff.align import Alignment
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.settings import ChangedSettings, changes_of, why_idle
-from hookcli.diff.tolerance import MeasuredPair, Tolerance, apart_line, tensor_rows
+from hookcli.diff.tensor_rows import MeasuredPair, apart_line, tensor_rows
+from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.module_tensors import OUTPUT, incomparable, reshaped
 from hookcli.hooks.parts import Select
 from hookcli.probes.parameters import settings_of

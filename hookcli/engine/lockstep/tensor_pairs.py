@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.origin import both_sources
-from hookcli.diff.tolerance import Compared, MeasuredPair, MergedPairs, Tolerance, tensor_rows
+from hookcli.diff.tensor_rows import Compared, MeasuredPair, MergedPairs, tensor_rows
+from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import (
     GRAD,

@@ -1,4 +1,7 @@
-"""Emits an event for each call of PyTorch's functions that makes or changes a tensor while the model's forward runs."""
+"""Emits an event for each call of PyTorch's functions that makes or changes a tensor while the model's forward runs.
+
+And of the functions that probes name, in place of whose outputs others may stand.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import os
 import sys
 import sysconfig
 import threading
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import errors
-from hookcli.hooks.events import HookEvent, Operator
+from hookcli.hooks.events import Callback, HookEvent, Operator
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
@@ -246,3 +252,57 @@ class SourceLines:
                 file = shown_path(name), not (built_in or name.startswith((_TORCH, "<frozen ")))
             self._files[id(code)] = file
         return file
+
+
+Change = Callable[[HookEvent], object]
+"""Returns what is to stand in place of an event's output."""
+_Called = tuple[Any, tuple[str, str], Call, Args, Kwargs]
+
+
+class NamedFunctions(ObservingMode):
+    """Calls the `callbacks` for a name after each call of such a function in the forward of a watched module.
+
+    Then the `changes` for that name, each of which gets the output that the one before it returned.
+    """
+
+    as_called = True
+
+    def __init__(self, core: SessionCore) -> None:
+        super().__init__()
+        self.past_compiled = core.model if core.past_compiled else None
+        self.callbacks: defaultdict[str, list[Callback]] = defaultdict(list)  # of all probes: a mode gets every call
+        self.changes: defaultdict[str, list[Change]] = defaultdict(list)
+        self._core = core
+        self._lines = SourceLines()
+        self._named = cache(function_names)
+        self._see, self._change = core.guarded(self._seen), core.clock.counted(self._changed)
+
+    def observe(self, func: Any, run: Function, args: Args, kwargs: Kwargs) -> object:
+        named = self._named(func)
+        asked = named[0] in self.callbacks or named[0] in self.changes
+        call = running_call(self._core) if asked else None
+        output = run_as_program(run, *args, **kwargs)
+        if call is not None and call.hooked.watched and not in_backward():
+            called = func, named, call, args, kwargs
+            if named[0] in self.callbacks:
+                self._see(called, output)
+            if named[0] in self.changes:
+                output = self._change(called, output)
+        return output
+
+    def _seen(self, called: _Called, output: object) -> None:
+        event = self._event(called, output)
+        for callback in self.callbacks[called[1][0]]:
+            self._core.call_back(callback, event)
+
+    def _changed(self, called: _Called, output: object) -> object:
+        event = self._event(called, output)
+        for change in self.changes[called[1][0]]:
+            event.output = change(event)
+        return event.output
+
+    def _event(self, called: _Called, output: object) -> HookEvent:
+        func, named, call, args, kwargs = called
+        event = HookEvent(HookKind.FORWARD, call.hooked.fqn, call.hooked.module, call.number, call.index, args, kwargs)
+        event.output, event.operator = output, Operator(func, *named, self._lines.caller())
+        return event

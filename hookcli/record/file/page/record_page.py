@@ -12,27 +12,23 @@ from typing import Any
 
 from hookcli.checks.judgement import PROBE
 from hookcli.record.file.page.record_facts import run_facts, run_notes
-from hookcli.record.file.page.track import Track, columnar
+from hookcli.record.file.page.track import RankTracks, Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, StepEntry, is_spoiled
 from hookcli.record.file.views.headlines import wrong_lines
-from hookcli.record.file.views.over_time import figures, history, needed
 from hookcli.record.file.views.overview import in_full, overview, rows_before
-from hookcli.record.file.views.query import Query
-from hookcli.record.file.views.ranks_view import lacking, rank_remarks, ranks_beside
+from hookcli.record.file.views.ranks_view import lacking
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
 from hookcli.record.file.views.verdict import judged_reports
 from hookcli.registry.pieces import pieces
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside
 from hookcli.reporters.html.page import shown_columns
-from hookcli.reporters.html.shown_rows import shown_rows
-from hookcli.table import SCHEMA, Report, Row, document, strict
+from hookcli.table import SCHEMA, Report, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import clock, counted
-from hookcli.table.marks import faults
 
 _CHARTS = chain.from_iterable(charts.items() for _, charts in pieces("charts", dict))
 CHARTS_OF_PARTS = [(title, {name: ""}) for name, title in _CHARTS]
@@ -205,36 +201,3 @@ def frame(path: Path) -> str:
 
 
 _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
-
-
-class RankTracks:
-    """The figures of whole models, by rank, over the steps that were taken."""
-
-    def __init__(self, record: RankedRecord) -> None:
-        self._record = record
-        self._rows: dict[tuple[Key, int], dict[int, Row]] = {}
-        self._steps: dict[Key, list[int]] = {}
-
-    def take(self, entry: StepEntry) -> None:
-        """Add a step as each rank has recorded it."""
-        number = len(self._steps.setdefault(entry.key, []))
-        self._steps[entry.key].append(entry.step)
-        for rank, step in self._record.steps_of_ranks(entry, needed("")):
-            self._rows.setdefault((entry.key, rank), {})[number] = figures(step, overview(step))
-
-    def payload(self) -> dict[str, object]:
-        """The figures as JSON; None where a rank lacks a step. `table` is a report with a row per rank."""
-        tracks = []
-        for ((model, phase), rank), rows in self._rows.items():
-            own = [rows.get(number, Row({})) for number in range(len(self._steps[model, phase]))]
-            columns = history(model, phase, list(rows.values())).columns
-            tracks.append({"model": model, "phase": phase, "rank": rank, "figures": columnar(columns, own)})
-        table = ranks_beside(self._record, Query().within(self._record), None)[:1]
-        return {
-            "number": self._record.ranks,
-            "missing": self._record.missing(),
-            "remarks": rank_remarks(self._record),
-            "tracks": tracks,
-            "table": document(table)["reports"],
-            "shown": [shown_rows(report, faults(report)) for report in table],
-        }

@@ -1,4 +1,7 @@
-"""One model in one phase over its recorded steps: packed matrices of modules by steps, and figures per step."""
+"""One model in one phase over its recorded steps: packed matrices of modules by steps, and figures per step.
+
+And the figures of whole models by rank.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.record.file.page.rounded import ABSENT, Rounded, packed_counts
-from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.views.over_time import beside_fqn, figure_columns, history
+from hookcli.record.file.ranks.ranked_record import RankedRecord
+from hookcli.record.file.record_lines import Key, RecordedStep, StepEntry
+from hookcli.record.file.views.over_time import beside_fqn, figure_columns, history, needed
 from hookcli.record.file.views.over_time import figures as figures_of
 from hookcli.record.file.views.overview import further, overview
-from hookcli.table import Column, Kind, Report, Row, Shown, strict
+from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.ranks_view import ranks_beside
+from hookcli.reporters.html.shown_rows import shown_rows
+from hookcli.table import Column, Kind, Report, Row, Shown, document, strict
 from hookcli.table.columns.recorded import RECORDED
+from hookcli.table.marks import faults
 from hookcli.table.tree import Tree
 
 _Place = tuple[str, str]  # fqn and path
@@ -236,3 +244,34 @@ def columnar(columns: Iterable[Column], rows: Sequence[Row]) -> list[dict[str, A
             short = [value if value is None else strict(float(f"{value:.7g}")) for value in values]
             entries.append({**column.to_dict(), "values": short})
     return entries
+
+
+class RankTracks:
+    """The figures of whole models, by rank, over the steps that were taken."""
+
+    def __init__(self, record: RankedRecord) -> None:
+        self._record = record
+        self._rows: dict[tuple[Key, int], dict[int, Row]] = {}
+        self._steps: dict[Key, list[int]] = {}
+
+    def take(self, entry: StepEntry) -> None:
+        """Add a step as each rank has recorded it."""
+        number = len(self._steps.setdefault(entry.key, []))
+        self._steps[entry.key].append(entry.step)
+        for rank, step in self._record.steps_of_ranks(entry, needed("")):
+            self._rows.setdefault((entry.key, rank), {})[number] = figures_of(step, overview(step))
+
+    def payload(self) -> dict[str, object]:
+        """The figures as JSON; None where a rank lacks a step. `table` is a report with a row per rank."""
+        tracks = []
+        for ((model, phase), rank), rows in self._rows.items():
+            own = [rows.get(number, Row({})) for number in range(len(self._steps[model, phase]))]
+            columns = history(model, phase, list(rows.values())).columns
+            tracks.append({"model": model, "phase": phase, "rank": rank, "figures": columnar(columns, own)})
+        table = ranks_beside(self._record, Query().within(self._record), None)[:1]
+        return {
+            "missing": self._record.missing(),
+            "tracks": tracks,
+            "table": document(table)["reports"],
+            "shown": [shown_rows(report, faults(report)) for report in table],
+        }

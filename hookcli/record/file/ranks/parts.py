@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
-from hookcli.record.file.ranks.note import ANY_NOTE, NOTE, leave_note, noted
-from hookcli.system.files import opened
+from hookcli.system.files import content, opened
 from hookcli.system.streams import takes
 from hookcli.system.torchrun import joined_world
 
@@ -37,6 +37,10 @@ if TYPE_CHECKING:  # `hookcli run` only reserves a name; reports take as long to
     from hookcli.record.file.record_lines import Header
     from hookcli.record.file.writer import RecordWriter
 
+NOTE = ".run"
+ANY_NOTE = re.compile(r"\.run(-[0-9a-f]{32})?")
+"""The names of the note, and of one whose writer was killed."""
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _SUFFIX = ".jsonl"
 _PART = re.compile(r"(rank\d+|child-\d+(-\d+)?)\.jsonl")
 
@@ -242,3 +246,24 @@ class RecordFiles:
             yield status.st_size == 0 and self.record.exists() and os.path.samestat(status, self.record.stat())
         finally:
             os.close(file)
+
+
+def noted(folder: Path) -> str | None:
+    """The launch that the folder belongs to; None if none has claimed it."""
+    with suppress(OSError, ValueError):
+        return content(folder / NOTE, 4096, folder).decode().removesuffix("\n")
+    return None
+
+
+def leave_note(folder: Path, launch: str) -> None:
+    """Write the note, whole or not at all. Raises FileExistsError if there is one, OSError if it can't be written."""
+    note, text = folder / NOTE, folder / f"{NOTE}-{uuid4().hex}"
+    try:
+        text.write_text(f"{launch}\n")
+        note.hardlink_to(text)  # it gets its name once it can be read, and only one does
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        text.rename(note)  # on a file system without hard links
+    finally:
+        text.unlink(missing_ok=True)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from records import HEADER, recorded_step
 
-from hookcli.record.file.ranks.note import NOTE, leave_note, noted
-from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.ranks.parts import NOTE, RecordFiles, leave_note, noted
 from hookcli.record.file.reading import read_record
 from hookcli.record.launching.launched import Launched
 from hookcli.record.process_recording import ProcessSink
