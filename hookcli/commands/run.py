@@ -13,7 +13,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.mistakes import require_own_kind
+from hookcli.commands.meant_commands import require_own_kind
 from hookcli.commands.option_fields import AMBIGUOUS, flag, moved_before, names, option, require_new
 from hookcli.commands.run_options import FurtherProbes, PartOptions
 from hookcli.errors import UsageError, shortened

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.mistakes import require_own_kind
+from hookcli.commands.meant_commands import require_own_kind
 from hookcli.commands.option_fields import OnlyFields, option
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
