@@ -6,18 +6,12 @@ The models are written as users write them; what is wrong with each was planted 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from questions.asking import Asker, settled
+from questions.asking import Asker
 from support import swept
 
 WIDTHS = ("80", "200")
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Asker:
-    return settled(tmp_path)
 
 
 @pytest.mark.sweep

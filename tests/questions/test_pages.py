@@ -8,12 +8,7 @@ from typing import Any
 
 import paged
 import pytest
-from questions.asking import Asker, settled
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Asker:
-    return settled(tmp_path)
+from questions.asking import Asker
 
 
 def reports_in(page: Path) -> list[dict[str, Any]]:

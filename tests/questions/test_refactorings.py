@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 
 import pytest
-from questions.asking import Asker, settled
+from questions.asking import Asker
 from support import swept
 
 RENAMED = [
@@ -34,11 +33,6 @@ PLANTED = {
     ),
 }
 INPUT = "--input 4x3x16x16"
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Asker:
-    return settled(tmp_path)
 
 
 @pytest.mark.sweep

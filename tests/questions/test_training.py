@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from questions.asking import Asker, settled
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Asker:
-    return settled(tmp_path)
+from questions.asking import Asker
 
 
 def found(ask: Asker, script: str, *, code: int = 1) -> str:

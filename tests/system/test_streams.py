@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from fork_server import KINDS, ForkServer
 from support import each_once, swept
-from system.stream_kinds import COMMANDS, NET, RUNS
+from system.stream_kinds import COMMANDS, RUNS
 
 pytestmark = pytest.mark.xdist_group("streams")  # one server
 
@@ -32,21 +31,6 @@ SAME = [("file", "file"), ("pipe", "pipe"), ("pty", "pty"), ("closed", "closed")
 
 
 SAID = ("print", "stderr", "a child", "C", "os.write")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Path:
-    folder = tmp_path_factory.mktemp("streams")
-    (folder / "net.py").write_text(NET)
-    (folder / "script.py").write_text("print('the script')\n")
-    (folder / "saved.json").write_text(server.run(*COMMANDS["shapes"], folder=folder).out)
-    return folder
 
 
 def steady(text: str) -> Any:

@@ -7,13 +7,12 @@ import os
 import pty
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fork_server import ForkServer
-from system.stream_kinds import COMMANDS, NET
+from system.stream_kinds import COMMANDS
 
 from hookcli.cli import main
 from hookcli.system import streams
@@ -21,21 +20,6 @@ from hookcli.system.stdout import stdout_kept, write_report
 from hookcli.system.streams import Descriptor
 
 pytestmark = pytest.mark.xdist_group("streams")  # one server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Path:
-    folder = tmp_path_factory.mktemp("streams")
-    (folder / "net.py").write_text(NET)
-    (folder / "script.py").write_text("print('the script')\n")
-    (folder / "saved.json").write_text(server.run(*COMMANDS["shapes"], folder=folder).out)
-    return folder
 
 
 # In a program's own process.
