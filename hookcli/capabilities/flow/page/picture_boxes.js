@@ -20,7 +20,8 @@ function boxText(box, model) {
   const { row } = box;
   if (row?.kind === "function") return [clippedName(row.type), ""];
   if (row && row.kind !== "module") return [clippedName(row.path ? `${row.kind} ${row.path}` : row.kind), shapeText(row.output_shape)];
-  if (box.kind === "run") return [`${count(box.parts.length)} parts`, clippedName([box.parts[0], box.parts.at(-1)].map((part) => boxText(part, model)[0]).join(" … "))];
+  const ends = [box.parts.at(0), box.parts.at(-1)];
+  if (box.kind === "run") return [`${count(box.parts.length)} parts`, clippedName(ends.map((part) => boxText(part, model)[0]).join(" … "))];
   const around = box.parent?.fqn ? relativeName(box.fqn, box.parent.fqn) : box.fqn;
   const again = row?.call ? ` (call ${row.call + 1})` : "";
   return [clippedName(around) + again, clippedName([boxType(box, model), shapeText(boxOutput(box, model))].filter(Boolean).join(" · "))];

@@ -25,7 +25,10 @@ export function mountDepth(container, { model }) {
     x: points.map((_, place) => place),
     names: points.map((point) => point.name),
     ticks: depthTicks(points),
-    marks: findingMarks(points, model),
+    marks: model.modules.flatMap(({ fqn, findings }) => {
+      const index = findings.length ? pointOfModule(points, fqn) : null;
+      return index === null ? [] : findings.map(({ check, severity }) => ({ index, severity, text: `${check} ${severity}` }));
+    }),
     sync: "depth",
     onSelect: (index) => select(points[index].fqn, "depth", points[index].activation ?? points[index].grad ?? null),
   };
@@ -68,13 +71,6 @@ function gradientChart(points) {
     { label: own, color: "--series-2", values: points.map(({ parameters }) => normOf(parameters)), dots: true },
   ];
   return { title: "Gradients through depth", lines: drawn(lines) };
-}
-
-function findingMarks(points, model) {
-  return model.modules.flatMap(({ fqn, findings }) => {
-    const index = findings.length ? pointOfModule(points, fqn) : null;
-    return index === null ? [] : findings.map(({ check, severity }) => ({ index, severity, text: `${check} ${severity}` }));
-  });
 }
 
 /** The point of a module, or the last one inside it, where its output was made; null if there is none. */

@@ -104,7 +104,10 @@ export function depthTicks(points) {
   const levels = Array.from({ length: deepest }, (_, i) => partsAt(points, i + 1));
   const isEven = (parts) => parts.every(({ size }) => size <= Math.max(points.length / 2, 1));
   const chosen = levels.find((parts) => parts.length >= FEWEST_PARTS && isEven(parts)) ?? levels[0];
-  return chosen.map(({ x, name }) => ({ x, text: tickName(name) }));
+  return chosen.map(({ x, name }) => {
+    const [last, before] = name.split(".").reverse();
+    return { x, text: before !== undefined && /^\d+$/.test(last) ? `${before}.${last}` : last || "(model)" }; // "layers.3", not "3"
+  });
 }
 
 /** Runs of points with the same name down to a level: where each begins, and how many points it has. */
@@ -117,10 +120,4 @@ function partsAt(points, level) {
     else parts.push({ name, x, size: 1 });
   });
   return parts;
-}
-
-/** The last part of a name, and the one before it where that is but a number: "layers.3". */
-function tickName(name) {
-  const [last, before] = name.split(".").reverse();
-  return before !== undefined && /^\d+$/.test(last) ? `${before}.${last}` : last || "(model)";
 }

@@ -206,7 +206,8 @@ export class HeatMap {
   #drawAxis() {
     const [left, width] = [this.plot.offsetLeft, this.plot.clientWidth];
     const { steps } = this.track;
-    const unit = ROUND_STEPS.find((size) => (steps[steps.length - 1] - steps[0] || 1) / size <= Math.max(2, Math.floor(width / 70)));
+    const most = Math.max(2, Math.floor(width / 70));
+    const unit = ROUND_STEPS.find((size) => (steps[steps.length - 1] - steps[0] || 1) / size <= most);
     const ticks = steps.flatMap((step, index) => (step % unit === 0 && steps[index - 1] !== step ? [index] : []));
     const place = (index) => left + ((index + 0.5) / steps.length) * width;
     this.axis.replaceChildren(...ticks.map((index) => h("span", { style: { left: `${place(index)}px` } }, count(steps[index]))));

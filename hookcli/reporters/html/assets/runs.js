@@ -76,12 +76,13 @@ function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
   const place = ({ name }) => (first.includes(name) ? first.indexOf(name) : first.length);
   const shared = columns.filter(({ name }) => names.includes(name + sides[1].ending)).toSorted((one, other) => place(one) - place(other));
   const kinds = new Map(columnsOf([{ columns: shared, rows }]).map(({ name, kind }) => [name, kind]));
+  const named = ({ step, forward }) => `step ${step}` + ((forward ?? null) === null ? "" : `, forward ${forward}`);
   const specs = shared.map(({ name, title, unit }) => {
     const whole = name === "loss" && meta.loss_of_steps?.length === sides.length && meta.loss_of_steps.every((losses) => losses.length) ? lossesOfRuns(meta.loss_of_steps) : null;
     const steps = whole ? whole.steps : rows.map(({ step }) => step);
     const every = whole?.values ?? sides.map(({ ending }) => rows.map((row) => num(row[name + ending]) ?? undefined));
     const smooth = kinds.get(name) === SETTING_KIND ? every : every.map((each) => means(steps, each, over));
-    const numbered = { x: placesOf({ steps }), names: whole ? steps.map((step) => `step ${step}`) : rows.map(({ step, forward }) => `step ${step}` + (forward === undefined || forward === null ? "" : `, forward ${forward}`)), values: smooth };
+    const numbered = { x: placesOf({ steps }), names: whole ? steps.map((step) => `step ${step}`) : rows.map(named), values: smooth };
     const { x, names: points, values } = isTimed() ? overTime(steps, smooth, meta.clock) : numbered;
     return {
       title: title + (unit ? ` (${unit})` : ""),

@@ -24,9 +24,9 @@ export class StepBar {
   /** Offer these tracks. */
   list(tracks, chosen) {
     this.tracks.hidden = tracks.length < 2;
-    const byName = new Map(tracks.map((track) => [track.title, track]));
-    const options = [...byName.keys()].map((title) => [title, title, `${byName.get(title).steps.length} recorded steps`]);
-    this.tracks.replaceChildren(choice("Model and phase", options, chosen.title, (title) => this.onTrack(byName.get(title))).element);
+    const options = tracks.map(({ title, steps }) => [title, title, `${steps.length} recorded steps`]);
+    const choose = (title) => this.onTrack(tracks.find((track) => track.title === title));
+    this.tracks.replaceChildren(choice("Model and phase", options, chosen.title, choose).element);
   }
 
   /** Show a track at a step; `firstBad` is the index of its first step with values that are not finite, -1 without any. */

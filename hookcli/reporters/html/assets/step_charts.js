@@ -125,14 +125,9 @@ export function placesOf({ steps, times }) {
 
 function chartOfSteps(track, onSelect) {
   const x = placesOf(track);
+  const all = [...x, ...(track.losses ? placesOfLosses(track) : [])]; // losses may go on where no step was recorded
   const ticks = x === track.steps || isTimed() ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-  return { x, span: ticks ? undefined : spanOf(track, x), ticks, timed: isTimed(), names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
-}
-
-/** The ends of the axis of all charts of a track, whose losses may go on where no step was recorded. */
-function spanOf(track, x) {
-  const all = [...x, ...(track.losses ? placesOfLosses(track) : [])];
-  return [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))];
+  return { x, span: ticks ? undefined : [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))], ticks, timed: isTimed(), names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
 function placesOfLosses({ steps, times, losses }) {

@@ -201,7 +201,7 @@ async function firstBadStep(track) {
   return first < width ? first : -1;
 }
 
-/** The first value that is not finite, the findings of checks where they begin, and what was said of steps: of one that is not recorded at the next. */
+/** The first value that is not finite, the findings of checks where they begin, and what was said of steps, or of one before. */
 function marksOf(track, firstBad, said) {
   const bad = firstBad < 0 ? [] : [{ index: firstBad, severity: "error", text: "first NaN or Inf", isFirst: true }];
   const found = track.findings.map(({ check, severity, fqn, steps }) => ({ index: steps[0][0], severity, text: `${check} ${fqn}`.trim() }));
