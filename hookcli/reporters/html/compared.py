@@ -117,7 +117,8 @@ class Comparison:
             for name in self._documents[place[0]]["rows"][place[1]]:
                 names.setdefault(name, set()).add(side)
         declared = [(column, names[column.name]) for column in map(diff.column, names) if column.about == "output"]
-        told = [one for one in declared if one[0].kind == Kind.FIGURE and one[0].merge not in (Merge.LEAST, Merge.MOST)]
+        extremes = (Merge.LEAST, Merge.MOST)
+        figures = [one for one in declared if one[0].kind == Kind.FIGURE and one[0].merge not in extremes]
         return [
             {
                 "name": f"{'ab'[side]}_{column.name}",
@@ -129,7 +130,7 @@ class Comparison:
                 "of": column.name,
                 "side": side,
             }
-            for column, sides in told
+            for column, sides in figures
             for side in sorted(sides)
         ]
 
