@@ -198,13 +198,21 @@ HOOKCLI_EXPORT bool hookcli_distance_of_types(
 // `length`.
 HOOKCLI_EXPORT void hookcli_row_sums(
     const void* data, int size, int64_t n, const uint64_t* places, int64_t length, int threads, uint64_t* out) {
-  const auto work = [&](int64_t row, int) {
-    const int64_t from = row * length, count = std::min(length, n - from);
-    out[row] = size == 1 ? sum_of_bytes(static_cast<const uint8_t*>(data) + from, places, count)
-        : size == 2      ? sum_of_halves(static_cast<const int16_t*>(data) + from, places, count)
-                         : sum_of_words(static_cast<const int32_t*>(data) + from, places, count);
+  constexpr int64_t kRows = 4, kPiece = 512;  // of some rows piece by piece: its places then stay in the fastest cache
+  const int64_t rows = (n + length - 1) / length;
+  const auto work = [&](int64_t group, int) {
+    const int64_t first = group * kRows, last = std::min(first + kRows, rows);
+    std::fill(out + first, out + last, 0);
+    for (int64_t piece = 0; piece < length; piece += kPiece) {
+      for (int64_t row = first; row < last; ++row) {
+        const int64_t from = row * length + piece, count = std::min({kPiece, length - piece, n - from});
+        out[row] += size == 1 ? sum_of_bytes(static_cast<const uint8_t*>(data) + from, places + piece, count)
+            : size == 2       ? sum_of_halves(static_cast<const int16_t*>(data) + from, places + piece, count)
+                              : sum_of_words(static_cast<const int32_t*>(data) + from, places + piece, count);
+      }
+    }
   };
-  for_each_block((n + length - 1) / length, threads_for(n, threads), work);
+  for_each_block((rows + kRows - 1) / kRows, threads_for(n, threads), work);
 }
 
 // The widest instructions that the loops use here.
