@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hookcli.capabilities.blame.lines import APART, Blame
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.modules import BatchNorm, Convolution
+from hookcli.hooks.torch_private.modules import BatchNorm, Convolution, part_tables
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 
@@ -50,7 +50,8 @@ class RowNorms:
             self._batches.update([tree.shape_of(x)[0] for _, x in batch if x.dim()][:1])
         if isinstance(module, (nn.Linear, Convolution)) and _trains(module):
             received = next((_norms(x) for _, x in tree.arguments(event.args, event.kwargs)), None)
-            if received is not None and module.bias is not None:
+            # Not `module.bias`: a parametrization, whose bias is not in the table, would compute it.
+            if received is not None and part_tables(module)[0].get("bias", module) is not None:
                 received = received.hypot(torch.ones_like(received))
             self._received[event.fqn, event.call] = received
         elif isinstance(module, BatchNorm) and module.training:  # mixes the rows of a batch
@@ -112,7 +113,8 @@ class _Pass:
 
 
 def _trains(module: nn.Module | None) -> bool:
-    return module is not None and any(p.requires_grad for p in module.parameters(recurse=False))
+    parameters = part_tables(module)[0] if module is not None else {}
+    return any(p.requires_grad for p in parameters.values() if p is not None)
 
 
 def _norms(x: Tensor) -> Tensor | None:

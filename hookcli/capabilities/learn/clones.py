@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hookcli.capabilities.learn.lost_head import LAYERS
 from hookcli.capabilities.learn.still import first_values, is_trained
+from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
 
 _WEIGHTS = 2  # of a unit: a single one may be the same by chance
@@ -49,7 +50,8 @@ class Clones:
 def layers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The trained weights of layers with several units, by the layer's name."""
     for fqn, layer in module.named_modules():
-        weight = layer.weight if isinstance(layer, LAYERS) else None
+        # Not `layer.weight`: a parametrization would compute it, and spectral_norm change its estimate.
+        weight = part_tables(layer)[0].get("weight") if isinstance(layer, LAYERS) else None
         if weight is None or not is_trained(weight) or not tree.is_plain(weight):
             continue
         if len(weight) > 1 and weight.numel() >= _WEIGHTS * len(weight):

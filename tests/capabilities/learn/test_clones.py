@@ -73,3 +73,9 @@ def test_one_unit_that_differs_is_seen(changed: tuple[int, ...], expected: bool)
     weight = torch.ones(8, 3)
     weight[list(changed), 2] = 2.0
     assert has_clones(weight) is expected
+
+
+def test_no_weight_of_a_parametrization_is_computed() -> None:
+    """spectral_norm changes its estimate whenever someone asks for the weight."""
+    normed = nn.utils.parametrizations.spectral_norm
+    all_faults(lambda: trained(nn.Sequential(normed(nn.Linear(6, 8)), nn.Linear(8, 3))))  # as without hookcli
