@@ -40,8 +40,9 @@ def headless(meta: Meta) -> str:
 def describe_run(model: nn.Module, inputs: object) -> Meta:
     """Describe PyTorch's version and the model's device, dtype, mode and input shapes."""
     leaves = [t for _, t in tree.leaves(inputs)]
-    tensors: list[Tensor] = [*model.parameters(), *leaves, torch.empty(0)]
-    dtype = floating_dtype(model.parameters()) or floating_dtype(leaves) or tensors[0].dtype
+    parameters = [*model.parameters()]
+    tensors: list[Tensor] = [*parameters, *leaves, torch.empty(0)]
+    dtype = floating_dtype(parameters) or floating_dtype(leaves) or tensors[0].dtype
     meta: Meta = {
         "torch": torch.__version__,
         "device": str(tensors[0].device),

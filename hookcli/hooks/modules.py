@@ -89,12 +89,11 @@ class ModuleHooks(HookGroup):
 
     def _hooked_globally(self) -> set[int]:
         """The ids of modules that get global hooks: all, or those on PyTorch's fused path in eval mode, and parts."""
-        modules = [*self.core.model.modules()]
         if self.core.globally:
-            return {*map(id, modules)}
+            return {*map(id, self.core.model.modules())}
         if not self.core.fastpath or self.core.inside_compiled:  # torch.compile traces local hooks
             return set()
-        layers = [m for m in modules if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
+        layers = [m for m in self.core.model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
         return {id(part) for layer in layers for part in layer.modules()}
 
     def detach(self) -> None:

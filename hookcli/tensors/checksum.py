@@ -20,6 +20,7 @@ from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, flat, on_cpu
 
 _ROW = 1 << 15  # elements, which have the same multipliers in each row; rows have multipliers of their own
 _SMALL = 1 << 12  # elements; tensors with no more are summed together, as most of a model's are
+_FEW = 2  # tensors, which are summed sooner one by one
 _STEP, *_MIX = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB  # odd; used as in splitmix64
 
 
@@ -42,7 +43,7 @@ def begun_checksums(tensors: Sequence[Tensor]) -> list[Tensor]:
         for device in {x.device for x in tensors}:
             places = _multipliers(_ROW, 0).to(device)
             there = {number: x for number, x in enumerate(elements) if x.device == device}
-            small = {number: x for number, x in there.items() if len(x) <= _SMALL}
+            small = {number: x for number, x in there.items() if len(x) <= _SMALL and len(there) > _FEW}
             sums |= {number: _checksum(x, places) for number, x in there.items() if number not in small}
             sums |= zip(small, checksums_of_small([*small.values()], places), strict=True)
         return [sums[number] for number in range(len(tensors))]

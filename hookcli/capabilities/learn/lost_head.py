@@ -14,6 +14,7 @@ from hookcli.capabilities.learn.graphs import Mark
 from hookcli.capabilities.learn.loss_facts import LabelRange
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.torch_private.losses import Choices
+from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.hooks.torch_private.nodes import operator
 from hookcli.probes.shared.doubled import ARRANGES
 from hookcli.tensors import tree
@@ -40,9 +41,10 @@ class LastLayer:
     def enter(self, event: HookEvent) -> None:
         """Note a layer that is about to run."""
         module = event.module
-        if module is None or next(module.parameters(recurse=False), None) is None:
+        parameters = part_tables(module)[0] if module is not None else {}
+        if all(p is None for p in parameters.values()):
             return
-        weight = dict(module.named_parameters(recurse=False)).get("weight") if isinstance(module, LAYERS) else None
+        weight = parameters.get("weight") if isinstance(module, LAYERS) else None
         self.fqn, self.returns = event.fqn, len(weight) if weight is not None and weight.requires_grad else 0
         node = next((x.grad_fn for x in tree.received(event.args, event.kwargs) if x.grad_fn is not None), None)
         self.marks = [Mark.on(one) for one in way(node)] if self.returns else ()

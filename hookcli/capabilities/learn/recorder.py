@@ -210,8 +210,9 @@ class StepOfLearning(StepPart):
         self._marks: list[ref[Mark]] = []
 
     def attach(self, session: HookSession) -> None:
-        self._values = [*some_values(self._begun.module).values()]
-        self._began = some_values(self._begun.module, _WEIGHTS)
+        parameters = dict(self._begun.module.named_parameters())
+        self._values = [*some_values(parameters).values()]
+        self._began = some_values(parameters, _WEIGHTS)
         self._parts.unregistered = partial(unregistered, session)
         session.forward_pre(self.enter)
         session.forward(self.leave)
@@ -276,7 +277,7 @@ class StepOfLearning(StepPart):
         self._several = self._several or self._taken is not None
         self._parts.took.add(id(optimizer))
         self._taken = _gradients_for(optimizer)
-        self._stepping = some_values(self._begun.module, _WEIGHTS)
+        self._stepping = some_values(dict(self._begun.module.named_parameters()), _WEIGHTS)
         self._course.overwritten.note_optimizer(optimizer)
         if self._initial is None:
             self._initial = optimizer.param_groups[0].get("initial_lr")
@@ -289,6 +290,7 @@ class StepOfLearning(StepPart):
         course.stepped = course.stepped or self._taken is not None
         if not step.complete:
             return [] if scaled else self.unstepped(step)
+        parameters = self._parts.parameters = dict(begun.module.named_parameters())
         course.note_gradients(self.began_with_old() if step.step else None)
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
@@ -312,15 +314,14 @@ class StepOfLearning(StepPart):
             **course.note_labels(labels),
             **course.batches.fields() | course.graphs.fields(),
             **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
-            **course.overwritten.fields(step.step, self._began, self._stepping, some_values(begun.module, _WEIGHTS)),
+            **course.overwritten.fields(step.step, self._began, self._stepping, some_values(parameters, _WEIGHTS)),
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
-            **self._shares.fields(begun),
+            **self._shares.fields(parameters.values(), begun.name),
             "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,
         }
-        untrained = course.wiring.add(self._begun, step.step, self._parts)
-        return [*untrained, Learning(step.model, step.step, **fields)]
+        return [*course.wiring.add(begun, step.step, self._parts), Learning(step.model, step.step, **fields)]
 
     def of_losses(self, passes: int) -> dict[str, Any]:
         """The fields of a line on the losses of so many backward passes. Waits for an accelerator."""

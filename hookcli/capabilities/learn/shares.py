@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
-from hookcli.record.observe.parts import BegunStep
 
 _DROPS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 _MOST = 0.9  # of the values
@@ -27,9 +27,9 @@ class Shares:
         if isinstance(module, _DROPS) and module.training and module.p >= _MOST:
             self.dropped[event.fqn] = module.p
 
-    def fields(self, begun: BegunStep) -> dict[str, Any]:
-        """The fields of a line."""
-        words = (f"{begun.name(fqn)} drops {share:.0%} of the values" for fqn, share in self.dropped.items())
-        parameters = [p for p in begun.module.parameters() if not is_lazy(p)]
-        trained = sum(p.numel() for p in parameters if p.requires_grad)
-        return {"dropped": next(words, ""), "trained": trained, "numel": sum(p.numel() for p in parameters)}
+    def fields(self, parameters: Iterable[Tensor], name: Callable[[str], str]) -> dict[str, Any]:
+        """The fields of a line on a model with these parameters."""
+        words = (f"{name(fqn)} drops {share:.0%} of the values" for fqn, share in self.dropped.items())
+        made = [p for p in parameters if not is_lazy(p)]
+        trained = sum(p.numel() for p in made if p.requires_grad)
+        return {"dropped": next(words, ""), "trained": trained, "numel": sum(p.numel() for p in made)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
@@ -21,9 +21,9 @@ _PARAMETERS, _VALUES = 16, 64
 _ENDS_BY_ITSELF = "LBFGS"  # which makes no step once the gradient is below its tolerance
 
 
-def some_values(module: nn.Module, least: int = 0) -> dict[str, Tensor]:
+def some_values(parameters: Mapping[str, Tensor], least: int = 0) -> dict[str, Tensor]:
     """Copies of a few values of some trained parameters of so many dimensions at least. Waits for nothing."""
-    trained = [(fqn, p) for fqn, p in module.named_parameters() if is_trained(p) and p.dim() >= least]
+    trained = [(fqn, p) for fqn, p in parameters.items() if is_trained(p) and p.dim() >= least]
     return {fqn: first_values(p) for fqn, p in islice(trained, 0, None, max(len(trained) // _PARAMETERS, 1))}
 
 

@@ -90,10 +90,10 @@ class Wiring:
         self.first_reached = self.first_reached or {*seen.reached}
         self.took |= seen.took
         self.graph |= seen.graph
-        self.note_runs(begun, seen)
+        self.note_runs(seen)
         self.note_mode(step, seen)
         found = {
-            FROZEN: self.frozen(begun),
+            FROZEN: self.frozen(begun, seen),
             EVAL: self.in_eval(begun, step, seen),
             UNHELD: self.unheld(begun, step, seen),
             IDLE: self.idle(begun, step, seen),
@@ -112,13 +112,13 @@ class Wiring:
                 new.append(line)
         return new
 
-    def note_runs(self, begun: BegunStep, seen: SeenParts) -> None:
+    def note_runs(self, seen: SeenParts) -> None:
         """Note the modules that ran, with gradients and without, and the parameters that no output depends on."""
         self.ran = [fqn for fqn in (self.ran if self.ran is not None else seen.ran) if fqn in seen.ran]
         blind = [fqn for fqn in seen.blind if fqn not in seen.ran]
         self.blind = [fqn for fqn in (self.blind if self.blind is not None else blind) if fqn in blind]
         if seen.returned is not None:
-            names = {id(p): fqn for fqn, p in begun.module.named_parameters()}
+            names = {id(p): fqn for fqn, p in seen.parameters.items()}
             self.cut = self.asked - {names.get(one, "") for one in seen.returned}
 
     def note_mode(self, step: int, seen: SeenParts) -> None:
@@ -157,11 +157,11 @@ class Wiring:
         many = self.in_eval_mode >= _MANY and self.evals < _STEPS
         return self.suspected if many and (alone or self.evals) else None
 
-    def frozen(self, begun: BegunStep) -> Untrained | None:
-        trained = [p.requires_grad for p in begun.module.parameters()]
+    def frozen(self, begun: BegunStep, seen: SeenParts) -> Untrained | None:
+        trained = [p.requires_grad for p in seen.parameters.values()]
         if trained != self.trained:
             self.trained, self.between = trained, frozen_between(begun.module)
-            self.once_trained.update(fqn for fqn, p in begun.module.named_parameters() if p.requires_grad)
+            self.once_trained.update(fqn for fqn, p in seen.parameters.items() if p.requires_grad)
         ran, trained_once = self.ran or (), self.once_trained
         between = {
             fqn: near for fqn, near in self.between.items() if has_any(fqn, ran) and not has_any(fqn, trained_once)
@@ -184,7 +184,7 @@ class Wiring:
 
     def unreached(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters that an optimizer has and that never get a gradient, if they are a good part of all of these."""
-        held = {fqn: p for fqn, p in begun.module.named_parameters() if p.requires_grad and id(p) in seen.held}
+        held = {fqn: p for fqn, p in seen.parameters.items() if p.requires_grad and id(p) in seen.held}
         ran = {*(self.ran or ()), *(self.blind or ())}
         idle = {fqn: p for fqn, p in held.items() if fqn not in self.reached and owner_of(fqn) in ran}
         silent = self.still(UNREACHED, good_part(idle, held))
@@ -207,7 +207,7 @@ class Wiring:
 
     def unheld(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that nothing moves, if an optimizer has others that belong to no module."""
-        left = {fqn: p for fqn, p in begun.module.named_parameters() if fqn in seen.reached and id(p) not in seen.held}
+        left = {fqn: p for fqn, p in seen.parameters.items() if fqn in seen.reached and id(p) not in seen.held}
         stale = begun.stale() if left else ""
         still = self.still(UNHELD, left if stale else {})
         if self.steps < _STEPS or not still:
@@ -216,7 +216,7 @@ class Wiring:
 
     def outside(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that no optimizer has, and nothing moves, if they are a good part of all."""
-        reached = {fqn: p for fqn, p in begun.module.named_parameters() if fqn in seen.reached}
+        reached = {fqn: p for fqn, p in seen.parameters.items() if fqn in seen.reached}
         others = {fqn: p for fqn, p in reached.items() if id(p) not in seen.held} if seen.held else {}
         left = good_part(self.still(OUTSIDE, good_part(others, reached)), reached)
         if self.steps < _STEPS or not left:
@@ -241,7 +241,7 @@ class Wiring:
 
     def idle(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient whose optimizer makes no step, while another one does."""
-        idle = {fqn: p for fqn, p in begun.module.named_parameters() if fqn in seen.reached and id(p) in seen.held}
+        idle = {fqn: p for fqn, p in seen.parameters.items() if fqn in seen.reached and id(p) in seen.held}
         idle = {fqn: p for fqn, p in idle.items() if seen.held[id(p)][0] not in self.took}
         left = self.still(IDLE, idle if self.took else {})
         if self.steps < _MANY or not left:
@@ -283,6 +283,8 @@ class SeenParts:
     """The optimizer of each parameter, both by their ids, and its name."""
     took: set[int] = field(default_factory=set)
     """The optimizers that were about to step, by their ids."""
+    parameters: Mapping[str, Tensor] = field(default_factory=dict)
+    """The model's parameters, as the step has ended."""
     returned: set[int] | None = None
     """The parameters on which what the model returned depends, by their ids; None if that was not asked."""
 

@@ -11,8 +11,8 @@ import struct
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from hookcli.system.files import unzipped
 from hookcli.table import STATS_KEYS, Report, strict
@@ -62,8 +62,7 @@ _STATS = {*STATS_KEYS}
 _Columns = Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """A report without its floats.
 
     `head` holds the fields of the report in JSON, except its rows. Row i has the keys `keys[kinds[i]]` in this order;
@@ -118,7 +117,7 @@ class Packer:
             if known is None:
                 self._defined += 1
                 known = self._layouts.add(key, (self._defined, Layout.of(head, rows, columns)), len(rows))
-                new[self._defined] = _packed(strict(asdict(known[1])))
+                new[self._defined] = _packed(strict(known[1]._asdict()))
             differences, numbers = _differences(head, columns, known[1])
             texts.append({"layout": known[0]} | differences)
             floats.append(numbers)

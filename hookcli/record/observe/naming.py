@@ -65,7 +65,7 @@ def tensor_parallel_ranks(module: nn.Module) -> list[int]:
 def _fsdp_dimensions(module: nn.Module, sharded: Sequence[Any]) -> int:
     """The number of a mesh's first dimensions that FSDP2 averages over: two for replicas of shards (HSDP), or one."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    if fsdp is None or not any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
+    if not sharded or fsdp is None or not any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
         return 0
     return 2 if all(parameter.placements[0].is_replicate() for parameter in sharded) else 1
 
@@ -90,6 +90,8 @@ class PlainNames:
         if owner is not None:
             return self(owner) + fqn[len(owner) :]
         parts = fqn.split(".")
+        if not self._wrapped and WRAPPED.isdisjoint(parts):  # as of most models
+            return fqn
         places = zip(parts, accumulate(parts, "{}.{}".format), strict=True)
         return ".".join(part for part, place in places if part not in WRAPPED and place not in self._wrapped)
 

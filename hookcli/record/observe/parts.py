@@ -302,7 +302,7 @@ class Parts:
 
     def works(self, model: str, part: str) -> bool:
         """True unless the part has failed, for this model or for no model in particular."""
-        return self._off.isdisjoint([(model, part), ("", part)])
+        return not self._off or self._off.isdisjoint([(model, part), ("", part)])
 
     def run(self, model: str, part: str, do: Callable[[], T], otherwise: T) -> T:
         """What `do` returns; `otherwise` if the part fails now, or has failed before."""

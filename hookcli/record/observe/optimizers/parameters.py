@@ -39,6 +39,7 @@ class ParameterRows:
         self._types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
         self._name = name
         self._matches = matches
+        self._walk()
         self._gradients: dict[str, tuple[dict[str, object], PendingFigures]] = {}
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
@@ -54,7 +55,8 @@ class ParameterRows:
 
     def note_reached(self) -> None:
         """Note which parameters hold a gradient: their optimizer may not step, or the program may clear it before."""
-        unreached = ((fqn, p) for fqn, p in self._matching() if fqn not in self._reached)
+        self._walk()
+        unreached = ((fqn, p) for fqn, p in self._parameters if fqn not in self._reached)
         self._reached |= {fqn for fqn, p in unreached if tree.gradient(p) is not None}
 
     @property
@@ -64,7 +66,7 @@ class ParameterRows:
 
     def take_unclipped(self, scale: Tensor | None) -> None:
         """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
-        grads = [(fqn, tree.gradient(p)) for fqn, p in self._matching() if fqn not in self._gradients]
+        grads = [(fqn, tree.gradient(p)) for fqn, p in self._parameters if fqn not in self._gradients]
         self._unclipped |= {fqn: measure(grad, hist=self._hist) for fqn, grad in grads if grad is not None}
         self._scale = scale
 
@@ -97,7 +99,7 @@ class ParameterRows:
         self._stepped |= held or set()
         self.note_reached()
         scale = getattr(optimizer, "grad_scale", None)  # for a fused optimizer, which unscales by itself
-        for fqn, parameter in self._matching():
+        for fqn, parameter in self._parameters:
             grad = tree.gradient(parameter)
             if grad is not None and (held is None or id(parameter) in held):
                 values = {
@@ -117,7 +119,8 @@ class ParameterRows:
 
     def take_updates(self, snapshot: Snapshot, *, by_hand: bool = False) -> bool:
         """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""
-        changes = snapshot.changes(self._matching())
+        self._walk()
+        changes = snapshot.changes(self._parameters)
         whole = [(fqn, change) for fqn, change in changes.items() if not tree.shard_of(change.parameter)]
         for probe, (fqn, change) in product(self.watchers, whole):
             probe.updated(fqn, change.before, change.now)
@@ -140,10 +143,11 @@ class ParameterRows:
     def without_gradient(self, unread: str, optimizers: Iterable[Optimizer]) -> list[Skipped]:
         """Parameters whose gradient no optimizer took, and why; `unread` is the reason why none was read, if so."""
         held = set[int]().union(*map(parameter_ids, optimizers))
-        missing = [(fqn, p) for fqn, p in self._matching() if fqn not in self._gradients]
+        self._walk()
+        missing = [(fqn, p) for fqn, p in self._parameters if fqn not in self._gradients]
         skipped = [Skipped(self._name(fqn), self._why_not_taken(fqn, p, held, unread)) for fqn, p in missing]
         # Further names of parameters that have been measured under their first one.
-        first = {id(p): self._name(fqn) for fqn, p in self._matching()}
+        first = {id(p): self._name(fqn) for fqn, p in self._parameters}
         modules = self._model.named_modules(remove_duplicate=False)
         every = [(f"{owner}.{name}".lstrip("."), p) for owner, m in modules for name, p in part_tables(m)[0].items()]
         names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
@@ -163,7 +167,7 @@ class ParameterRows:
     def moved_since(self, began: Report) -> bool:
         """True if a parameter has other figures than in this inventory. Waits for an accelerator."""
         before = {row.fqn: figures_of(row.stats) for row in began.rows if row["kind"] == "parameter" and row.stats}
-        named = {self._name(fqn): measure(p) for fqn, p in self._matching()}
+        named = {self._name(fqn): measure(p) for fqn, p in self._parameters}
         now = zip(named, resolve(list(named.values())), strict=True)
         return any(before.get(fqn) != figures_of(stats) for fqn, stats in now)
 
@@ -179,7 +183,7 @@ class ParameterRows:
             if optimizer not in waiting:
                 waits |= dict.fromkeys(parameter_ids(optimizer), "")
         facts, of = [], optimizers_of(optimizers)
-        for fqn, p in self._matching():
+        for fqn, p in self._parameters:
             if not p.requires_grad:
                 continue
             name, rate = self._name(fqn), rates.get(id(p))
@@ -197,7 +201,7 @@ class ParameterRows:
         gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0
         figures: dict[int, dict[str, object]] = {}
-        for fqn, parameter in self._matching():
+        for fqn, parameter in self._parameters:
             of_parameter = figures[id(parameter)] = {"numel": parameter.numel()}
             if fqn in gradients and gradients[fqn]["numel"]:  # of no elements, as in a rank's shard, the norm is NaN
                 of_parameter["param_grad"] = gradients[fqn]["l2"]
@@ -216,12 +220,13 @@ class ParameterRows:
     def without_optimizer(self, optimizers: Iterable[Optimizer]) -> list[Skipped]:
         """Parameters that none of the optimizers holds, and that the program did not update by hand."""
         held = set[int]().union(*map(parameter_ids, optimizers))
-        left = [self._name(fqn) for fqn, p in self._matching() if id(p) not in held]
+        left = [self._name(fqn) for fqn, p in self._parameters if id(p) not in held]
         return [Skipped(name, "not in any optimizer that stepped") for name in left if name not in self.updates]
 
-    def _matching(self) -> list[tuple[str, nn.Parameter]]:
+    def _walk(self) -> None:
+        """Find the parameters anew: a forward, or the program, may have added or replaced some."""
         named = self._model.named_parameters()
-        return [(fqn, p) for fqn, p in named if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
+        self._parameters = [(fqn, p) for fqn, p in named if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
 
 
 def _keeps_more_bits(optimizer: Optimizer, parameter: nn.Parameter) -> bool:

@@ -192,9 +192,8 @@ class ObservedStep:
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """True if a pass limited to `inputs` (ids; None for all) leaves gradients; always without an optimizer."""
-        needing = [id(p) for p in self.module.parameters() if p.requires_grad]
-        gets = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
-        return gets or not self.model.has_optimizer
+        needing = (id(p) for p in self.module.parameters() if p.requires_grad)
+        return any(inputs is None or key in inputs for key in needing) or not self.model.has_optimizer
 
     # Optimizers.
 
