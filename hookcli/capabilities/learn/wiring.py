@@ -175,8 +175,10 @@ class Wiring:
     def in_eval(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         if self.evals >= _STEPS:
             return self.all_in_eval(begun.model, begun.module)
+        if not seen.in_eval:
+            return None
         present = dict(begun.module.named_modules())  # without those that the program has removed by now
-        untouched = [fqn for fqn in seen.in_eval or () if fqn and fqn in present and is_untouched(present[fqn])]
+        untouched = [fqn for fqn in seen.in_eval if fqn and fqn in present and is_untouched(present[fqn])]
         if not untouched:
             return None
         kind = type(present[untouched[0]]).__name__

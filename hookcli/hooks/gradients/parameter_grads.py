@@ -63,7 +63,7 @@ class ParameterHooks(HookGroup):
 
     def edit(self) -> None:
         """Register the edits of parameters' gradients, before any hook that watches them."""
-        for fqn, parameter in self.core.model.named_parameters():
+        for fqn, parameter in self.core.model.named_parameters() if self.core.edits else ():
             edits = matching_edits(self.core.edits, fqn).get("grad", [])
             if not (edits and parameter.requires_grad and not is_lazy(parameter)):
                 continue
