@@ -206,6 +206,7 @@ HOOKCLI_EXPORT void hookcli_row_sums(
     for (int64_t piece = 0; piece < length; piece += kPiece) {
       for (int64_t row = first; row < last; ++row) {
         const int64_t from = row * length + piece, count = std::min({kPiece, length - piece, n - from});
+        if (count <= 0) break;  // past the end of the last row
         out[row] += size == 1 ? sum_of_bytes(static_cast<const uint8_t*>(data) + from, places + piece, count)
             : size == 2       ? sum_of_halves(static_cast<const int16_t*>(data) + from, places + piece, count)
                               : sum_of_words(static_cast<const int32_t*>(data) + from, places + piece, count);
