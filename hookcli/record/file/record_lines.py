@@ -78,8 +78,8 @@ class RecordedStep(Line):
     unknown. `at`: seconds from the begin of the run to when the step was handed on; None in records before schema 3.
     `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
     "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
-    program or an exception ended the step early. `weights` is the digest by
-    which a part compares ranks after the step; the index holds it as well, so that no step has to be read for it.
+    program or an exception ended the step early. `weights` is the digest by which a part compares ranks after the step,
+    `errors` how many of these the checks have found; the index holds both as well, so that no step has to be read.
     """
 
     kind: ClassVar[str] = "step"
@@ -98,6 +98,7 @@ class RecordedStep(Line):
     complete: bool = True
     at: float | None = None
     weights: str = ""
+    errors: int = 0
 
     @property
     def loss(self) -> float | None:
@@ -152,6 +153,7 @@ class StepEntry:
     offset: int
     complete: bool = True
     weights: str = ""
+    errors: int = 0
 
     @property
     def key(self) -> Key:

@@ -141,7 +141,9 @@ class RankedRecord(Record):
             self._held.add(place)
             self._by_line.append(held)
             number, complete = len(self._held), all(entry.complete for entry in held.values())
-            self.entries.append(replace(next(iter(held.values())), line=number, offset=number, complete=complete))
+            errors = max(entry.errors for entry in held.values())
+            first = next(iter(held.values()))
+            self.entries.append(replace(first, line=number, offset=number, complete=complete, errors=errors))
 
     def _past(self, rank: int, held: Mapping[int, StepEntry]) -> bool:
         """True if a rank has a later step of this model and phase; of one without any, if the ranks that have it do.

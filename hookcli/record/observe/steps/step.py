@@ -252,6 +252,7 @@ class ObservedStep:
             notes=(*self.notes, *self.measured.notes()),
             complete=self._complete,
             weights=self.measured.digest(),
+            errors=sum(report.totals["errors"] for report in reports if report.probe == "check"),
         )
 
 
