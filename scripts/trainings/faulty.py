@@ -224,6 +224,29 @@ def over_rows() -> None:
     train(Net(), drawn(), loss_of=lambda scores, y: F.nll_loss(scores.log_softmax(0), y))
 
 
+def smoothed(y: Tensor) -> Tensor:
+    """Nine tenths for the label, and the same share of the rest for each class."""
+    return 0.9 * F.one_hot(y, 10) + 0.01
+
+
+def kl_of_softmax() -> None:
+    train(Net(), drawn(), loss_of=lambda scores, y: F.kl_div(scores.softmax(1), smoothed(y), reduction="batchmean"))
+
+
+def kl_of_scores() -> None:
+    train(Net(), drawn(), 1e-3, loss_of=lambda scores, y: F.kl_div(scores, smoothed(y), reduction="batchmean"))
+
+
+def kl_over_rows() -> None:
+    """The targets are a softmax over the batch."""
+
+    def loss_of(scores: Tensor, y: Tensor) -> Tensor:
+        targets = (4.0 * F.one_hot(y, 10)).softmax(0)
+        return 0.5 * F.cross_entropy(scores, y) + F.kl_div(scores.log_softmax(1), targets, reduction="batchmean")
+
+    train(Net(), drawn(), loss_of=loss_of)
+
+
 def wrong_sign() -> None:
     train(Net(), drawn(), 0.005, loss_of=lambda scores, y: scores.log_softmax(1).gather(1, y[:, None]).mean())
 
@@ -758,6 +781,9 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "rounded": (rounded, "its updates are lost as weights are rounded"),
     "softmax_twice": (softmax_twice, "the output of a softmax goes into cross_entropy"),
     "over_rows": (over_rows, "log_softmax is taken over the rows of the batch"),
+    "kl_of_softmax": (kl_of_softmax, "kl_div gets the output of a softmax, and expects log-probabilities"),
+    "kl_of_scores": (kl_of_scores, "kl_div is below 0, as no divergence is: its input is no log-probabilities"),
+    "kl_over_rows": (kl_over_rows, "with targets that add up to 1 over the rows of the batch (dim=0)"),
     "wrong_sign": (wrong_sign, "the loss is the negative of cross_entropy"),
     "values_alone": (values_alone, "the loss is computed from values alone"),
     "no_graph": (no_graph, "of the optimizer in any step: the model runs without gradients"),

@@ -1088,6 +1088,39 @@ def labelled_rows() -> None:
     print("loss", loss.item())
 
 
+def mutual() -> None:
+    """After deep mutual learning: each of two models learns from the labels, and from the other."""
+    x, y = images()
+    models = [nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 10)) for _ in range(2)]
+    optimizers = [torch.optim.Adam(model.parameters(), 3e-3) for model in models]
+    for _ in range(80):
+        rows = torch.randint(len(x), (32,))
+        scores = [model(x[rows]).log_softmax(1) for model in models]
+        for one, other, optimizer in zip(scores, reversed(scores), optimizers, strict=True):
+            likely = F.kl_div(one, other.detach().exp(), reduction="batchmean")
+            loss = F.nll_loss(one, y[rows]) + likely
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    print("loss", loss.item())
+
+
+def soft_labels() -> None:
+    """After mixup: each row is a mixture of two, and so are its targets."""
+    x, y = images()
+    model, targets = convnet(), F.one_hot(y, 10).float()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(100):
+        rows, others, share = torch.randint(len(x), (32,)), torch.randint(len(x), (32,)), float(torch.rand(()))
+        scores = model(torch.lerp(x[others], x[rows], share))
+        likely = scores - scores.logsumexp(1, keepdim=True)
+        loss = F.kl_div(likely, torch.lerp(targets[others], targets[rows], share), reduction="batchmean")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -1097,7 +1130,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
-        labelled_rows,
+        labelled_rows, mutual, soft_labels,
     )
 }  # fmt: skip
 

@@ -157,6 +157,8 @@ class MisusedLoss(LinesCheck):
     Reported are:
     - A softmax or log_softmax is taken over the rows of the batch, or over a dimension of one number.
     - nll_loss gets numbers above 0, which no log-probability is.
+    - kl_div gets the output of a softmax, or is below 0, as it is of numbers that are no log-probabilities; or its
+      log_softmax is over one dimension, and its targets add up to 1 over another. Its targets must be probabilities.
     - A tenth of the targets of a binary cross-entropy are below -0.5 or above 1.5, as -1 for 0. So noise in labels of 0
       and 1 is not reported.
     - Scores (N, C, H, W) are viewed as rows of C values, where the classes must be permuted to the end.

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
-from hookcli.capabilities.learn.ranges import Unlikely, beyond, no_probabilities
+from hookcli.capabilities.learn.ranges import Unlikely, beyond, no_divergence, no_probabilities, words_on
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.squashed import squashed
 from hookcli.capabilities.learn.targets import Targets
@@ -31,7 +31,6 @@ from hookcli.hooks.torch_private.losses import (
 )
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.probes.shared.doubled import ARRANGES, doubled, nodes_of_losses, sources
-from hookcli.table.formatting import percent
 from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
@@ -73,7 +72,7 @@ class LossFacts:
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
     _beyond: tuple[str, Tensor] | None = None
-    _unlikely: Unlikely | None = None
+    _unlikely: list[Unlikely] = field(default_factory=list)
     _outweighed: tuple[str, Tensor] | None = None
     _labels: list[tuple[int, Tensor]] = field(default_factory=list)
     """The number of labels in each loss, and the figures of `range_of`."""
@@ -86,8 +85,8 @@ class LossFacts:
         self.misused = self.misused or misused(roots, nodes)
         self.doubled = self.doubled or twice(nodes)
         self._beyond = self._beyond or beyond(roots, nodes)
-        self._unlikely = self._unlikely or no_probabilities(roots, nodes)
         alone = len(roots) == 1
+        self._unlikely += filter(None, (no_probabilities(roots, nodes), no_divergence(roots[0]) if alone else None))
         choices = choices_of(roots[0]) if alone else []
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None)
@@ -149,9 +148,7 @@ class LossFacts:
         `targets_of_models`: others run beside the model, whose outputs may be its targets, or which it may attack.
         `several`: the model has several optimizers, which may work against each other.
         """
-        unlikely = self._unlikely
-        if not self.misused and unlikely is not None and (share := float(unlikely.share)) > unlikely.few:
-            self.misused = f"{percent(share)} {unlikely.words}"
+        self.misused = self.misused or words_on(self._unlikely)
         fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.targets.broadcast}
         fields["maximized"] = "" if several or targets_of_models else self.maximized
         all_count = len(self.choices) == max(passes, 1)

@@ -10,9 +10,17 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.hooks.torch_private.losses import binary_targets, compared, log_probabilities_in
+from hookcli.hooks.torch_private.losses import (
+    binary_targets,
+    compared,
+    divergence_in,
+    log_probabilities_in,
+    normalized_dimension,
+    terms_of,
+)
 from hookcli.hooks.torch_private.nodes import operator
 from hookcli.probes.shared.doubled import ARRANGES, sources
+from hookcli.table.formatting import percent
 from hookcli.tensors import tree
 
 _RANGES = {
@@ -22,9 +30,10 @@ _RANGES = {
     "Softmax": ("Softmax", 0.0, 1.0),
     "Tanh": ("Tanh", -1.0, 1.0),
 }
-_ROUNDED = 1e-3
+_ROUNDED, _SUM = 1e-3, 0.02  # of a number, and of the sum of probabilities in bfloat16
 _NORMALIZED = {"LogSoftmax", "Softmax"}  # HK034 reports a softmax that goes into nll_loss
 _NOISE, _FEW = 0.5, 0.1  # as labels have on purpose, and the share of them that it may carry farther
+_DIMENSIONS = ("the rows of the batch (dim=0)", "the classes (dim=1)")
 _HALVES = {"Relu": "a ReLU before the sigmoid", "Softplus": "a Softplus before the sigmoid"}
 
 
@@ -78,12 +87,20 @@ def share_outside(values: Tensor, least: float, most: float) -> Tensor:
 class Unlikely(NamedTuple):
     """Numbers that a loss takes for probabilities, or for their logarithms; a `share` of them is out of range.
 
-    `words` follow the share; it is a fault if it is more than `few`.
+    `words` have the share at "{}"; it is a fault if it is more than `few`.
     """
 
     words: str
     share: Tensor
     few: float
+
+
+def words_on(numbers: Sequence[Unlikely]) -> str:
+    """Words on the first of these of which too many are out of range; "" if none are. Waits for an accelerator."""
+    for one in numbers:
+        if (share := float(one.share)) > one.few:
+            return one.words.format(percent(share))
+    return ""
 
 
 def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikely | None:
@@ -93,11 +110,55 @@ def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikel
     """
     for node in compares(losses, nodes):
         if (targets := binary_targets(node)) is not None and tree.is_plain(targets) and targets.numel():
-            words = "of the targets of binary_cross_entropy are not between 0 and 1"
+            words = "{} of the targets of binary_cross_entropy are not between 0 and 1"
             return Unlikely(words, share_outside(targets, -_NOISE, 1 + _NOISE), _FEW)
         values = log_probabilities_in(node)
         made = {operator(one) for one in sources(node)} if values is not None else set()
         if values is not None and not made & _NORMALIZED and tree.is_plain(values) and values.numel():
-            words = "of what nll_loss gets for log-probabilities is above 0: put log_softmax before it"
+            words = "{} of what nll_loss gets for log-probabilities is above 0: put log_softmax before it"
             return Unlikely(words, share_outside(values, -math.inf, 0.0), 0.0)
     return None
+
+
+def no_divergence(loss: Tensor) -> Unlikely | None:
+    """Words on a kl_div in this loss that does not get log-probabilities, or over another dimension than its targets.
+
+    Targets must be probabilities of more than one class, so that other differences of products are left out: then the
+    share is 1, else 0. Of other inputs than a softmax's it must be the whole loss, and below 0. Waits for nothing.
+    """
+    terms = terms_of(loss)
+    for term in terms:
+        targets, source = divergence_in(term.node) or (None, None)
+        if targets is None or source is None or not tree.is_plain(targets) or not targets.numel():
+            continue
+        if words := divergence_of_softmax(targets, source):
+            return words
+        if len(terms) == 1 and normalized_dimension(source) is None:
+            what = "kl_div is below 0, as no divergence is: its input is no log-probabilities"
+            rows = targets.numel() // targets.shape[-1]
+            is_below = loss.detach() < -2 * _SUM * term.factor * rows  # more than targets that are rounded explain
+            return Unlikely(f"{what}; put log_softmax before it", is_below & soft_over(targets, -1), 0.0)
+    return None
+
+
+def divergence_of_softmax(targets: Tensor, source: Node) -> Unlikely | None:
+    """As `no_divergence`, on a kl_div whose input is a softmax, or a log_softmax of a table; None for other inputs."""
+    made = {*map(operator, sources(source))} if operator(source) in ARRANGES else {operator(source)}
+    if "Softmax" in made:
+        words = "kl_div gets the output of a softmax, and expects log-probabilities: use log_softmax instead"
+        return Unlikely(words, soft_over(targets, min(1, targets.dim() - 1)) | soft_over(targets, -1), 0.0)
+    dim = normalized_dimension(source) if targets.dim() == 2 else None
+    if dim is None:
+        return None
+    over, others = _DIMENSIONS[dim], _DIMENSIONS[1 - dim]
+    words = f"kl_div compares a log_softmax over {over} with targets that add up to 1 over {others}"
+    return Unlikely(words, soft_over(targets, 1 - dim) & ~soft_over(targets, dim), 0.0)
+
+
+def soft_over(targets: Tensor, dim: int) -> Tensor:
+    """True if targets add up to 1 over this dimension, and more than one of them counts. Waits for nothing."""
+    with torch.no_grad():
+        known = targets.detach()
+        sums = known.sum(dim, dtype=torch.float32)
+        is_soft = ((known > 0) & (known < 1 - _ROUNDED)).any()
+        return ((sums - 1).abs() < _SUM).all() & (known >= 0).all() & is_soft

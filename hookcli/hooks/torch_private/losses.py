@@ -75,9 +75,9 @@ def reduced(node: Node, factor: float) -> Term | None:
     """The part of a loss whose mean or sum this node is, by itself or of errors that were not reduced before."""
     whole = node.name() in ("MeanBackward0", "SumBackward0")
     of = _past(node.next_functions[0][0], *_SHAPES) if whole else node
-    if of is None or of.name() not in _NAMES:
+    if of is None or (of.name() not in _NAMES and not (whole and divergence_in(of))):
         return None
-    reduction = private(of, "_saved_reduction", _MEAN, _GUESSING)
+    reduction = private(of, "_saved_reduction", _MEAN, _GUESSING) if of.name() in _NAMES else _NONE
     if whole and reduction == _NONE:
         number = math.prod(returned_shape(of)) if node.name() == "MeanBackward0" else 1
         return Term(of, factor / max(number, 1), summed=True)
@@ -168,6 +168,22 @@ def binary_targets_in(node: Node) -> Tensor | None:
 def squares_in(node: Node) -> tuple[Tensor, Tensor] | None:
     """The outputs and targets of a squared error, as they were broadcast; None for other nodes."""
     return compared(node) if node.name() == _SQUARES else None
+
+
+def divergence_in(node: Node) -> tuple[Tensor, Node] | None:
+    """The targets of a divergence (kl_div), and the node that made its input; None for other nodes.
+
+    kl_div is xlogy(t, t) - t * x, which is reduced then; log_target=True, which is t.exp() * (t - x), is not looked at.
+    """
+    first, product = [*(one for one, _ in node.next_functions), None, None][:2]
+    if operator(node) != "Sub" or product is None or operator(product) != "Mul":
+        return None
+    if first is not None and operator(first) != "Xlogy":  # which is a constant if the targets are
+        return None
+    source, targets = product.next_functions[1][0], kept(product, "self", _GUESSING)
+    return (
+        None if source is None or targets is None or tuple(targets.shape) != returned_shape(node) else (targets, source)
+    )
 
 
 def log_probabilities_in(node: Node) -> Tensor | None:

@@ -58,6 +58,16 @@ def values(y: Tensor) -> Tensor:
     return y.float()[:, None]
 
 
+def soft(y: Tensor) -> Tensor:
+    return 0.7 * F.one_hot(y, 3) + 0.1
+
+
+def kl(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.kl_div(outputs, targets, reduction="batchmean")
+
+
+KL_SOFTMAX = "kl_div gets the output of a softmax, and expects log-probabilities: use log_softmax instead"
+KL_OVER = "kl_div compares a log_softmax over"
 SQUARE = "in the loss, outputs of shape 32x1 and other values are broadcast to 32x32"
 ONE = "is taken over a dimension of one number (32x1), where it always is "
 TWICE = "the output of a softmax goes into cross_entropy"
@@ -100,6 +110,19 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: -(torch.randn(32, 3) * o.softmax(0)).sum(0).mean(), ""),  # the rows of constants
         (lambda o, y: -((o.log_softmax(0) + o.log_softmax(1)) * F.one_hot(y, 3)).sum(1).mean(), ""),  # both ways
         (lambda o, y: F.cross_entropy(o, y) + F.cross_entropy(o[:, :1], y * 0), ""),  # an attribute of one value
+        (lambda o, y: kl(o.softmax(1), soft(y)), KL_SOFTMAX),
+        swept(lambda o, y: 0.5 * F.cross_entropy(o, y) + 0.5 * 4 * kl((o / 2).softmax(-1), soft(y)), KL_SOFTMAX),
+        swept(lambda o, y: F.kl_div(o.view(4, 8, 3).softmax(2), soft(y).view(4, 8, 3), reduction="sum"), KL_SOFTMAX),
+        swept(lambda o, y: kl(o.softmax(1), (o / 2).softmax(1)), KL_SOFTMAX),  # targets with gradients
+        (lambda o, y: kl(o + 5, soft(y)), "kl_div is below 0, as no divergence is: its input is no log-probabilities"),
+        (lambda o, y: kl(o.log_softmax(1), (5 * soft(y)).softmax(0)), f"{KL_OVER} the classes (dim=1) with targets"),
+        swept(lambda o, y: kl((o * 1).log_softmax(0), soft(y)), f"{KL_OVER} the rows of the batch (dim=0) with"),
+        (lambda o, y: kl(o.log_softmax(1), soft(y)), ""),
+        swept(lambda o, y: kl(o.softmax(1).log(), soft(y)), ""),
+        swept(lambda o, y: kl(o - o.logsumexp(1, keepdim=True), o.detach().softmax(1)), ""),  # 0, but for rounding
+        swept(lambda o, y: kl((o * 1).log_softmax(0), (5 * soft(y)).softmax(0)), ""),  # both over the rows
+        swept(lambda o, y: F.kl_div(o.log_softmax(1), soft(y).log(), reduction="sum", log_target=True), ""),
+        swept(lambda o, y: (torch.rand(32, 3) - F.one_hot(y, 3) * o.softmax(1)).mean(), ""),  # no divergence
         (lambda o, y: F.nll_loss(o + 3, y), "100.0% of what nll_loss gets for log-probabilities is above 0"),
         swept(lambda o, y: F.nll_loss(o - o.logsumexp(1, keepdim=True), y), ""),
         (
