@@ -206,6 +206,23 @@ def decayed() -> None:
     train(model, drawn(), optimizer=optimizer, after=lambda step: schedule.step())
 
 
+def plateaus() -> None:
+    """ReduceLROnPlateau, which takes the loss for something that should rise."""
+    model, losses = Net(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", patience=2)
+    for step in range(500):
+        rows = torch.randint(1024, (SIZE,))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(IMAGES[rows]), LABELS[rows])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if step % 8 == 7:
+            schedule.step(sum(losses[-8:]))
+    print("loss", loss.item())
+
+
 def rounded() -> None:
     """Weights in bfloat16, and updates that are lost as they are rounded."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 10)).bfloat16()
@@ -778,6 +795,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "all_pairs": (all_pairs, "outputs of shape 64x1 and other values are broadcast to 64x64"),
     "no_step": (no_step, "made no step"),
     "decayed": (decayed, "the learning rate has fallen to"),
+    "plateaus": (plateaus, "falls no further since: step the scheduler once per epoch"),
     "rounded": (rounded, "its updates are lost as weights are rounded"),
     "softmax_twice": (softmax_twice, "the output of a softmax goes into cross_entropy"),
     "over_rows": (over_rows, "log_softmax is taken over the rows of the batch"),

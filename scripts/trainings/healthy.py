@@ -1121,6 +1121,25 @@ def soft_labels() -> None:
     print("loss", loss.item())
 
 
+def plateaus() -> None:
+    """Labels of which half are noise: the learning rate falls again and again, as nothing is left to learn."""
+    x, y = images()
+    model, losses = convnet(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2)
+    for step in range(900):
+        rows = torch.randint(len(x), (32,))
+        labels = torch.where(torch.rand(32) < 0.5, torch.randint(10, (32,)), y[rows])
+        loss = F.cross_entropy(model(x[rows]), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if step % 16 == 15:
+            schedule.step(sum(losses[-16:]))
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -1130,7 +1149,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
-        labelled_rows, mutual, soft_labels,
+        labelled_rows, mutual, soft_labels, plateaus,
     )
 }  # fmt: skip
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isclose
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.checks import learned, untrained
+from hookcli.capabilities.learn.curve import cut_short
 from hookcli.capabilities.learn.guessing import times_of
 from hookcli.capabilities.learn.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import (
@@ -26,11 +28,13 @@ from hookcli.capabilities.learn.lines import (
     Learning,
     Untrained,
 )
+from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 from hookcli.table.formatting import setting
 
 _TOO_SMALL = 0.25  # of the loss of guessing, which all steps lose at most: at best, three quarters of it are left
 _REACH, _FALLEN, _HALF = 0.5, 0.01, 0.5  # as much, where half of the steps had less than this of the highest rate
+_BELOW, _LEFT = 0.0099, 0.1  # of the highest rate, a hundredth of which two steps of a schedule leave; of the reach
 _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
 _REACH_THEM = "run them with gradients, or freeze them"
 _MUCH = 2.0  # times the variance of the targets, of the squared distance between the means
@@ -43,6 +47,7 @@ _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
 _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
+_PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
@@ -232,6 +237,38 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     )
     why, remedy = next(one for one in reasons if one[0])
     return f"the steps are too small ({why}): {most}", remedy
+
+
+def fallen_early(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:
+    """Words on a learning rate that fell to next to nothing in the first half of a run, which ended learning; else "".
+
+    A schedule that ends at 0 on purpose does so at the end of a run.
+    """
+    known = [(line.step, line.rate, line.reach) for line in lines if line.rate is not None and line.reach is not None]
+    steps = sorted(step for step, loss in losses.items() if math.isfinite(loss))
+    low = next_to_nothing(known)
+    if not low or 2 * low[0][0] > steps[-1] or not lines[-1].alone or not any(map(is_supervised, lines)):
+        return ""
+    at, rate, _ = low[0]
+    before = [(losses[a], (b - a) * known[max(bisect(known, (a, math.inf)) - 1, 0)][1]) for a, b in pairwise(steps)]
+    first_after = bisect_left(steps, at)
+    ended = cut_short(before[:first_after], [losses[step] for step in steps[first_after:]])
+    if ended is None:
+        return ""
+    highest = max(rate for _, rate, _ in known)
+    fell = f"the learning rate had fallen to {setting(rate)} by step {at:,}, from {setting(highest)}"
+    to = f"from {text_of(ended.before)} to {text_of(ended.after)}"
+    return f"{fell}, and the loss, which has fallen {to}, falls no further since: {_SCHEDULE} ({_PLATEAU})"
+
+
+def next_to_nothing(steps: Sequence[tuple[int, float, float]]) -> Sequence[tuple[int, float, float]]:
+    """The last steps in a row whose rate and reach are next to nothing of the highest; all are (step, rate, reach).
+
+    Where other parameter groups keep their rates, the reach of a step does not fall.
+    """
+    _, rates, reaches = zip(*steps, strict=True) if steps else ((), (), ())
+    high = [rate >= _BELOW * max(rates) or reach >= _LEFT * max(reaches) for _, rate, reach in steps]
+    return steps[len(high) - [*reversed(high), True].index(True) :]
 
 
 def few_trained(lines: Sequence[Learning], rate: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 _BLOCKS = 16
@@ -15,9 +15,12 @@ _NOTHING = 0.01  # of the loss of guessing
 _POINTS = 5
 _AT_ONCE, _MOSTLY = 16, 0.9  # the losses within which that is reached, and the share of those after it
 
+_SPANS, _IN_SPAN, _AFTER = 3, 4, 8  # of equal sums of rates; losses in each, and in each half of those after
+_GOES_ON, _ENDS, _FLOOR = 0.6, 0.05, 0.1
+
 
 class Rise(NamedTuple):
-    """The mean loss of the first and of the last eighth."""
+    """The mean loss of the first and of the last part of a run."""
 
     before: float
     after: float
@@ -37,6 +40,29 @@ def rise(losses: Sequence[float]) -> Rise | None:
     deviation = math.sqrt(_BLOCKS * (_BLOCKS - 1) * (2 * _BLOCKS + 5) / 18)
     found = Rise(fmean(blocks[:2]), fmean(blocks[-2:]))
     return found if pairs / deviation >= _Z and found.after > _HIGHER * found.before > 0 else None
+
+
+def cut_short(before: Sequence[tuple[float, float]], after: Sequence[float]) -> Rise | None:
+    """The mean loss before and after the learning rate fell, if that ended the learning; else None.
+
+    Each loss `before` has the sum of the learning rates until the next one. Over three spans of equal sums a loss near
+    its floor falls less and less: it must have fallen from the second to the third by 0.6 of its fall before. Then at
+    least a fifth of the way is left to a floor that it approaches exponentially. `after` that it no longer falls.
+    """
+    spans: list[list[float]] = [[] for _ in range(_SPANS)]
+    total, passed = sum(rates for _, rates in before), 0.0
+    for loss, rates in before:
+        spans[min(int(_SPANS * passed / total), _SPANS - 1)].append(loss)
+        passed += rates
+    half = len(after) // 2
+    if min(map(len, spans)) < _IN_SPAN or half < _AFTER:
+        return None
+    first, second, third = map(fmean, spans)
+    noise = stdev(after) * math.sqrt(sum(1 / len(span) for span in spans[1:]))
+    goes_on = second - third > max(_Z * noise, _GOES_ON * (first - second), 0.0) and first > second
+    early, late = fmean(after[:half]), fmean(after[half:])
+    ends = early - late <= _ENDS * (first - third) and late >= _FLOOR * first
+    return Rise(first, late) if goes_on and ends else None
 
 
 def gone_at(losses: Sequence[float], guessed: float) -> int | None:

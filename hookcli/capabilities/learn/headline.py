@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hookcli.capabilities.learn.causes import (
     WITH_GRAPH,
     clipped_scaled,
+    fallen_early,
     not_held,
     not_reached,
     overwritten,
@@ -102,6 +103,7 @@ def faults(measured: Measurements, error: str = "") -> Iterator[str]:
         for finding in judge([check() for check in checks], measured).findings:
             if finding.fails(WARNING):
                 yield finding.message
+    yield from filter(None, [fallen_early(lines, measured.every_loss)])
 
 
 def outside(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:

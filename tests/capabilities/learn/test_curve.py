@@ -6,9 +6,11 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from hookcli.capabilities.learn.causes import fallen_early
 from hookcli.capabilities.learn.checks import FrozenBlock, GraphsKept
 from hookcli.capabilities.learn.curve import gone_at, growth, rise
 from hookcli.capabilities.learn.headline import still as still_weights
@@ -57,6 +59,52 @@ def test_a_loss_that_is_gone_at_once() -> None:
     assert gone_at([0.01] * 60, LN_10) is None  # a model that was trained before
     assert gone_at([2.3 * 0.9**step for step in range(100)], LN_10) is None  # it learns
     assert gone_at([2.3, 0.01, *[2.0] * 60], LN_10) is None  # it comes back
+
+
+def scheduled(curve: Callable[[float], float], rate: Callable[[float], float], **changed: Any) -> str:
+    """The words on a run of 400 steps with these losses at points from 0 to 1, and these learning rates."""
+    line, losses = Learning("Net", 0, scaled=1.0), noisy(curve, 400, noise=0.1)
+    lines = [replace(line, step=step, rate=rate(step / 400), reach=rate(step / 400)) for step in range(0, 400, 10)]
+    return fallen_early([replace(one, **changed) for one in lines], dict(enumerate(losses)))
+
+
+def drops(t: float) -> float:
+    """A learning rate of 0.1, and of 1e-4 after a fifth of the run."""
+    return 0.1 if t < 0.2 else 1e-4
+
+
+def stops(t: float) -> float:
+    """A loss that falls as long as that rate is 0.1."""
+    return 3 - 5 * min(t, 0.2)
+
+
+def test_a_learning_rate_that_falls_while_the_loss_does() -> None:
+    text = scheduled(stops, drops)
+    assert text.startswith(
+        "the learning rate had fallen to 0.0001 by step 80, from 0.1, and the loss, which has fallen"
+    )
+    assert "falls no further since" in text and "step the scheduler once per epoch" in text
+
+
+@pytest.mark.parametrize(
+    ("curve", "rate", "changed"),
+    [
+        (stops, lambda t: 0.1, {}),
+        (lambda t: 3 - 2 * t, drops, {}),  # it falls on
+        (lambda t: 2 + math.exp(-60 * t), drops, {}),  # near its floor before the rate fell
+        (lambda t: 0.05 + max(3 - 15 * t, 0.0), drops, {}),  # next to nothing is left
+        (lambda t: 3 - min(t, 0.9), lambda t: 0.1 if t < 0.9 else 1e-4, {}),  # the end of a schedule
+        (lambda t: 3 - min(t, 0.99), lambda t: 0.05 * (1 + math.cos(math.pi * t)), {}),  # a cosine
+        (stops, lambda t: 0.1 if t < 0.2 or t > 0.8 else 1e-4, {}),  # which rises again
+        (stops, lambda t: 0.1 if t < 0.2 else 1e-3, {}),  # a hundredth, in two steps
+        (lambda t: 3.0, drops, {}),  # it has not fallen at all
+        (stops, drops, {"reach": 0.1}),  # other groups keep their rates
+        (stops, drops, {"alone": False}),
+        (stops, drops, {"scaled": None}),  # another kind of loss
+    ],
+)
+def test_other_learning_rates_are_not_named(curve: Any, rate: Any, changed: Mapping[str, Any]) -> None:
+    assert not scheduled(curve, rate, **changed)
 
 
 def said(check: type[Check], losses: Sequence[float], *lines: Learning, **more: Sequence[Untrained]) -> str:
