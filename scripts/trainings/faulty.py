@@ -707,6 +707,12 @@ def ignored() -> None:
     train(model, drawn(LABELS.masked_fill(LABELS != 3, -100)), 0.3)
 
 
+def all_ignored() -> None:
+    """A mask that hides all labels from a step on, as of a part of the data without any."""
+    batches = ((x, y if step < 20 else torch.full_like(y, -100)) for step, (x, y) in enumerate(drawn()))
+    train(Net(), batches)
+
+
 def warm_up() -> None:
     """A warm-up that is counted in epochs by mistake, so that it takes a million steps."""
     model = Net()
@@ -845,6 +851,10 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "sees_next": (sees_next, "attention sees the tokens that it should predict"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
+    "all_ignored": (
+        all_ignored,
+        "all 64 labels are -100, which cross_entropy ignores (ignore_index), in all recorded steps since",
+    ),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),
     "forgetful": (forgetful, "cell begins with a state of zeros in each of its 8 calls"),
     "detached_state": (detached_state, "the state of cell is detached between its 64 calls"),

@@ -157,6 +157,7 @@ class MisusedLoss(LinesCheck):
     Reported are:
     - A softmax or log_softmax is taken over the rows of the batch, or over a dimension of one number.
     - nll_loss gets numbers above 0, which no log-probability is.
+    - All labels of a batch are the one that cross_entropy ignores, so that the loss is NaN.
     - kl_div gets the output of a softmax, or is below 0, as it is of numbers that are no log-probabilities; or its
       log_softmax is over one dimension, and its targets add up to 1 over another. Its targets must be probabilities.
     - A tenth of the targets of a binary cross-entropy are below -0.5 or above 1.5, as -1 for 0. So noise in labels of 0
@@ -199,6 +200,8 @@ class MisusedLoss(LinesCheck):
 
 def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:
     """The texts on losses that are not what they should be, each with what to do, "" where the text says that."""
+    if words := without_labels(losses, lines):
+        yield words, "look at the labels, and at the mask that hides some"
     if words := misused(lines):
         yield words, ""
     yield from of_inputs(losses, lines)
@@ -219,6 +222,20 @@ def misused(lines: Sequence[Learning]) -> str:
     """The words on a loss that gets something else than it expects, in most recorded steps since it first did."""
     said = [*dropwhile(lambda words: not words, (line.misused for line in lines))]
     return said[0] if 2 * sum(map(bool, said)) > len(said) else ""
+
+
+def without_labels(losses: Mapping[int, float], lines: Sequence[Learning]) -> str:
+    """The text on a loss that is NaN as the mean over no label; else ""."""
+    those = [line for line in lines if line.ignored and math.isnan(losses.get(line.step, 0.0))]
+    if not those:
+        return ""
+    in_steps = f"in {len(those):,} of {len(lines):,} recorded steps"
+    since = (
+        f"in all recorded steps since step {those[0].step:,}"
+        if those == lines[-len(those) :] and those[0].step
+        else in_steps
+    )
+    return f"{those[0].ignored} (ignore_index), {since}: the mean over no label is NaN"
 
 
 def out_of_range(lines: Sequence[Learning]) -> str:

@@ -152,6 +152,40 @@ def test_an_inverted_mask_leaves_one_class() -> None:
     assert " of 32 count, and cross_entropy ignores the others): the loss fell from " in text
 
 
+@pytest.mark.parametrize(
+    ("first", "reduction", "index", "expected"),
+    [
+        (
+            0,
+            "mean",
+            -100,
+            "all 32 labels are -100, which cross_entropy ignores (ignore_index), in 10 of 10 recorded steps",
+        ),
+        (
+            24,
+            "mean",
+            255,
+            "all 32 labels are 255, which cross_entropy ignores (ignore_index), in all recorded steps since step 24",
+        ),
+        (24, "sum", -100, ""),  # the loss is 0
+        (STEPS, "mean", -100, ""),
+    ],
+)
+def test_labels_that_are_all_ignored(first: int, reduction: str, index: int, expected: str) -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for step, (x, y) in enumerate(batches()):
+            optimizer.zero_grad()
+            labels = y.fill_(index) if step >= first else y
+            (F.cross_entropy(model(x), labels, reduction=reduction, ignore_index=index) + 0.1).backward()
+            optimizer.step()
+        return model
+
+    said = all_faults(program, every=EVERY)
+    assert said[0].startswith(expected) if expected else not any("ignores" in text for text in said)
+
+
 def test_the_labels_that_count_are_counted() -> None:
     def program() -> nn.Module:
         model = net()
