@@ -713,6 +713,18 @@ def all_ignored() -> None:
     train(Net(), batches)
 
 
+def times_temperature() -> None:
+    """Contrastive, with similarities times 0.05."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16))
+    batches = ((torch.randn(64, 16), torch.arange(64)) for _ in range(150))
+
+    def loss_of(codes: Tensor, y: Tensor) -> Tensor:
+        a, b = (F.normalize(codes + 0.1 * torch.randn_like(codes), dim=1) for _ in range(2))
+        return F.cross_entropy(a @ b.T * 0.05, y)
+
+    train(model, batches, optimizer=torch.optim.Adam(model.parameters(), 1e-3), loss_of=loss_of)
+
+
 def warm_up() -> None:
     """A warm-up that is counted in epochs by mistake, so that it takes a million steps."""
     model = Net()
@@ -855,6 +867,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
         all_ignored,
         "all 64 labels are -100, which cross_entropy ignores (ignore_index), in all recorded steps since",
     ),
+    "times_temperature": (times_temperature, "cosine similarities times 0.05, so that its loss can't fall below 4.0"),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),
     "forgetful": (forgetful, "cell begins with a state of zeros in each of its 8 calls"),
     "detached_state": (detached_state, "the state of cell is detached between its 64 calls"),

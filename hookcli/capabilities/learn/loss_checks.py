@@ -158,6 +158,7 @@ class MisusedLoss(LinesCheck):
     - A softmax or log_softmax is taken over the rows of the batch, or over a dimension of one number.
     - nll_loss gets numbers above 0, which no log-probability is.
     - All labels of a batch are the one that cross_entropy ignores, so that the loss is NaN.
+    - A cross-entropy gets cosines that are multiplied by less than 0.5, so that its loss can't fall to 0.7 ln C.
     - kl_div gets the output of a softmax, or is below 0, as it is of numbers that are no log-probabilities; or its
       log_softmax is over one dimension, and its targets add up to 1 over another. Its targets must be probabilities.
     - A tenth of the targets of a binary cross-entropy are below -0.5 or above 1.5, as -1 for 0. So noise in labels of 0

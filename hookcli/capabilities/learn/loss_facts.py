@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
-from hookcli.capabilities.learn.ranges import Unlikely, beyond, no_divergence, no_probabilities, words_on
+from hookcli.capabilities.learn.ranges import Unlikely, beyond, flat_cosines, no_divergence, no_probabilities, words_on
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.squashed import squashed
 from hookcli.capabilities.learn.targets import Targets
@@ -89,8 +89,9 @@ class LossFacts:
         self.doubled = self.doubled or twice(nodes)
         self._beyond = self._beyond or beyond(roots, nodes)
         alone = len(roots) == 1
-        self._unlikely += filter(None, (no_probabilities(roots, nodes), no_divergence(roots[0]) if alone else None))
         choices = choices_of(roots[0]) if alone else []
+        divergence = no_divergence(roots[0]) if alone else None
+        self._unlikely += filter(None, (no_probabilities(roots, nodes), divergence, flat_cosines(choices)))
         self.choices.append(choices)
         self.note_ignored(nodes)
         self.note_targets(roots[0] if alone else None)

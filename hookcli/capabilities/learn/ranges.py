@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
+    Choices,
     binary_targets,
     compared,
     divergence_in,
     log_probabilities_in,
+    multiplied_matrices,
     normalized_dimension,
+    product_terms,
     terms_of,
 )
 from hookcli.hooks.torch_private.nodes import operator
@@ -33,6 +37,7 @@ _RANGES = {
 _ROUNDED, _SUM = 1e-3, 0.02  # of a number, and of the sum of probabilities in bfloat16
 _NORMALIZED = {"LogSoftmax", "Softmax"}  # HK034 reports a softmax that goes into nll_loss
 _NOISE, _FEW = 0.5, 0.1  # as labels have on purpose, and the share of them that it may carry farther
+_FLAT, _NEAR = 0.5, 0.7  # times a cosine, which no temperature in use gives; of the loss of guessing
 _DIMENSIONS = ("the rows of the batch (dim=0)", "the classes (dim=1)")
 _HALVES = {"Relu": "a ReLU before the sigmoid", "Softplus": "a Softplus before the sigmoid"}
 
@@ -85,7 +90,7 @@ def share_outside(values: Tensor, least: float, most: float) -> Tensor:
 
 
 class Unlikely(NamedTuple):
-    """Numbers that a loss takes for probabilities, or for their logarithms; a `share` of them is out of range.
+    """Numbers that a loss takes for probabilities, their logarithms or scores; a `share` of them is out of range.
 
     `words` have the share at "{}"; it is a fault if it is more than `few`.
     """
@@ -162,3 +167,26 @@ def soft_over(targets: Tensor, dim: int) -> Tensor:
         sums = known.sum(dim, dtype=torch.float32)
         is_soft = ((known > 0) & (known < 1 - _ROUNDED)).any()
         return ((sums - 1).abs() < _SUM).all() & (known >= 0).all() & is_soft
+
+
+def flat_cosines(choices: Sequence[Choices]) -> Unlikely | None:
+    """Words on a cross-entropy of cosines that are multiplied by next to nothing; None without any. Waits for nothing.
+
+    Cosines lie between -1 and 1: times s, the loss among C classes is ln(1 + (C - 1) exp(-2 s)) at least.
+    """
+    for one in choices:
+        softmaxes = (node for node in walk([one.node]) if operator(node) == "LogSoftmax")
+        node, factor = next(softmaxes, one.node).next_functions[0][0], 1.0
+        while node is not None and (numbers := product_terms(node)):
+            node, factor = numbers[0][0], factor * numbers[0][1]
+        matrices = multiplied_matrices(node) if node is not None and abs(factor) < _FLAT else None
+        least, most = (math.log1p((one.classes - 1) * math.exp(-2 * abs(x))) for x in (factor, 0.0))
+        if matrices is None or least < _NEAR * most or not all(map(tree.is_plain, matrices)):
+            continue
+        with torch.no_grad():
+            norms = [x.detach().float().norm(dim=dim) for x, dim in zip(matrices, (-1, -2), strict=True)]
+            are_cosines = torch.stack([((norm - 1).abs() < _SUM).all() for norm in norms]).all()
+        can_not = f"its loss can't fall below {least:.4g}, where guessing has ln {one.classes:,} = {most:.4g}"
+        what = f"cross_entropy gets cosine similarities times {factor:.3g}, so that {can_not}"
+        return Unlikely(f"{what}: divide by the temperature", are_cosines, 0.0)
+    return None

@@ -241,6 +241,14 @@ def constant_factor(node: Node) -> Tensor | None:
     return kept(node, "self", _GUESSING) if second is None and is_of_tensors else second
 
 
+def multiplied_matrices(node: Node) -> tuple[Tensor, Tensor] | None:
+    """The matrices (..., N, D) and (..., D, M) of a product that keeps both, as both have gradients; else None."""
+    if operator(node) not in ("Mm", "Bmm"):
+        return None
+    first, second = (kept(node, name, _GUESSING) for name in ("self", "mat2"))
+    return None if first is None or second is None else (first, second)
+
+
 def maximized(loss: Tensor) -> str:
     """The name of the loss whose negative this one is, such as "cross_entropy"; "" if it is not known to be one."""
     node = loss_node(loss)

@@ -66,6 +66,14 @@ def kl(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.kl_div(outputs, targets, reduction="batchmean")
 
 
+def contrastive(outputs: Tensor, times: float) -> Tensor:
+    a, b = (F.normalize(x, dim=1) for x in (outputs, outputs + 0.1))
+    return F.cross_entropy(a @ b.T * times, torch.arange(32))
+
+
+LEAST = F.cross_entropy(0.05 * (2 * torch.eye(32) - 1), torch.arange(32)).item()
+"""The loss of cosines that are as good as they can be."""
+COSINES = f"cross_entropy gets cosine similarities times 0.05, so that its loss can't fall below {LEAST:.4g}"
 KL_SOFTMAX = "kl_div gets the output of a softmax, and expects log-probabilities: use log_softmax instead"
 KL_OVER = "kl_div compares a log_softmax over"
 SQUARE = "in the loss, outputs of shape 32x1 and other values are broadcast to 32x32"
@@ -123,6 +131,11 @@ TWICE = "the output of a softmax goes into cross_entropy"
         swept(lambda o, y: kl((o * 1).log_softmax(0), (5 * soft(y)).softmax(0)), ""),  # both over the rows
         swept(lambda o, y: F.kl_div(o.log_softmax(1), soft(y).log(), reduction="sum", log_target=True), ""),
         swept(lambda o, y: (torch.rand(32, 3) - F.one_hot(y, 3) * o.softmax(1)).mean(), ""),  # no divergence
+        (lambda o, y: contrastive(o, 0.05), COSINES),
+        swept(lambda o, y: (contrastive(o, 0.05) + contrastive(o.flip(0), 0.05)) / 2, COSINES),
+        (lambda o, y: contrastive(o, 1.0), ""),  # with many rows the loss stays high, too: MoCo v3
+        swept(lambda o, y: contrastive(o, 20.0), ""),
+        swept(lambda o, y: F.cross_entropy(0.05 * (o @ o.T), torch.arange(32)), ""),  # no cosines
         (lambda o, y: F.nll_loss(o + 3, y), "100.0% of what nll_loss gets for log-probabilities is above 0"),
         swept(lambda o, y: F.nll_loss(o - o.logsumexp(1, keepdim=True), y), ""),
         (
