@@ -1140,6 +1140,20 @@ def plateaus() -> None:
     print("loss", loss.item())
 
 
+def recordings() -> None:
+    """Each batch is one recording, of one class, drawn by chance."""
+    model = mlp(192, 32, 10)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(200):
+        label = torch.randint(10, ())
+        rows = CENTERS[label].flatten() * 0.7 + torch.randn(16, 192)
+        loss = F.cross_entropy(model(rows), label.expand(16))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -1150,6 +1164,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
         labelled_rows, mutual, soft_labels, plateaus,
+        recordings,
     )
 }  # fmt: skip
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import lgamma, log
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -18,6 +21,7 @@ from hookcli.tensors.checksum import checksum
 
 _TENSORS = 16  # of a step
 _AFTER = 2  # equal batches: then the tensors of the program are searched, once
+_BY_CHANCE = 1e-4  # the share of all orders
 _COLUMNS, _CANDIDATES = 16, 64
 
 
@@ -112,6 +116,15 @@ class Batches:
         is_index_kept = self._index is not None and self._index() is not None
         is_drawn = self.same and self.of and not is_index_kept
         return known | ({"source": ROWS, "of": self.of, "rows": self.rows} if is_drawn else {})
+
+
+def are_blocks(classes: Sequence[int]) -> bool:
+    """True if equal classes, of two or more, follow each other as hardly any order by chance has them."""
+    number, counts = len(classes), Counter(classes)
+    if len(counts) < 2 or sum(a != b for a, b in pairwise(classes)) >= len(counts):
+        return False
+    orders = lgamma(len(counts) + 1) + sum(lgamma(count + 1) for count in counts.values()) - lgamma(number + 1)
+    return orders < log(_BY_CHANCE)
 
 
 def alive_tensors() -> list[Tensor]:

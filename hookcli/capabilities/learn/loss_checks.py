@@ -173,7 +173,8 @@ class MisusedLoss(LinesCheck):
       model above 1,000.
     - Inputs are one number, or the same in all rows of a batch, and the loss is no better than guessing. So for inputs
       of four numbers a row or more, unless another input differs, or the outputs differ though the model drops nothing.
-    - The labels of most batches are one class, and not the same in all: the data are sorted by class.
+    - The labels of most batches are one class, and those of one class follow each other: the data are sorted by class.
+      Batches of one class each, in an order like those by chance, may be meant.
     - At least a quarter of the targets of a squared error, or of Huber's loss, are numbers that the ReLU, Sigmoid,
       Tanh, Softmax or Softplus at the end of the model can't return; or those of a binary cross-entropy are below 0.5,
       as no sigmoid of a ReLU is. Skipped if models also run without gradients in the steps.

@@ -15,7 +15,7 @@ from torch.autograd.graph import Node
 from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.batch_first import TimeFirst
-from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, taken
+from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, are_blocks, taken
 from hookcli.capabilities.learn.clones import Clones
 from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.future import STEPS as FUTURE_STEPS
@@ -65,7 +65,9 @@ class Course:
     labels: set[int] = field(default_factory=set)
     """The classes that recorded steps had alone; -1 for steps with several."""
     labelled: int = 0
-    one_each: int = 0
+    classes: list[int] = field(default_factory=list)
+    """The class of each recorded step whose labels all count, and are one."""
+    in_blocks: bool = False
     stepped: bool = False
     """True if an optimizer was about to make a step."""
 
@@ -102,11 +104,11 @@ class Course:
         one_class = of_step.one_class() if of_step else None
         if of_step is not None and one_class is not None:
             self.labelled += 1
-            self.one_each += one_class >= 0 and of_step.counted == of_step.number
+            self.classes += [one_class] if one_class >= 0 and of_step.counted == of_step.number else []
+            self.in_blocks |= are_blocks(self.classes)
             self.labels.add(one_class)
         one = len(self.labels) == 1 and -1 not in self.labels
-        several = len(self.labels - {-1}) > 1  # else most labels are of one class
-        one_each = self.one_each if several else 0
+        one_each = len(self.classes) if self.in_blocks else 0
         counts = {"counted": of_step.counted, "number": of_step.number} if of_step else {}
         return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": one_each, **counts}
 

@@ -15,6 +15,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.batches import are_blocks
 from hookcli.capabilities.learn.headline import faults
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.loss_checks import MisusedLoss, NoBetterThanGuessing, collapsed
@@ -570,23 +571,41 @@ def test_large_inputs_that_let_the_loss_run_away(size: float, lr: float, said: b
     assert any(one.startswith("the inputs are large (root mean square") for one in all_faults(program)) is said
 
 
-@pytest.mark.parametrize("shuffled", [True, False])
-def test_labels_that_are_sorted(shuffled: bool) -> None:
+@pytest.mark.parametrize(("rows_shuffled", "batches_shuffled"), [(True, False), (False, True), (False, False)])
+def test_labels_that_are_sorted(rows_shuffled: bool, batches_shuffled: bool) -> None:
     def program() -> nn.Module:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
         x = torch.randn(8 * STEPS, 6)
         y = x[:, :3].argmax(1)
-        if not shuffled:
+        if not rows_shuffled:
             x, y = x[y.argsort()], y.sort().values
-        for rows in torch.arange(8 * STEPS).split(8):
+        batches = torch.arange(8 * STEPS).split(8)
+        for rows in (batches[::3] + batches[1::3] + batches[2::3]) if batches_shuffled else batches:
             optimizer.zero_grad()
             F.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()
         return model
 
     said = all_faults(program)
-    assert any(one.startswith("all labels of a batch are one class, in 1") for one in said) is not shuffled
+    assert any(one.startswith("all labels of a batch are one class, in 1") for one in said) is not (
+        rows_shuffled or batches_shuffled
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        ([0] * 9 + [1] * 9, True),  # 2 of 48,620 orders
+        ([0] * 8 + [1] * 8, False),  # 2 of 12,870
+        ([2] * 4 + [0] * 4 + [7] * 4, False),  # 6 of 34,650
+        ([2] * 5 + [0] * 5 + [7] * 5, True),  # 6 of 756,756
+        ([0] * 9 + [1] * 9 + [0], False),
+        ([3] * 40, False),
+    ],
+)
+def test_classes_that_follow_each_other_are_in_blocks(classes: list[int], expected: bool) -> None:
+    assert are_blocks(classes) is expected
 
 
 def test_a_rare_class_is_missing_in_most_batches() -> None:
