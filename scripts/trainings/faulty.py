@@ -562,6 +562,33 @@ def accumulated(scale: float, labels: Tensor = LABELS, lr: float = 0.05) -> None
     print("loss", loss.item() / scale)
 
 
+def micro_batches_cleared() -> None:
+    """Gradients are cleared before each of four passes, whose gradients were to be added."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for number, (x, y) in enumerate(batch for _ in range(3) for batch in drawn()):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y) / 4
+        loss.backward()
+        if number % 4 == 3:
+            optimizer.step()
+    print("loss", 4 * loss.item())
+
+
+def backward_after_loop() -> None:
+    """backward() and step() are indented too little: once per epoch, for its last batch."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    loader = DataLoader(TensorDataset(IMAGES, LABELS), SIZE, shuffle=True)
+    for _ in range(10):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 def divided_twice() -> None:
     accumulated(1 / 64, lr=0.002)
 
@@ -845,6 +872,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "put_back": (put_back, "the weights are set back to their values of step 0 again and again"),
     "put_back_in_steps": (put_back_in_steps, "the weights are set back to their values of step 0 again and again"),
     "head_drawn_again": (head_drawn_again, "head.weight moves by"),
+    "micro_batches_cleared": (micro_batches_cleared, "gradients are cleared before each, so that only the last one"),
+    "backward_after_loop": (backward_after_loop, "but backward() is called for the last one alone"),
     "divided_twice": (divided_twice, "each of 8 backward passes divides its loss by 64"),
     "accumulated_labels": (accumulated_labels, "guessing among 10 classes (ln 10"),
     "summed_slowly": (summed_slowly, "(8 ln 10 = 18.42); the steps are too small (learning rate"),

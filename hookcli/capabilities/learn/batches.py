@@ -55,6 +55,11 @@ class Loaders:
             self.of = batches_in_all(iterator)
 
     @property
+    def number(self) -> int:
+        """The number of batches that were given."""
+        return self.firsts + self.others
+
+    @property
     def whole(self) -> bool:
         """True if each batch is all of a DataLoader."""
         return self.firsts > _AFTER and self.of == 1

@@ -158,6 +158,8 @@ class MisusedLoss(LinesCheck):
     - A softmax or log_softmax is taken over the rows of the batch, or over a dimension of one number.
     - nll_loss gets numbers above 0, which no log-probability is.
     - All labels of a batch are the one that cross_entropy ignores, so that the loss is NaN.
+    - Each of four backward passes or more divides its loss by their number, but gradients are cleared before each.
+    - Batches of a DataLoader go through the model, and only the last one's graph is left for the only backward().
     - A cross-entropy gets cosines that are multiplied by less than 0.5, so that its loss can't fall to 0.7 ln C.
     - kl_div gets the output of a softmax, or is below 0, as it is of numbers that are no log-probabilities; or its
       log_softmax is over one dimension, and its targets add up to 1 over another. Its targets must be probabilities.

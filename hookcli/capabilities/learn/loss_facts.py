@@ -20,6 +20,7 @@ from hookcli.capabilities.learn.views import viewed
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
     Choices,
+    Term,
     choices_of,
     class_weights,
     ignored_label,
@@ -82,19 +83,20 @@ class LossFacts:
     _times: list[Tensor | float] = field(default_factory=list)
     """How often the mean of each cross-entropy counts in the loss, where that is known."""
 
-    def add(self, roots: Sequence[Tensor]) -> None:
-        """Take in the losses of a backward pass. Waits for nothing."""
+    def add(self, roots: Sequence[Tensor]) -> Sequence[Term]:
+        """Take in the losses of a backward pass. Returns the terms of its only one, if known. Waits for nothing."""
         nodes = [*nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)]
         self.misused = self.misused or misused(roots, nodes)
         self.doubled = self.doubled or twice(nodes)
         self._beyond = self._beyond or beyond(roots, nodes)
         alone = len(roots) == 1
         choices = choices_of(roots[0]) if alone else []
-        divergence = no_divergence(roots[0]) if alone else None
+        terms = terms_of(roots[0]) if alone else []
+        divergence = no_divergence(roots, terms)
         self._unlikely += filter(None, (no_probabilities(roots, nodes), divergence, flat_cosines(choices)))
         self.choices.append(choices)
         self.note_ignored(nodes)
-        self.note_targets(roots[0] if alone else None)
+        self.note_targets(roots[0] if alone else None, terms)
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)
@@ -102,6 +104,7 @@ class LossFacts:
                 self.note_labels(labels_in(one.node), ignored_label(one.node))
         if alone and not choices:
             self.note_labels(labels_of(roots[0]), None)
+        return terms
 
     def note_labels(self, labels: Tensor | None, ignored: int | None) -> None:
         if labels is not None and tree.is_plain(labels) and labels.numel():
@@ -116,10 +119,10 @@ class LossFacts:
                 words = f"all {labels.numel():,} labels are {ignored}, which cross_entropy ignores"
                 self._counting.append((words, (labels != ignored).any()))
 
-    def note_targets(self, loss: Tensor | None) -> None:
-        """Note the targets of a loss, from which alone a backward pass begins; None: it begins from several."""
+    def note_targets(self, loss: Tensor | None, terms: Sequence[Term]) -> None:
+        """Note the targets of a loss of these terms, if a backward pass begins from it alone; None: from several."""
         only = loss if len(self.choices) == 1 else None
-        shape = self.targets.add(terms_of(loss)) if loss is not None and not self.choices[-1] else []
+        shape = self.targets.add(terms) if not self.choices[-1] else []
         labels = labels_of(only) if only is not None and not shape else None
         self.shape = tree.shape_of(labels) if labels is not None else shape if only is not None else []
         self.maximized = maximized(only) if only is not None else ""

@@ -13,6 +13,7 @@ from torch.autograd.graph import Node
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
     Choices,
+    Term,
     binary_targets,
     compared,
     divergence_in,
@@ -20,7 +21,6 @@ from hookcli.hooks.torch_private.losses import (
     multiplied_matrices,
     normalized_dimension,
     product_terms,
-    terms_of,
 )
 from hookcli.hooks.torch_private.nodes import operator
 from hookcli.probes.shared.doubled import ARRANGES, sources
@@ -125,13 +125,12 @@ def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikel
     return None
 
 
-def no_divergence(loss: Tensor) -> Unlikely | None:
-    """Words on a kl_div in this loss that does not get log-probabilities, or over another dimension than its targets.
+def no_divergence(losses: Sequence[Tensor], terms: Sequence[Term]) -> Unlikely | None:
+    """Words on a kl_div among these terms of the only loss that gets no log-probabilities, or over another dimension.
 
     Targets must be probabilities of more than one class, so that other differences of products are left out: then the
     share is 1, else 0. Of other inputs than a softmax's it must be the whole loss, and below 0. Waits for nothing.
     """
-    terms = terms_of(loss)
     for term in terms:
         targets, source = divergence_in(term.node) or (None, None)
         if targets is None or source is None or not tree.is_plain(targets) or not targets.numel():
@@ -141,7 +140,7 @@ def no_divergence(loss: Tensor) -> Unlikely | None:
         if len(terms) == 1 and normalized_dimension(source) is None:
             what = "kl_div is below 0, as no divergence is: its input is no log-probabilities"
             rows = targets.numel() // targets.shape[-1]
-            is_below = loss.detach() < -2 * _SUM * term.factor * rows  # more than targets that are rounded explain
+            is_below = losses[0].detach() < -2 * _SUM * term.factor * rows  # more than targets that are rounded explain
             return Unlikely(f"{what}; put log_softmax before it", is_below & soft_over(targets, -1), 0.0)
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from weakref import ref
 
@@ -24,6 +24,8 @@ from hookcli.capabilities.learn.graphless import Graphless
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
+from hookcli.capabilities.learn.lost_batches import STEPS as LOST_STEPS
+from hookcli.capabilities.learn.lost_batches import LostBatches
 from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
@@ -76,6 +78,8 @@ class Course:
     wiring: Wiring = field(default_factory=Wiring)
     hidden: int = 0
     """The last recorded steps in a row with a mask that hides the tokens, and shows the padding."""
+    lost: list[bool] = field(default_factory=list)
+    """For each recorded step whether it has batches that train nothing."""
     future: list[bool] = field(default_factory=list)
     """For each of the first recorded steps whether attention sees the tokens that the loss asks for."""
     lost_head: LostHead = field(default_factory=LostHead)
@@ -208,6 +212,7 @@ class StepOfLearning(StepPart):
         self._masks = PaddingMasks()
         self._shares = Shares()
         self._future = Future(asked=len(course.future) < FUTURE_STEPS)
+        self._lost = LostBatches(course.batches.loaders)
         self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
 
@@ -228,6 +233,7 @@ class StepOfLearning(StepPart):
                 part.enter(event)
         if event.fqn or in_backward():
             return
+        self._lost.enter()
         unseen: tree.Unseen = []
         batches, received = self._course.batches, tree.received(event.args, event.kwargs, unseen)
         self._alike.unknown |= bool(unseen or received[_TENSORS:]) or not all(map(tree.is_plain, received))
@@ -245,6 +251,7 @@ class StepOfLearning(StepPart):
         self._states.leave(event)
         if not event.fqn:
             outputs = tree.tensors(event.output)
+            self._lost.leave(outputs)
             self._mark(next((x.grad_fn for x in outputs if x.grad_fn is not None), None))
             self._alike.returned(outputs)
             if self._course.wiring.asked:
@@ -262,7 +269,7 @@ class StepOfLearning(StepPart):
         self._names = [type(one).__name__ for one in optimizers]
         self._parts.hold(optimizers)
         self._parts.graph = self._parts.graph or any(root.grad_fn is not None for root in roots)
-        self._losses.add(roots)
+        self._lost.backward_begins(self._losses.add(roots))
         self._losses.scale = self._recorder.scale
         self._last.look(self._losses.choices[-1])
         self._future.look(roots, self._losses.choices[-1])
@@ -273,12 +280,14 @@ class StepOfLearning(StepPart):
     def backward_over(self) -> None:
         self._reached = self._reached or bool(HeldGradients(self._looked_at).changed_since(self._held))
         self._parts.reach(self._begun.module)
+        self._lost.backward_over(chain(*self._looked_at.values()))
         self._recorder.passed(self._begun.model)
 
     def optimizer_takes(self, optimizer: Optimizer) -> None:
         self._several = self._several or self._taken is not None
         self._parts.took.add(id(optimizer))
         self._taken = _gradients_for(optimizer)
+        self._lost.optimizer_takes(chain(*self._looked_at.values()))
         self._stepping = some_values(dict(self._begun.module.named_parameters()), _WEIGHTS)
         self._course.overwritten.note_optimizer(optimizer)
         if self._initial is None:
@@ -299,8 +308,8 @@ class StepOfLearning(StepPart):
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         reached = reach(step)
         labels = self._losses.label_range()
-        sees = self.sees_next()
-        self._losses.misused = self._losses.misused or self.lost_head(labels) or self.hidden() or sees
+        in_rows = (self.hidden(), self.sees_next(), self.lost_batches(len(step.losses)))
+        self._losses.misused = self._losses.misused or self.lost_head(labels) or next(filter(None, in_rows), "")
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -347,6 +356,12 @@ class StepOfLearning(StepPart):
         if self._future.asked:
             future.append(self._future.shown())
         return WORDS if len(future) == FUTURE_STEPS and all(future) else ""
+
+    def lost_batches(self, passes: int) -> str:
+        """Words on batches that train nothing, once enough steps have shown them; "" if there are none."""
+        words = self._lost.words(passes)
+        self._course.lost.append(bool(words))
+        return words if all(self._course.lost) and len(self._course.lost) >= LOST_STEPS else ""
 
     def took_none(self, step: RecordedStep) -> bool:
         """True if backward passes left gradients, and the optimizer found none, or zeros."""
