@@ -712,6 +712,31 @@ def sees_next() -> None:
     train(model, ((x[:, :-1], x[:, 1:]) for x in rows), optimizer=optimizer)
 
 
+class Follows(nn.Module):
+    """Predicts the next token from this one; it shifts the labels itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(24, 32), nn.Linear(32, 24)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        scores = self.head(self.embed(tokens))
+        return F.cross_entropy(scores[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def shifted_twice() -> None:
+    model = Follows()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(100):
+        rows = (torch.randint(24, (16, 1)) + torch.arange(17)) % 24 + torch.randint(2, (16, 17)) - 1
+        rows = rows.clamp(0, 23)
+        optimizer.zero_grad()
+        loss = model(rows[:, :-1], rows[:, 1:])
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 class Features(Net):
     """Returns the scores and the features."""
 
@@ -890,6 +915,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "kept_share": (kept_share, "drop drops 95% of the values"),
     "all_but_a_bias": (all_but_a_bias, "the steps are too small (10 of 9,978 weights are trained"),
     "sees_next": (sees_next, "attention sees the tokens that it should predict"),
+    "shifted_twice": (shifted_twice, "the labels are the tokens two places ahead of the input"),
     "features": (features, "the 16 columns that head receives, not the 10 that it returns"),
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
     "all_ignored": (

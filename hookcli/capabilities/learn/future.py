@@ -1,4 +1,4 @@
-"""Attention that sees the tokens which the loss asks for: the next ones, which no causal mask hides."""
+"""Attention that sees the next tokens, which the loss asks for; and a loss that asks for the tokens after these."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ WORDS = (
     "attention sees the tokens that it should predict: the labels are the next tokens of the input, "
     "and no causal mask hides them"
 )
+SHIFTED = (
+    "the labels are the tokens two places ahead of the input: they are shifted twice, as by the program and by a model "
+    "that shifts its labels itself"
+)
 
 
 @dataclass
@@ -35,15 +39,20 @@ class Future:
     tokens: list[Tensor] = field(default_factory=list)
     seen: list[Tensor] = field(default_factory=list)
     """For each loss whether its labels are the next tokens, and attention sees them."""
+    skipped: list[Tensor] = field(default_factory=list)
+    """For each loss whether its labels are the tokens after the next ones, of an embedding that is trained."""
     passes: int = 0
+    _trained: bool = False
 
     def enter(self, event: HookEvent) -> None:
         """Note the tokens that an embedding is about to get."""
-        is_embedding = self.asked and isinstance(event.module, nn.Embedding)
-        received = tree.received(event.args, event.kwargs) if is_embedding else []
-        for x in received[:1]:
+        module = event.module
+        if not self.asked or not isinstance(module, nn.Embedding):
+            return
+        for x in tree.received(event.args, event.kwargs)[:1]:
             if x.dim() == 2 and x.shape[1] >= _TOKENS and tree.is_plain(x):
                 self.tokens.append(x.detach())
+                self._trained |= module.weight.requires_grad  # else a new head may look ahead on purpose
 
     def look(self, roots: Sequence[Tensor], choices: Sequence[Choices]) -> None:
         """Look at the labels of a loss, and at the attention on the way to it, as its backward pass begins.
@@ -54,31 +63,46 @@ class Future:
         labels = labels_in(choices[0].node) if len(choices) == 1 else None
         if labels is None or not tree.is_plain(labels) or roots[0].grad_fn is None:
             return
-        asked = [(x, next_ones(x, labels, ignored_label(choices[0].node))) for x in self.tokens]
+        ignored = ignored_label(choices[0].node)
+        self.skipped += any_of([next_ones(x, labels, ignored, 2) for x in self.tokens if self._trained])
+        asked = [(x, next_ones(x, labels, ignored)) for x in self.tokens]
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for _, one in asked) else []
-        found = []
-        for x, are_next in asked:
-            if are_next is not None and (shown := shows_next(nodes, x)):
-                with torch.no_grad():
-                    found.append(torch.stack([are_next, *(one.to(are_next.device) for one in shown)]).all())
-        if found:
-            self.seen.append(torch.stack(found).any())
+        self.seen += any_of([shows_asked(nodes, x, one) for x, one in asked if one is not None])
 
-    def shown(self) -> bool:
-        """True if attention sees the tokens that each loss of the step asks for. Waits for an accelerator."""
-        return bool(self.passes) and len(self.seen) == self.passes and all(map(bool, self.seen))
+    def words(self) -> str:
+        """Words on a fault that each loss of the step has; "" if there is none. Waits for an accelerator."""
+        for words, shown in ((WORDS, self.seen), (SHIFTED, self.skipped)):
+            if self.passes and len(shown) == self.passes and all(map(bool, shown)):
+                return words
+        return ""
 
 
-def next_ones(tokens: Tensor, labels: Tensor, ignored: int) -> Tensor | None:
-    """True if these labels, but for ignored ones, are the next token of each, and tokens differ; None: other sizes."""
+def any_of(truths: Sequence[Tensor | None]) -> list[Tensor]:
+    """Whether any of these that are known is true; empty if none is known. Waits for nothing."""
+    known = [one for one in truths if one is not None]
+    return [torch.stack(known).any()] if known else []
+
+
+def shows_asked(nodes: Sequence[Node], tokens: Tensor, are_next: Tensor) -> Tensor | None:
+    """True if the next tokens are asked for, and all attention to these tokens sees them; None without attention."""
+    shown = shows_next(nodes, tokens)
+    with torch.no_grad():
+        return torch.stack([are_next, *(one.to(are_next.device) for one in shown)]).all() if shown else None
+
+
+def next_ones(tokens: Tensor, labels: Tensor, ignored: int, places: int = 1) -> Tensor | None:
+    """True if these labels, but for ignored ones, are the tokens so many `places` ahead, and differ from those before.
+
+    None: other sizes.
+    """
     rows, length = tokens.shape
     if labels.numel() not in (rows * length, rows * (length - 1)) or labels.device != tokens.device:
         return None
     with torch.no_grad():
-        after, asked = tokens[:, 1:], labels.reshape(rows, -1)[:, : length - 1]
+        after, asked = tokens[:, places:], labels.reshape(rows, -1)[:, : length - places]
         counts = asked != ignored
         mostly = 2 * counts.sum() >= counts.numel()
-        return ((after == asked) | ~counts).all() & mostly & (after != tokens[:, :-1]).any()
+        return ((after == asked) | ~counts).all() & mostly & (after != tokens[:, places - 1 : -1]).any()
 
 
 def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:

@@ -186,6 +186,7 @@ class MisusedLoss(LinesCheck):
     - A padding mask hides all tokens, and shows the padding.
     - The labels are the next tokens of those that an embedding gets, and all attention over as many tokens sees the
       next one, so that the loss asks for what the model is shown.
+    - The labels are the tokens after the next ones of those that an embedding gets, which is trained.
     """
 
     id = "HK066"

@@ -19,7 +19,7 @@ from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, are_bloc
 from hookcli.capabilities.learn.clones import Clones
 from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.future import STEPS as FUTURE_STEPS
-from hookcli.capabilities.learn.future import WORDS, Future
+from hookcli.capabilities.learn.future import Future
 from hookcli.capabilities.learn.graphless import Graphless
 from hookcli.capabilities.learn.graphs import Graphs, Mark
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
@@ -80,7 +80,7 @@ class Course:
     """The last recorded steps in a row with a mask that hides the tokens, and shows the padding."""
     lost: list[bool] = field(default_factory=list)
     """For each recorded step whether it has batches that train nothing."""
-    future: list[bool] = field(default_factory=list)
+    future: list[str] = field(default_factory=list)
     """For each of the first recorded steps whether attention sees the tokens that the loss asks for."""
     lost_head: LostHead = field(default_factory=LostHead)
     overwritten: Overwritten = field(default_factory=Overwritten)
@@ -351,11 +351,11 @@ class StepOfLearning(StepPart):
         return words_on_mask(found, self._begun.name) if found and self._course.hidden >= _MASKS else ""
 
     def sees_next(self) -> str:
-        """Words on attention to tokens that are to be predicted, once the first steps have shown it; "" if none is."""
+        """Words on attention to tokens, or on labels, once the first steps have shown the same fault; "" if none is."""
         future = self._course.future
         if self._future.asked:
-            future.append(self._future.shown())
-        return WORDS if len(future) == FUTURE_STEPS and all(future) else ""
+            future.append(self._future.words())
+        return future[0] if len(future) == FUTURE_STEPS and len({*future}) == 1 else ""
 
     def lost_batches(self, passes: int) -> str:
         """Words on batches that train nothing, once enough steps have shown them; "" if there are none."""

@@ -9,7 +9,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.future import WORDS
+from hookcli.capabilities.learn.future import SHIFTED, WORDS
 
 WORDS_OF_TEXT, LENGTH, WIDTH = 20, 12, 16
 TRIANGLE = torch.ones(LENGTH, LENGTH).tril().bool()
@@ -54,7 +54,14 @@ def trained(model: nn.Module, task: str = "next") -> nn.Module:
             x, y = x * (torch.rand(x.shape) < 0.7), x
         elif task == "prefix":
             y = torch.cat([torch.full_like(y[:, :3], -100), y[:, 3:]], 1)
+        elif task == "padded":  # all tokens but the first are the same
+            x, y = rows[:, :1].expand(-1, LENGTH) * 0 + 1, torch.ones_like(y)
+            x = torch.cat([rows[:, :1], x[:, 1:]], 1)
         scores = model(x)
+        if task == "twice":  # the program shifts the labels, and so does the model
+            scores, y = scores[:, :-1], y[:, 1:]
+        if task == "twice, filled":
+            y = torch.cat([y[:, 1:], torch.full_like(y[:, :1], -100)], 1)
         if task == "cut":  # as language models do that get their labels themselves
             scores, y = scores[:, :-1], x[:, 1:]
         optimizer.zero_grad()
@@ -96,6 +103,27 @@ def test_a_language_model_without_a_causal_mask(how: str, mask: Tensor | None, t
 
 def test_hidden_words_may_be_predicted_from_all_others() -> None:
     assert WORDS not in all_faults(lambda: trained(Text("encoder", None), "masked"))
+
+
+@pytest.mark.parametrize(
+    ("task", "is_frozen", "expected"),
+    [
+        ("twice", False, True),
+        swept("twice, filled", False, True),
+        swept("twice", True, False),  # a new head on a frozen model may look ahead on purpose
+        ("cut", False, False),
+        swept("next", False, False),
+        ("padded", False, False),
+        swept("masked", False, False),
+    ],
+)
+def test_labels_that_are_shifted_twice(task: str, is_frozen: bool, expected: bool) -> None:
+    def program() -> nn.Module:
+        model = Text("fused", TRIANGLE)
+        model.embed.requires_grad_(not is_frozen)
+        return trained(model, task)
+
+    assert (SHIFTED in all_faults(program)) is expected
 
 
 class Answers(nn.Module):
