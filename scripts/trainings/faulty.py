@@ -920,7 +920,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "ignored": (ignored, "all labels that count are one of the 10 classes"),
     "all_ignored": (
         all_ignored,
-        "all 64 labels are -100, which cross_entropy ignores (ignore_index), in all recorded steps since",
+        "all 64 labels are -100, which cross_entropy ignores (ignore_index): the mean over no label is NaN",
     ),
     "times_temperature": (times_temperature, "cosine similarities times 0.05, so that its loss can't fall below 4.0"),
     "warm_up": (warm_up, "the warm-up has come to a learning rate of"),

@@ -49,7 +49,6 @@ from hookcli.capabilities.learn.loss_checks import (
     OneLabel,
     filled,
     of_losses,
-    without_labels,
 )
 from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
@@ -91,7 +90,7 @@ def faults(measured: Measurements, error: str = "") -> Iterator[str]:
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
     yield from filter(None, [*cleared(lines), error])
-    if not may_be_zero(measured.every_loss, lines):
+    if not has_converged(measured.every_loss) and not any(line.misused for line in lines):
         yield from still(lines)
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
@@ -162,11 +161,10 @@ def cleared(lines: Sequence[Learning]) -> Iterator[str]:
         yield f"every gradient was cleared before the optimizer's step, {steps}: {effect}"
 
 
-def may_be_zero(losses: Mapping[int, float], lines: Sequence[Learning]) -> bool:
-    """True if gradients may be zero, as little is left of the loss, or as it gets something else than it expects."""
+def has_converged(losses: Mapping[int, float]) -> bool:
+    """True if next to nothing is left of the loss, so that gradients may be zero."""
     first, last = (losses[end(losses)] for end in (min, max)) if losses else (0.0, 1.0)
-    is_misused = any(line.misused for line in lines) or without_labels(losses, lines)
-    return bool(is_misused) or abs(last) <= _NOTHING * abs(first)
+    return abs(last) <= _NOTHING * abs(first)
 
 
 def why_still(lines: Sequence[Learning]) -> str:

@@ -37,7 +37,7 @@ class Learning(PartLine):
 
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
-    expects; `ignored`: on a cross-entropy all of whose labels are the one that it ignores.
+    expects.
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
     gradients. `outweighed`: words on a loss that averages the error of a reconstruction of the input, and sums another
@@ -102,7 +102,6 @@ class Learning(PartLine):
     targets: int = 0
     maximized: str = ""
     misused: str = ""
-    ignored: str = ""
     doubled: str = ""
     over_batch: str = ""
     states: str = ""

@@ -27,6 +27,7 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 
 _ONE_LABEL = 3  # recorded steps
+_SHOWN = 3  # recorded steps, within which every fault has shown that is there from the first one on
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
@@ -205,8 +206,6 @@ class MisusedLoss(LinesCheck):
 
 def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:
     """The texts on losses that are not what they should be, each with what to do, "" where the text says that."""
-    if words := without_labels(losses, lines):
-        yield words, "look at the labels, and at the mask that hides some"
     if words := misused(lines):
         yield words, ""
     yield from of_inputs(losses, lines)
@@ -225,22 +224,11 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
 
 def misused(lines: Sequence[Learning]) -> str:
     """The words on a loss that gets something else than it expects, in most recorded steps since it first did."""
-    said = [*dropwhile(lambda words: not words, (line.misused for line in lines))]
-    return said[0] if 2 * sum(map(bool, said)) > len(said) else ""
-
-
-def without_labels(losses: Mapping[int, float], lines: Sequence[Learning]) -> str:
-    """The text on a loss that is NaN as the mean over no label; else ""."""
-    those = [line for line in lines if line.ignored and math.isnan(losses.get(line.step, 0.0))]
-    if not those:
+    since = [*dropwhile(lambda line: not line.misused, lines)]
+    if 2 * sum(bool(line.misused) for line in since) <= len(since):
         return ""
-    in_steps = f"in {len(those):,} of {len(lines):,} recorded steps"
-    since = (
-        f"in all recorded steps since step {those[0].step:,}"
-        if those == lines[-len(those) :] and those[0].step
-        else in_steps
-    )
-    return f"{those[0].ignored} (ignore_index), {since}: the mean over no label is NaN"
+    began_well = len(lines) - len(since) >= _SHOWN
+    return since[0].misused + f" (since step {since[0].step:,})" * began_well
 
 
 def out_of_range(lines: Sequence[Learning]) -> str:

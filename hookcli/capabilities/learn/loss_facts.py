@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
-from hookcli.capabilities.learn.ranges import Unlikely, beyond, flat_cosines, no_divergence, no_probabilities, words_on
+from hookcli.capabilities.learn.ranges import (
+    Unlikely,
+    beyond,
+    flat_cosines,
+    ignoring_all,
+    no_divergence,
+    no_probabilities,
+    words_on,
+)
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.squashed import squashed
 from hookcli.capabilities.learn.targets import Targets
@@ -36,7 +44,6 @@ from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
 _SOME = 4096  # labels of a loss of which one may repeat
-_CHOICES = ("NllLoss", "NllLoss2D")
 _ROWS = 8  # labels of a batch that say whether it has one class alone
 
 
@@ -78,8 +85,6 @@ class LossFacts:
     _outweighed: tuple[str, Tensor] | None = None
     _labels: list[tuple[int, Tensor]] = field(default_factory=list)
     """The number of labels in each loss, and the figures of `range_of`."""
-    _counting: list[tuple[str, Tensor]] = field(default_factory=list)
-    """For each cross-entropy words that none of its labels counts, and whether any does."""
     _times: list[Tensor | float] = field(default_factory=list)
     """How often the mean of each cross-entropy counts in the loss, where that is known."""
 
@@ -92,10 +97,9 @@ class LossFacts:
         alone = len(roots) == 1
         choices = choices_of(roots[0]) if alone else []
         terms = terms_of(roots[0]) if alone else []
-        divergence = no_divergence(roots, terms)
-        self._unlikely += filter(None, (no_probabilities(roots, nodes), divergence, flat_cosines(choices)))
+        unlikely = (no_probabilities(roots, nodes), no_divergence(roots, terms), flat_cosines(choices))
+        self._unlikely += [*ignoring_all(roots, nodes), *filter(None, unlikely)]
         self.choices.append(choices)
-        self.note_ignored(nodes)
         self.note_targets(roots[0] if alone else None, terms)
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
@@ -109,15 +113,6 @@ class LossFacts:
     def note_labels(self, labels: Tensor | None, ignored: int | None) -> None:
         if labels is not None and tree.is_plain(labels) and labels.numel():
             self._labels.append((labels.numel(), range_of(labels, ignored)))
-
-    def note_ignored(self, nodes: Sequence[Node]) -> None:
-        """Note whether any label counts in each cross-entropy of these nodes."""
-        for node in nodes:
-            labels = labels_in(node) if operator(node) in _CHOICES else None
-            if labels is not None and tree.is_plain(labels) and labels.numel():
-                ignored = ignored_label(node)
-                words = f"all {labels.numel():,} labels are {ignored}, which cross_entropy ignores"
-                self._counting.append((words, (labels != ignored).any()))
 
     def note_targets(self, loss: Tensor | None, terms: Sequence[Term]) -> None:
         """Note the targets of a loss of these terms, if a backward pass begins from it alone; None: from several."""
@@ -167,7 +162,6 @@ class LossFacts:
         """
         self.misused = self.misused or words_on(self._unlikely)
         fields: dict[str, Any] = {"misused": self.misused, "doubled": self.doubled, "broadcast": self.targets.broadcast}
-        fields["ignored"] = next((words for words, any_counts in self._counting if not any_counts), "")
         fields["maximized"] = "" if several or targets_of_models else self.maximized
         all_count = len(self.choices) == max(passes, 1)
         if all_count and not targets_of_models:

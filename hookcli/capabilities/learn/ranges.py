@@ -17,6 +17,8 @@ from hookcli.hooks.torch_private.losses import (
     binary_targets,
     compared,
     divergence_in,
+    ignored_label,
+    labels_in,
     log_probabilities_in,
     multiplied_matrices,
     normalized_dimension,
@@ -123,6 +125,17 @@ def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikel
             words = "{} of what nll_loss gets for log-probabilities is above 0: put log_softmax before it"
             return Unlikely(words, share_outside(values, -math.inf, 0.0), 0.0)
     return None
+
+
+def ignoring_all(losses: Sequence[Tensor], nodes: Sequence[Node]) -> Iterator[Unlikely]:
+    """Yield words on each cross-entropy that makes the loss NaN, as it ignores all labels. Waits for nothing."""
+    for node in nodes if len(losses) == 1 else ():
+        labels = labels_in(node) if log_probabilities_in(node) is not None else None
+        if labels is not None and tree.is_plain(labels) and labels.numel():
+            ignored = ignored_label(node)
+            all_ignored = (labels == ignored).all().to(losses[0].device) & losses[0].detach().isnan()
+            words = f"all {labels.numel():,} labels are {ignored}, which cross_entropy ignores (ignore_index)"
+            yield Unlikely(f"{words}: the mean over no label is NaN", all_ignored, 0.0)
 
 
 def no_divergence(losses: Sequence[Tensor], terms: Sequence[Term]) -> Unlikely | None:
