@@ -1121,7 +1121,7 @@ def soft_labels() -> None:
     print("loss", loss.item())
 
 
-def plateaus() -> None:
+def noise_floor() -> None:
     """Labels of which half are noise: the learning rate falls again and again, as nothing is left to learn."""
     x, y = images()
     model, losses = convnet(), []
@@ -1163,7 +1163,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         bootstrap, swapped_average, clipped_critic, reptile, folds, coarse_first, truncated, tagging, both_ways,
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
-        labelled_rows, mutual, soft_labels, plateaus,
+        labelled_rows, mutual, soft_labels, noise_floor,
         recordings,
     )
 }  # fmt: skip

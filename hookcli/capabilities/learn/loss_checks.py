@@ -27,7 +27,6 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 
 _ONE_LABEL = 3  # recorded steps
-_SHOWN = 3  # recorded steps, within which every fault has shown that is there from the first one on
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
@@ -224,11 +223,8 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
 
 def misused(lines: Sequence[Learning]) -> str:
     """The words on a loss that gets something else than it expects, in most recorded steps since it first did."""
-    since = [*dropwhile(lambda line: not line.misused, lines)]
-    if 2 * sum(bool(line.misused) for line in since) <= len(since):
-        return ""
-    began_well = len(lines) - len(since) >= _SHOWN
-    return since[0].misused + f" (since step {since[0].step:,})" * began_well
+    said = [*dropwhile(lambda words: not words, (line.misused for line in lines))]
+    return said[0] if 2 * sum(map(bool, said)) > len(said) else ""
 
 
 def out_of_range(lines: Sequence[Learning]) -> str:
