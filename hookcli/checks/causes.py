@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from hookcli.checks.base import Check
+from hookcli.checks.base import ERROR, Check
 from hookcli.checks.training import NotInOptimizer, StillWeights
-from hookcli.checks.unused import NoGradient
+from hookcli.checks.unused import NeverRan, NoGradient
 from hookcli.checks.zero_gradients import ZeroGradient
+from hookcli.table import Finding
 
-CAUSES: Sequence[Check] = (NoGradient(), ZeroGradient(), NotInOptimizer(), StillWeights())
+CAUSES: Sequence[Check] = (NeverRan(), NoGradient(), ZeroGradient(), NotInOptimizer(), StillWeights())
+
+
+def first_causes(findings: Iterable[Finding]) -> list[Finding]:
+    """The errors of these checks that follow from nothing else: a module that never ran needs no gradient."""
+    ids = {check.id for check in CAUSES}
+    return [one for one in findings if one.check in ids and one.fails(ERROR) and not one.cause]

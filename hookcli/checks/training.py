@@ -12,7 +12,7 @@ from hookcli.checks.measurements import ReadsLosses, ReadsTraining
 from hookcli.table import Finding
 from hookcli.table.formatting import counted, number, setting
 from hookcli.table.names import owner_of
-from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse
+from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse, TrainingCourse
 
 _NAMED = 3  # parameters
 CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
@@ -20,6 +20,8 @@ _SCALE = "look at the gradients without the GradScaler: if they are finite, give
 _RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
 _UNDO = "look for what writes to them after the optimizer's step: a clamp, a copy, or load_state_dict"
 _IN_PLACE = "look at the optimizer's step(): it must change parameters in place"
+_CLIP = "clip gradients to a larger norm"
+_RAISE = "raise the learning rate"
 _STEP = "call the optimizer's step() after backward()"
 
 
@@ -130,26 +132,38 @@ class StillWeights(Check):
             steps = f"after each of {min(len(one.undone) for one in undone.values()):,} recorded steps"
             message = f"the optimizer moved {listed}, and {steps} the values were what they had been before"
             yield self._warned(owner, message, len(undone), _UNDO)
+        yield from self.unmoved(course)
+
+    def unmoved(self, course: TrainingCourse) -> Iterator[Finding]:
+        """The findings on parameters that no optimizer has moved, by their dtypes."""
+        clipped = course.clipped
+        by = f", clipped from a norm of {number(clipped[0])} to {number(clipped[1])}" if clipped else ""
         still = course.still()
         for dtype in dict.fromkeys(one.dtype for one in still.values()):
             names = [fqn for fqn, one in still.items() if one.dtype == dtype]
             owner, listed = _place(names)
             first = still[names[0]]
-            steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}"
-            unmoved = self.finding(owner, f"{listed} did not move {steps}{_why(first)}", len(names))
-            yield unmoved if first.rounds_away else replace(unmoved, remedy=_IN_PLACE, hint=_IN_PLACE)
+            steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}{by}"
+            why, remedy = _why(first)
+            remedy = _CLIP if clipped and first.rounds_away else remedy
+            finding = self.finding(owner, f"{listed} did not move {steps}{why}", len(names))
+            yield replace(finding, remedy=remedy, hint=remedy) if remedy else finding
 
     def _warned(self, place: str, message: str, value: int, remedy: str) -> Finding:
         return replace(self.finding(place, message, value), severity=WARNING, remedy=remedy, hint=remedy)
 
 
-def _why(course: ParameterCourse) -> str:
-    """Why a parameter does not move: the numbers around its values, or what its optimizer does."""
+def _why(course: ParameterCourse) -> tuple[str, str]:
+    """Why a parameter does not move, the numbers around its values or what its optimizer does, and what to try.
+
+    That is "" where the check's advice is right.
+    """
     rate = f"(learning rate {setting(course.pushed[-1][1])})"
     if not course.rounds_away:
-        return f": its optimizer leaves it as it is {rate}"
+        return f": its optimizer leaves it as it is {rate}", _IN_PLACE
     near = f"{course.dtype} numbers near {number(course.rms)} are {number(course.spacing)} apart"
-    return f": {near}, and an update of less than half of that is lost {rate}"
+    remedy = "" if course.dtype in ("bfloat16", "float16") else _RAISE
+    return f": {near}, and an update of less than half of that is lost {rate}", remedy
 
 
 class UpdateTooLarge(Check):

@@ -226,3 +226,8 @@ def raised(x: Any, exponent: int) -> Any:
 def agree(a: float, b: float, rel_tol: float, abs_tol: float = 0.0) -> bool:
     """True if two figures are equal within the tolerances of `math.isclose`; NaN agrees with NaN."""
     return math.isclose(a, b, rel_tol=rel_tol, abs_tol=abs_tol) or (math.isnan(a) and math.isnan(b))
+
+
+def figures_of(stats: TensorStats) -> tuple[float | None, ...]:
+    """The figures of a tensor, equal where it has not changed: None for those that are NaN, as the std of one value."""
+    return tuple(None if math.isnan(figure) else figure for figure in stats.floats())

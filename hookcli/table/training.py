@@ -10,7 +10,7 @@ from hookcli.table.formatting import counted
 from hookcli.table.names import around, owner_of
 from hookcli.table.rates import RateCourse
 from hookcli.table.row import Row
-from hookcli.table.stats import TensorStats
+from hookcli.table.stats import figures_of
 
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
@@ -18,13 +18,9 @@ LEAST_UNHELD = 3
 LEAST_RESTING = 3
 _END = 0.1  # of all steps: a schedule may well end at a learning rate of 0
 _KEPT = 512  # steps of a parameter that has not moved
+_CLIPPED = 0.01  # of the norm of all gradients
 _CERTAIN = 1e-4  # of the weights; a smaller update may leave all figures as they are
 _MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
-
-
-def figures_of(stats: TensorStats) -> tuple[float | None, ...]:
-    """The figures of a tensor, equal where it has not changed: None for those that are NaN, as the std of one value."""
-    return tuple(None if math.isnan(figure) else figure for figure in stats.floats())
 
 
 def spacing(dtype: str, size: float) -> float:
@@ -371,6 +367,12 @@ class TrainingCourse:
         since = {name: steps - one.fell_at for name, one in self.rates.items() if one.fallen >= LEAST_RESTING}
         fallen = {name: self.rates[name] for name, n in since.items() if n >= SPAN and n > _END * steps}
         return {"": fallen[""]} if "" in fallen else fallen
+
+    @property
+    def clipped(self) -> tuple[float, float] | None:
+        """The norms of all gradients as backward left them, and as optimizers got less than a hundredth; else None."""
+        taken = math.hypot(*(course.gradient for course in self.parameters.values()))
+        return (self.left, taken) if self.left and taken < _CLIPPED * self.left else None
 
     @property
     def rests(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ class Teacher(Net):
 
 
 net, teacher = Net(), Teacher()
+if sys.argv[2] == "unused":
+    net.spare = nn.Linear(32, 32)
+if sys.argv[2] == "clipped":
+    net.body = nn.Sequential(net.body, nn.LayerNorm(32))
 if sys.argv[2] == "checkpoint":
     net.stem.requires_grad_(False)
 elif sys.argv[2] == "adapters":
@@ -59,7 +64,8 @@ elif fault["bfloat16"]:
     net.to(torch.bfloat16)
 held = teacher if fault["teacher"] else net
 rate = 1e-6 if fault["bfloat16"] else 0.01
-optimizer = torch.optim.Adam([p for p in held.parameters() if p.requires_grad], rate)
+kind = torch.optim.SGD if sys.argv[2] == "clipped" else torch.optim.Adam
+optimizer = kind([p for p in held.parameters() if p.requires_grad], rate)
 dtype = net.head.weight.dtype if sys.argv[2] == "bfloat16" else torch.float32
 for step in range(60):
     x = torch.randn(32, 12)
@@ -71,6 +77,8 @@ for step in range(60):
         loss = F.kl_div(scores.log_softmax(1), wanted, reduction="batchmean")
     optimizer.zero_grad()
     loss.backward()
+    if sys.argv[2] == "clipped":
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-8)
     optimizer.step()
 '''
 
@@ -109,3 +117,12 @@ def test_show_and_check_say_the_same(tmp_path: Path) -> None:
     assert "A and B are both zero" in checked
     shown = run(tmp_path, "show", "train.run.jsonl")
     assert shown.stderr.splitlines()[0] == f"hookcli: Net: {checked}"
+
+
+def test_modules_that_never_run_are_no_fault_and_clipped_gradients_are_named(tmp_path: Path) -> None:
+    """An unused part gets no gradient, and needs none; float32 is not to blame for gradients that are clipped away."""
+    assert first_line(tmp_path, "none", "unused") == ""
+    said = first_line(tmp_path, "none", "clipped")
+    norms = re.search(r"clipped from a norm of ([\d.]+) to 1\.000e-08: float32 numbers near", said)
+    assert norms is not None and float(norms[1]) > 0.1, said
+    assert said.endswith("; clip gradients to a larger norm")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hookcli.checks.base import ERROR, Check
-from hookcli.checks.causes import CAUSES
+from hookcli.checks.causes import first_causes
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.judgement import PROBE, Judgement, judge, with_advice
 from hookcli.checks.losses import LossJumped, LossNotFinite
@@ -131,13 +131,11 @@ def causes(record: Record) -> dict[str, str]:
 
     blocks: no gradient reached any of 36 parameters: it ran in a reentrant checkpoint ...; call checkpoint(...)
     """
-    ids = {check.id for check in CAUSES}
     entries = [entry for entry in record.entries if entry.phase == "train"]
     latest = {entry.model: entry for entry in entries}
     first: dict[str, str] = {}
     for step in record.last(entry for entry in entries if latest[entry.model].errors):
-        findings = (one for report in judged(record, step).reports for one in report.findings)
-        errors = [one for one in findings if one.check in ids and one.fails(ERROR) and not one.cause]
+        errors = first_causes(one for report in judged(record, step).reports for one in report.findings)
         if errors:
             first[step.model] = ": ".join(filter(None, (errors[0].fqn, f"{errors[0].message}; {errors[0].remedy}")))
     return first

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 from hookcli import registry
-from hookcli.checks.base import ERROR, Check
-from hookcli.checks.causes import CAUSES
-from hookcli.checks.judgement import fails, judge
+from hookcli.checks.base import Check
+from hookcli.checks.causes import CAUSES, first_causes
+from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.hooks.operators.calls import LOSS
 from hookcli.probes.base import Probe
@@ -100,14 +100,14 @@ def measured_in_step(
 def check_step(name: str, measured: Measurements, meta: Meta, steps: JudgedSteps, *, checked: bool) -> Report | None:
     """The verdict on the `steps` of a model up to this one.
 
-    Unless the run is `checked`, it is that of the checks of causes alone, and None if they found no error.
+    Unless the run is `checked`, it is that of the checks of causes alone, and None if they found none.
     """
     steps.begin(meta["step"], complete=meta["complete"])
     checks = _checks(frozenset(measured.probes)) if checked else CAUSES
     judged = judge(checks, measured, so_far=steps)
     modules = measured.inventory.totals["modules"] if measured.inventory else 0
     verdict = judged.report(name, {**meta, "found_at": steps.found_at}, modules=modules, steps=steps.steps)
-    return verdict if checked or fails([verdict], ERROR) else None
+    return verdict if checked or first_causes(verdict.findings) else None
 
 
 (_CALLS,) = columns_named("calls")

@@ -25,7 +25,8 @@ from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
 from hookcli.table.merge import gathered
-from hookcli.table.training import ParameterFacts, figures_of
+from hookcli.table.stats import figures_of
+from hookcli.table.training import ParameterFacts
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
