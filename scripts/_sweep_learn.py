@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -73,11 +73,12 @@ def outcomes(names: Sequence[str], options: Sequence[str]) -> Iterator[Outcome]:
                 yield Outcome(name, words, first_line(FOLDER / f"{script}.py", name, options))
 
 
-def told(found: Sequence[Outcome]) -> str:
-    """How many are right, in words."""
-    of_faults, healthy = ([one for one in found if bool(one.wanted) is wanted] for wanted in (True, False))
-    named = f"The first line names the fault in {sum(one.right for one in of_faults)} of {len(of_faults)}"
-    return f"{named}, and says nothing of {sum(one.right for one in healthy)} of {len(healthy)} healthy trainings."
+def told(outcomes: Iterable[tuple[bool, bool]]) -> str:
+    """How many are right, in words; of each, whether it has a fault, and whether the first line was right."""
+    pairs = [*outcomes]
+    of_faults, healthy = ([right for fault, right in pairs if fault is wanted] for wanted in (True, False))
+    named = f"The first line names the fault in {sum(of_faults)} of {len(of_faults)}"
+    return f"{named}, and says nothing of {sum(healthy)} of {len(healthy)} healthy trainings."
 
 
 def write(found: Sequence[Outcome]) -> None:
@@ -87,7 +88,13 @@ def write(found: Sequence[Outcome]) -> None:
     rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}
     rows |= {one.name: one.row() for one in found}
     lines = [row for name, row in rows.items() if name not in ("Training", ":---")]
-    PAGE.write_text(before + BEGIN + "\n".join([*HEAD, *lines, ""]) + END + after)
+    PAGE.write_text(before + BEGIN + "\n".join(["", told(map(in_row, lines)), *HEAD, *lines, ""]) + END + after)
+
+
+def in_row(row: str) -> tuple[bool, bool]:
+    """Whether a row of the table is on a fault, and whether the first line was right."""
+    _, fault, right, *_ = row.split(" | ")
+    return fault == "yes", right == "yes"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -103,5 +110,5 @@ def main(arguments: Sequence[str]) -> int:
         print(one.row(), flush=True)
         if options.markdown:
             write([one])
-    print(told(found))
+    print(told((bool(one.wanted), one.right) for one in found))
     return int(not all(one.right for one in found))
