@@ -1,9 +1,10 @@
-"""The frames of hookcli that stand between a program and PyTorch. Warnings pass over them.
+"""The frames of hookcli that stand between a program and PyTorch. Warnings pass over them, and tracebacks lack them.
 
 Python attributes a warning to the frame that `stacklevel` counts to, from the function that warns. It does not count
 frames of files whose path contains "importlib" and "_bootstrap", as the frames of imports do (`_is_internal_frame` in
 warnings.py). Hence the name of this file: the program's filters by module, and what it has warned of already, go by the
-program's own line, as without hookcli. Nothing else belongs here.
+program's own line, as without hookcli. A frame takes itself out of the traceback of an error that passes through it.
+Nothing else belongs here.
 """
 
 from __future__ import annotations
@@ -19,14 +20,28 @@ def latest(holder: object, name: str) -> Function:
     """A function that calls what `holder.name` is at that time."""
 
     def call(*args: object, **kwargs: object) -> object:
-        return getattr(holder, name)(*args, **kwargs)
+        try:
+            return getattr(holder, name)(*args, **kwargs)
+        except BaseException as error:
+            leave(error)
+            raise
 
     return call
 
 
+def leave(error: BaseException) -> None:
+    """Take the frame that has caught this error out of its traceback. To be called before a plain `raise`."""
+    traceback = error.__traceback__
+    error.__traceback__ = traceback.tb_next if traceback and traceback.tb_next else traceback
+
+
 def call_of_class(method: ClassMethodDescriptorType, kind: type, *args: object, **kwargs: object) -> object:
     """Call a class method, as its class holds it, of the class that is given."""
-    return method.__get__(None, kind)(*args, **kwargs)
+    try:
+        return method.__get__(None, kind)(*args, **kwargs)
+    except BaseException as error:
+        leave(error)
+        raise
 
 
 def between(begins: Function, over: Function) -> Callable[[Function], Function]:
@@ -38,13 +53,15 @@ def between(begins: Function, over: Function) -> Callable[[Function], Function]:
     def wrapper(original: Function) -> Function:
         def call(*args: Any, **kwargs: Any) -> object:
             passed_on = begins(*args, **kwargs)
-            if passed_on is None:
-                return original(*args, **kwargs)
-            args, kwargs = passed_on
+            args, kwargs = passed_on or (args, kwargs)
             try:
                 return original(*args, **kwargs)
+            except BaseException as error:
+                leave(error)
+                raise
             finally:
-                over(*args)
+                if passed_on is not None:
+                    over(*args)
 
         return call
 
@@ -56,7 +73,11 @@ def then(report: Function) -> Callable[[Function], Function]:
 
     def wrapper(original: Function) -> Function:
         def call(*args: object, **kwargs: object) -> object:
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                leave(error)
+                raise
             report(result, *args, **kwargs)
             return result
 
