@@ -129,7 +129,7 @@ def not_reached(line: Untrained) -> str:
 def without_graph(lines: Mapping[str, Sequence[object]]) -> str:
     """Words on losses that have no graph, up to the end of the run, so that nothing is learned; "" if they have one."""
     line = untrained(lines, GRAPHLESS)
-    if line is None or untrained(lines, VALUES):
+    if line is None:
         return ""
     return f"no gradient reaches any of the {line.number:,} parameters of the optimizer {line.detail}"
 

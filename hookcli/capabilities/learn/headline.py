@@ -130,7 +130,7 @@ def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
             yield f"no gradient reaches any of the {line.number:,} parameters of the optimizer: {cut}"
         elif line and why != BLIND:
             yield not_reached(line)
-    if words := without_graph(lines):
+    if (words := without_graph(lines)) and not untrained(lines, VALUES):
         yield f"{words}; {WITH_GRAPH}"
 
 
