@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 STEPS, SIZE = 60, 64
@@ -844,6 +845,79 @@ def inverted_mask() -> None:
     train(model, tokens(), optimizer=torch.optim.Adam(model.parameters(), 3e-3))
 
 
+def uniform() -> None:
+    """Weights between 0 and 1, by which each Tanh is at its bounds."""
+    model = nn.Sequential(nn.Linear(192, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+    for p in model.parameters():
+        nn.init.uniform_(p)
+    train(model, sums_of_some(), optimizer=torch.optim.Adam(model.parameters(), 1e-3), loss_of=F.mse_loss)
+
+
+def sums_of_some() -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of numbers of the size of 1, and the sum of some of them."""
+    for _ in range(120):
+        x = torch.randn(SIZE, 192)
+        yield x, x[:, :4].sum(1, keepdim=True)
+
+
+class Checkpointed(Net):
+    """Its blocks run in reentrant checkpoints, which need an input with a gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.stem(x)))
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=True)
+        scores: Tensor = self.head(x.mean((2, 3)))
+        return scores
+
+
+def reentrant() -> None:
+    """The stem is frozen, and so no gradient reaches the blocks."""
+    model = Checkpointed()
+    for part in (model.stem, model.norm):
+        part.requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.05, momentum=0.9)
+    train(model, drawn(), optimizer=optimizer)
+
+
+class Factors(nn.Module):
+    """A frozen layer, and a product of two factors beside it, which are both zero."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.first = nn.Parameter(torch.zeros(4, base.in_features))
+        self.second = nn.Parameter(torch.zeros(base.out_features, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base(x) + x @ self.first.T @ self.second.T
+        return result
+
+
+def adapters_at_zero() -> None:
+    """LoRA, whose factors give each other gradients of zero."""
+    model = nn.Sequential(nn.Flatten(), Factors(nn.Linear(192, 64)), nn.GELU(), Factors(nn.Linear(64, 10)))
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+    train(model, drawn(), optimizer=optimizer)
+
+
+def teacher_held() -> None:
+    """A distillation whose optimizer was made with the teacher's parameters."""
+    teacher, student = Net(), Net(8, 2)
+    optimizer = torch.optim.Adam(teacher.parameters(), 1e-3)
+
+    def loss_of(scores: Tensor, wanted: Tensor) -> Tensor:
+        return F.kl_div(scores.log_softmax(1), wanted, reduction="batchmean")
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for x, _ in drawn():
+            with torch.no_grad():
+                wanted = (3 * teacher(x)).softmax(1)
+            yield x, wanted
+
+    train(student, batches(), optimizer=optimizer, loss_of=loss_of)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -928,6 +1002,10 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "detached_state": (detached_state, "the state of cell is detached between its 64 calls"),
     "inverted_mask": (inverted_mask, "the key_padding_mask of attention is inverted"),
     "pixels": (pixels, "the inputs are large (root mean square 13"),
+    "uniform": (uniform, "(Tanh) is saturated"),
+    "reentrant": (reentrant, "it ran in a reentrant checkpoint whose inputs need no gradient"),
+    "adapters_at_zero": (adapters_at_zero, "first and second are both zero"),
+    "teacher_held": (teacher_held, "which get none"),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

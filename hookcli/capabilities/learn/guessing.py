@@ -33,6 +33,11 @@ class Guess(NamedTuple):
     weak: bool = False
 
 
+def has_level(line: Learning) -> bool:
+    """True if a recorded step shows what guessing gives: of classes, of squared errors or of binary targets."""
+    return bool(line.classes or line.spread or line.ones is not None)
+
+
 def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | None:
     """The guess that a training is near; None if it is not, or if that is not known. `losses`: all steps' losses.
 

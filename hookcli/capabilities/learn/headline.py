@@ -89,9 +89,9 @@ def faults(measured: Measurements, error: str = "") -> Iterator[str]:
     if line := untrained(measured.lines, IDLE):
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
-    yield from filter(None, [*cleared(lines), error])
+    yield from cleared(lines)
     if not has_converged(measured.every_loss) and not any(line.misused for line in lines):
-        yield from still(lines)
+        yield from (error or unmoved for unmoved in still(lines))
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
     yield from dict.fromkeys(line.doubled for line in lines if line.doubled)
@@ -99,11 +99,17 @@ def faults(measured: Measurements, error: str = "") -> Iterator[str]:
     if stays(lines, measured.every_loss):
         yield from filter(None, [overwritten(lines, len(measured.every_loss))])
     yield from (text for text, _ in of_losses(measured.every_loss, lines))
-    for checks in (_CAUSES, _SEEN):
-        for finding in judge([check() for check in checks], measured).findings:
-            if finding.fails(WARNING):
-                yield finding.message
+    yield from found_by(_CAUSES, measured)
+    yield from filter(None, [error])
+    yield from found_by(_SEEN, measured)
     yield from filter(None, [fallen_early(lines, measured.every_loss)])
+
+
+def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[str]:
+    """The messages of these checks' findings, but for notes."""
+    for finding in judge([check() for check in checks], measured).findings:
+        if finding.fails(WARNING):
+            yield finding.message
 
 
 def outside(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:

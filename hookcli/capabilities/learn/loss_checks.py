@@ -17,7 +17,7 @@ from hookcli.capabilities.learn.causes import (
 )
 from hookcli.capabilities.learn.checks import learned
 from hookcli.capabilities.learn.curve import gone_at, rise
-from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, Guess, guess_of, scale_of
+from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, Guess, guess_of, has_level, scale_of
 from hookcli.capabilities.learn.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import ERROR, LinesCheck
@@ -27,6 +27,7 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 
 _ONE_LABEL = 3  # recorded steps
+_WORSE = 2.0  # times the loss of guessing
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
 _QUARTER, _FURTHER = 4, 1.2  # losses
@@ -79,6 +80,7 @@ class NoBetterThanGuessing(LinesCheck):
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.
     - Inputs whose root mean square is above 20, where the first linear, convolutional or recurrent layer receives them.
+    - A Tanh or Sigmoid whose outputs are nearly all at its bounds, so that next to no gradient passes it.
 
     Inputs that are the same in all rows are reported by HK066.
     """
@@ -89,6 +91,12 @@ class NoBetterThanGuessing(LinesCheck):
     advice = "overfit one batch: if that works, check labels, else learning rate"
     follows = (*_CAUSES, "HK066")
     reads = (Learning.kind,)
+
+    def too_little(self, measured: ReadsLines) -> str:
+        lines = learned(measured.lines)
+        if len(measured.every_loss) < LOSSES or not lines or any(map(has_level, lines)):
+            return ""
+        return "it is not known what guessing gives for this loss"
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         lines = learned(measured.lines)
@@ -111,6 +119,7 @@ class NoBetterThanGuessing(LinesCheck):
 def as_guessed(number: int, guess: Guess) -> str:
     """Words on a loss that is near the level of guessing after so many steps."""
     better = "hardly better" if guess.loss < guess.level else "no better"
+    better = "far worse" if guess.loss > _WORSE * guess.level else better
     return f"after {number:,} steps the mean loss is {text_of(guess.loss)}, {better} than {guess.words}"
 
 

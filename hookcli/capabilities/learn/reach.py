@@ -1,4 +1,4 @@
-"""By how much the loss of a training could fall in a step, and what that follows from."""
+"""By how much the loss of a training could fall in a step, what that follows from, and what holds it up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Row
 from hookcli.table.stats import norm
 
+_BOUNDS = {"Tanh": (0.0, 1.0), "Softsign": (0.0, 1.0), "Hardtanh": (0.0, 1.0), "Sigmoid": (0.5, 0.5)}
+"""The middle between the bounds of an activation, and half of their distance."""
+_SATURATED, _MANY = 0.95, 64  # root mean square around the middle, in units of half the distance; values
 _SHRINK = ("SGD", "AdamW")  # whose weight decay takes the share lr * weight_decay of the weights in each step
 
 
@@ -29,6 +32,20 @@ def reach(step: RecordedStep) -> dict[str, float]:
         "decay": decay(groups),
     }
     return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
+
+
+def saturated(step: RecordedStep) -> str:
+    """Words on the first Tanh or Sigmoid whose outputs are nearly all at its bounds; "" if none is."""
+    for row in step.rows("activations"):
+        center, half = _BOUNDS.get(row.get("type", ""), (0.0, 0.0))
+        stats = row.stats
+        if not half or stats is None or stats.numel < _MANY or stats.finite < stats.numel:
+            continue
+        size = math.sqrt(stats.rms**2 - 2 * center * stats.mean + center**2) / half
+        if size >= _SATURATED:
+            bounds = f"{center - half:g} and {center + half:g}"
+            return f"{row.fqn} ({row['type']}) is saturated: nearly all that it returns is at its bounds, {bounds}"
+    return ""
 
 
 def decay(groups: Sequence[Row]) -> float:

@@ -30,7 +30,7 @@ from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
-from hookcli.capabilities.learn.reach import reach
+from hookcli.capabilities.learn.reach import reach, saturated
 from hookcli.capabilities.learn.rebuilt import place_of
 from hookcli.capabilities.learn.shares import Shares
 from hookcli.capabilities.learn.states import States
@@ -329,6 +329,7 @@ class StepOfLearning(StepPart):
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
+            "saturated": saturated(step),
             "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,
         }
