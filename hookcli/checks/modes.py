@@ -74,9 +74,9 @@ class FrozenBetween(Check):
     """The parameters of a layer are frozen although layers before and after it are trained.
 
     For information only; it never makes the check fail, since such a layer may be frozen on purpose. A layer counts if
-    none of its own parameters requires grad, its input does, and a layer that is called later is trained. Two kinds of
-    frozen layers are not reported: layers in eval mode, and layers that together have more than four times as many
-    parameters as everything that is trained, as with adapters. The figure is the number of such layers.
+    none of its own parameters requires grad, its input does, and a layer that is called later is trained. Not reported
+    are layers in eval mode, and, as with adapters, frozen layers that are more than the trained ones, or together have
+    more than four times as many parameters as these. The figure is the number of such layers.
     """
 
     id = "HK032"
@@ -90,10 +90,11 @@ class FrozenBetween(Check):
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         layers = [row for row in of_kind(measured.inventory, "called") if row["params"]]
-        last = max((number for number, row in enumerate(layers) if row["trainable"]), default=0)
-        between = [r for r in layers[:last] if not r["trainable"] and r["receives_grad"] and r["training"]]
-        most = _ADAPTED * sum(row["trainable"] for row in layers)
-        if between and sum(row["params"] for row in between) <= most:
+        trained = [number for number, row in enumerate(layers) if row["trainable"]]
+        before = layers[: trained[-1]] if trained else []
+        between = [r for r in before if not r["trainable"] and r["receives_grad"] and r["training"]]
+        most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
+        if 0 < len(between) <= len(trained) and sum(row["params"] for row in between) <= most:
             first = between[0]
             more = f", as are {len(between) - 1} more" if between[1:] else ""
             message = f"{first['type']} is frozen (requires_grad=False) between trained layers{more}"

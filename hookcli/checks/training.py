@@ -20,6 +20,7 @@ _SCALE = "look at the gradients without the GradScaler: if they are finite, give
 _RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
 _UNDO = "look for what writes to them after the optimizer's step: a clamp, a copy, or load_state_dict"
 _IN_PLACE = "look at the optimizer's step(): it must change parameters in place"
+_HELD = "give the optimizer parameters of the model that runs, with gradients"
 _CLIP = "clip gradients to a larger norm"
 _RAISE = "raise the learning rate"
 _STEP = "call the optimizer's step() after backward()"
@@ -41,7 +42,8 @@ class NotInOptimizer(Check):
     program itself may update them by hand, or from copies in more bits. It is a warning, since an optimizer is often
     given a part of a model on purpose; to freeze the rest (`requires_grad_(False)`) then saves its gradients. It is an
     error if an optimizer has parameters without gradients that no module has, since a layer was replaced, or
-    the model copied, after the optimizer was made.
+    the model copied, after the optimizer was made. It is one, too, if no gradient reaches any parameter of the model,
+    nor any that an optimizer has, as of adapters that were made and never put into the model.
     """
 
     id = "HK053"
@@ -63,6 +65,9 @@ class NotInOptimizer(Check):
             message = f"no optimizer has {listed}: gradients arrive, but nothing updates the values{stale}"
             finding = self.finding(owner, message, len(names))
             yield replace(finding, severity=ERROR) if stale else finding
+        elif course.idle_optimizer and not course.reached:
+            message = f"no gradient reached anything that an optimizer has: {course.idle_optimizer}"
+            yield replace(self.finding("", message), severity=ERROR, remedy=_HELD, hint=_HELD)
 
 
 class StillWeights(Check):
@@ -101,8 +106,8 @@ class StillWeights(Check):
         course = measured.training
         if course.unused or course.overflows or (course.stepped >= LEAST and course.span >= SPAN):
             return ""
-        recorded = f"{course.stepped} within {course.span} were recorded"
-        return f"it needs {LEAST} recorded steps within {SPAN} or more; {recorded}"
+        recorded = f"{course.stepped} within {course.span} were recorded" if course.stepped else "it made none"
+        return f"it needs {LEAST} recorded steps of an optimizer within {SPAN} or more; {recorded}"
 
     def judge(self, measured: ReadsTraining) -> Iterator[Finding]:
         course = measured.training

@@ -108,7 +108,8 @@ class NoGradient(Check):
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
     also where no optimizer took it (HK053). Parameters that no optimizer has are not reported: the program trains
-    others, such as a new head on a body that runs without gradients. The finding is only a warning if other steps may
+    others, such as a new head on a body that runs without gradients. Nor are those that the program moves itself, as
+    the weights of a moving average. The finding is only a warning if other steps may
     differ: if fewer than five steps in a row were recorded, or if the module never ran and its neighbours did not run
     in every step, as in a mixture of experts.
 
@@ -159,7 +160,7 @@ def _lost(measured: _ReadsReach) -> list[str]:
     """The parameters without a gradient; in a running program in no recorded step, and not left alone on purpose."""
     excused = _reached(measured)
     if measured.training:
-        excused = excused | measured.training.left_alone()
+        excused = excused | measured.training.left_alone() | measured.training.moved_by_program()
     lost = without_gradient(measured.inventory.rows, measured.grads.rows)
     return [name for name in lost if name not in excused and not is_within_any(name, measured.called_by_chance)]
 

@@ -73,7 +73,7 @@ class ZeroGradient(Check):
             finding = replace(finding, hint=remedy, remedy=remedy) if remedy else finding
             finding = replace(finding, severity=INFO) if remedy == _AT_ZERO else finding
             if course and course.zero == course.steps >= _RUN:
-                message = f"{finding.message}; every gradient was zero in all {course.steps:,} recorded steps"
+                message = f"every gradient was zero in all {course.steps:,} recorded steps{why}"
                 finding = replace(finding, severity=ERROR, message=message)
             yield finding
 
@@ -85,8 +85,8 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     The gradient of a bias is the gradient that flows back; a weight's is its product with the layer's input. Two
     factors that are zero both, as of an adapter, each make the other's gradient zero; one alone gets a gradient itself.
     """
-    if measured.loss == 0 and all(map(is_zero, measured.grads.rows)):
-        return ": the loss is 0", _AT_ZERO
+    if any(why_of_loss := of_loss(measured)):
+        return why_of_loss
     owner = owner_of(names[0])
     reached = [row.fqn for row in measured.grads.rows if owner_of(row.fqn) == owner if row.fqn not in zero]
     if f"{owner}.bias".lstrip(".") in reached:
@@ -106,6 +106,15 @@ def _why(measured: _ReadsZeros, zero: Sequence[str], names: Sequence[str]) -> tu
     if why:
         return f"{outside}: {why}", remedy
     return ("" if reached else " (zero flows back to it)"), ""
+
+
+def of_loss(measured: _ReadsZeros) -> tuple[str, str]:
+    """Why the loss gives no gradient, and what to try; "", "" if it does, as far as is known."""
+    if measured.loss == 0 and all(map(is_zero, measured.grads.rows)):
+        return ": the loss is 0", _AT_ZERO
+    if _arrived(measured.output_grads, "") == 0:
+        return ": the loss is flat here, as the gradient of the model's output is zero as well", _FLAT
+    return "", ""
 
 
 def why_of_weight(measured: _ReadsZeros, owner: str) -> tuple[str, str]:
@@ -141,7 +150,8 @@ def _zeroed(course: TrainingCourse | None, arrived: float | None) -> tuple[str, 
 _SET_TO_ZERO = f"{CLEAR_LATER}; look at the norm that gradients are clipped to"
 _LARGE = 1e4  # a norm; from 65,504 on it is infinite in float16
 _WEIGHT_ALONE = " (the bias's is not: the layer's input is zero, or a mask or hook makes it so)"
-_AT_ZERO = "see whether a loss of 0 is meant, as of a margin that is reached"
+_AT_ZERO = "see whether a loss of 0 is meant, as of a margin that is reached, or of CTCLoss with zero_infinity=True"
+_FLAT = "look at the loss: at clamps, comparisons and masks, and at the ranges of outputs and targets"
 _CHANGED = "look for a hook on the weight, a mask, or zeros in the input"
 _FACTORS = "initialise one of them with other values than zero (in LoRA, A at random and B with zero)"
 _ZERO_FACTOR = (

@@ -30,7 +30,7 @@ from hookcli.registry.capability import search_option
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
 from hookcli.system.interrupts import ignored
-from hookcli.system.streams import aside, encodable, is_terminal, say, takes_color, terminal_size
+from hookcli.system.streams import aside, asked, encodable, is_terminal, say, takes_color, terminal_size
 from hookcli.system.torchrun import World, joined_world
 from hookcli.table.grouping import View
 
@@ -214,7 +214,7 @@ class ProcessSink(RecordSink):
         try:
             on_terminal = is_terminal(sys.__stderr__)
             size = terminal_size(sys.__stderr__) if on_terminal else None
-            width, height = (size.columns, size.lines) if size else (None, None)
+            width, height = (size.columns, size.lines) if size else (asked("COLUMNS") or None, None)
             view = View(width=width, height=height, color=takes_color(sys.__stderr__), bars=on_terminal)
             header = replace(self._header, rank=self._world.rank, ranks=self._world.size)
             unkept = Record.unkept(header, self._non_finite, self._courses)

@@ -231,3 +231,14 @@ def agree(a: float, b: float, rel_tol: float, abs_tol: float = 0.0) -> bool:
 def figures_of(stats: TensorStats) -> tuple[float | None, ...]:
     """The figures of a tensor, equal where it has not changed: None for those that are NaN, as the std of one value."""
     return tuple(None if math.isnan(figure) else figure for figure in stats.floats())
+
+
+_MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
+
+
+def spacing(dtype: str, size: float) -> float:
+    """The distance between two numbers of a dtype near one of this size; 0 if that is unknown."""
+    bits = _MANTISSA.get(dtype)
+    if bits is None or not 0 < size < math.inf:
+        return 0.0
+    return 2.0 ** (math.floor(math.log2(size)) - bits)

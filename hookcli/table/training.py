@@ -10,7 +10,7 @@ from hookcli.table.formatting import counted
 from hookcli.table.names import around, owner_of
 from hookcli.table.rates import RateCourse
 from hookcli.table.row import Row
-from hookcli.table.stats import figures_of
+from hookcli.table.stats import figures_of, spacing
 
 _MATERIAL = 1e-3  # of the largest of its module; a smaller gradient may be rounding, as of a bias before BatchNorm
 LEAST, SPAN = 5, 9  # recorded steps, and steps from the first to the last of them; momentum takes a few to build up
@@ -20,15 +20,6 @@ _END = 0.1  # of all steps: a schedule may well end at a learning rate of 0
 _KEPT = 512  # steps of a parameter that has not moved
 _CLIPPED = 0.01  # of the norm of all gradients
 _CERTAIN = 1e-4  # of the weights; a smaller update may leave all figures as they are
-_MANTISSA = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}  # bits
-
-
-def spacing(dtype: str, size: float) -> float:
-    """The distance between two numbers of a dtype near one of this size; 0 if that is unknown."""
-    bits = _MANTISSA.get(dtype)
-    if bits is None or not 0 < size < math.inf:
-        return 0.0
-    return 2.0 ** (math.floor(math.log2(size)) - bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +159,8 @@ class TrainingCourse:
     """True if any optimizer has stepped in the program."""
     stale: str = ""
     """An optimizer whose parameters no module has any more: "SGD has 2 parameters ..."; "" if there is none."""
+    idle_optimizer: str = ""
+    """An optimizer, if none had any gradient in its last step: "AdamW has 72 parameters ..."; "" if one had."""
     without_gradient: list[str] = field(default_factory=list)
     """The parameters of modules that ran, without a gradient in any step, of which `used_by_loss` may tell more."""
     used_by_loss: dict[str, str] = field(default_factory=dict)
@@ -331,6 +324,10 @@ class TrainingCourse:
         uncalled = self.uncalled or set()
         places = {owner_of(place) for place in (fqn, *around(fqn))} if fqn in uncalled else set()
         return any(owner_of(other) in places for other in self.idle - uncalled)
+
+    def moved_by_program(self) -> set[str]:
+        """The parameters that moved though no gradient reaches them, as those of a moving average."""
+        return {fqn for fqn, course in self.parameters.items() if course.moved and not course.reached}
 
     def left_alone(self) -> set[str]:
         """The parameters that the program does not train: no gradient reaches them, and no optimizer has them.

@@ -918,6 +918,24 @@ def teacher_held() -> None:
     train(student, batches(), optimizer=optimizer, loss_of=loss_of)
 
 
+def rounded_codes() -> None:
+    """An encoder behind a round(), which has no gradient."""
+    first, last = nn.Sequential(nn.Linear(192, 64), nn.Tanh(), nn.Linear(64, 16)), nn.Linear(16, 192)
+
+    class Codec(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = first, last
+
+        def forward(self, x: Tensor) -> Tensor:
+            codes: Tensor = self.decoder(torch.round(self.encoder(x)))
+            return codes
+
+    model = Codec()
+    x = torch.randn(STEPS * 2, SIZE, 192)
+    train(model, ((one, one) for one in x), optimizer=torch.optim.Adam(model.parameters(), 1e-3), loss_of=F.mse_loss)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -931,7 +949,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "detached": (detached, "no gradient reaches stem"),
     "first_batch": (first_batch, "saw the same batch: the first of the 16 of a DataLoader"),
     "kept_graphs": (kept_graphs, "memory grows with each step"),
-    "dead_units": (dead_units, "the output no longer depends on the input"),
+    "dead_units": (dead_units, "the output does not depend on the input"),
     "not_back": (not_back, "the model is in eval mode since"),
     "uphill": (uphill, "the loss rises"),
     "one_label": (one_label, "all labels are one of the 10 classes"),
@@ -1002,6 +1020,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "detached_state": (detached_state, "the state of cell is detached between its 64 calls"),
     "inverted_mask": (inverted_mask, "the key_padding_mask of attention is inverted"),
     "pixels": (pixels, "the inputs are large (root mean square 13"),
+    "rounded_codes": (rounded_codes, "the gradients of encoder.0.weight and 3 more"),
     "uniform": (uniform, "(Tanh) is saturated"),
     "reentrant": (reentrant, "it ran in a reentrant checkpoint whose inputs need no gradient"),
     "adapters_at_zero": (adapters_at_zero, "first and second are both zero"),

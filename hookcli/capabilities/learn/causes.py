@@ -46,6 +46,7 @@ _CLIPPED = 0.01  # of what they were
 _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
+_FLAT = "look for round(), a comparison or a clamp after them, or dead units"
 _SMALLER = "scale the initialisation or the inputs down"
 _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
@@ -82,16 +83,20 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return words, INPUTS
     small = too_small(lines, number, guessed)
     dropped = lines[-1].dropped if lines else ""
-    large = large_inputs(lines)
-    saturated = "" if large else at_bounds(lines)
-    reasons = ((saturated, _SMALLER), small, (decays(lines), _DECAY), (dropped, _DROP), (large, INPUTS))
+    reasons = (held_up(lines), small, (decays(lines), _DECAY), (dropped, _DROP), (large_inputs(lines), INPUTS))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
 
-def at_bounds(lines: Sequence[Learning]) -> str:
-    """Words on an activation that is saturated in all recorded steps of the later half; "" if none is."""
+def held_up(lines: Sequence[Learning]) -> tuple[str, str]:
+    """Words on what holds gradients up in all recorded steps of the later half, and what to do; "", "" if nothing does.
+
+    Not where large inputs are the reason.
+    """
     late = lines[len(lines) // 2 :]
-    return late[-1].saturated if late and all(line.saturated for line in late) else ""
+    if not late or large_inputs(lines) or not all(line.held_up for line in late):
+        return "", ""
+    words = late[-1].held_up
+    return words, _SMALLER if "saturated" in words else _FLAT
 
 
 def of_sequences(lines: Sequence[Learning]) -> tuple[str, str]:

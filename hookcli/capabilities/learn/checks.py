@@ -215,11 +215,13 @@ class OutputAlike(LinesCheck):
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
         jumped = measured.losses.first_jump is not None  # HK044 or HK055 reports the jump, which is the cause
-        for line in learned(measured.lines)[-1:] if not jumped else ():
+        lines = learned(measured.lines)
+        for line in lines[-1:] if not jumped else ():
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
-                words = line.dropped or large_inputs(learned(measured.lines))
+                words = line.dropped or large_inputs(lines)
                 why = f"; {words}" if words else ""
                 same = f"it is the same for every row of the batch, {steps}"
-                text = f"the output no longer depends on the input: {same}{why}"
+                depends = "does not depend" if line.alike >= len(lines) - 1 else "no longer depends"
+                text = f"the output {depends} on the input: {same}{why}"
                 yield self.finding("", text, line.alike)

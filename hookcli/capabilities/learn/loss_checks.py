@@ -81,6 +81,7 @@ class NoBetterThanGuessing(LinesCheck):
     - A dropout that drops 90 % of the values or more.
     - Inputs whose root mean square is above 20, where the first linear, convolutional or recurrent layer receives them.
     - A Tanh or Sigmoid whose outputs are nearly all at its bounds, so that next to no gradient passes it.
+    - Gradients that are zero in all recorded steps, of at least 10 % of the weights, as before a round().
 
     Inputs that are the same in all rows are reported by HK066.
     """

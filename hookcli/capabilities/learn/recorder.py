@@ -36,6 +36,7 @@ from hookcli.capabilities.learn.shares import Shares
 from hookcli.capabilities.learn.states import States
 from hookcli.capabilities.learn.still import Still, some_values
 from hookcli.capabilities.learn.wiring import SeenParts, Wiring
+from hookcli.capabilities.learn.zeroed import Zeroed
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
@@ -86,6 +87,7 @@ class Course:
     overwritten: Overwritten = field(default_factory=Overwritten)
     norms: FrozenNorms = field(default_factory=FrozenNorms)
     clones: Clones = field(default_factory=Clones)
+    zeroed: Zeroed = field(default_factory=Zeroed)
 
     def note_gradients(self, old: bool | None) -> None:
         """Note whether a recorded step began with old gradients; None: that is not known."""
@@ -329,7 +331,7 @@ class StepOfLearning(StepPart):
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
-            "saturated": saturated(step),
+            "held_up": saturated(step) or course.zeroed.words(step),
             "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
             **reached,
         }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.table.training import spacing
+from hookcli.table.stats import spacing
 from hookcli.tensors import tree
 
 _PARAMETERS, _VALUES = 16, 64

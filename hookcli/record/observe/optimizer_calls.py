@@ -86,7 +86,7 @@ class OptimizerCalls:
         self._optimizer_steps.stepped(optimizer)
         if models or not self._models.narrowed:
             self.program_steps.stepped(optimizer, numbers)
-        self._look_for_stale(optimizer, recorded=bool(steps), of_models=[*numbers])
+        self._look_for_stale(optimizer, models, recorded=bool(steps))
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes
@@ -113,15 +113,14 @@ class OptimizerCalls:
             self._optimizer_steps.stepped(optimizer, steps)
         self.program_steps.passed(steps)
 
-    def _look_for_stale(self, optimizer: Optimizer, *, recorded: bool, of_models: Sequence[str]) -> None:
+    def _look_for_stale(self, optimizer: Optimizer, models: Sequence[ObservedModel], *, recorded: bool) -> None:
         """Note parameters that the optimizer has in no module that has run; not if only one model is observed."""
         begins = self._optimizer_steps.count(optimizer) <= _LOOKED_AT
         if (recorded or begins) and not self._models.narrowed:
             ran = (model for model in self._models.alive() if not model.hidden)
             modules = [module for model in ran if (module := model.module) is not None]
             self._optimizer_steps.look_for_stale(optimizer, {id(p) for m in modules for p in m.parameters()})
-            if of_models:
-                self._optimizer_steps.look_for_idle(optimizer, of_models)
+            self._optimizer_steps.look_for_idle(optimizer, [model.name for model in models if not model.hidden])
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
         """A note on parameters in no model that has run, such as a loss's; none if only one model is observed."""

@@ -181,9 +181,9 @@ class _Summary:
 
     @property
     def _verdicts(self) -> list[str]:
-        """The findings, rendered, if there are any."""
+        """The findings, rendered, of a run that is checked; of another the first line says enough."""
         verdicts = self._judged
-        if not verdicts:
+        if not (verdicts and self.checked):
             return [_UNJUDGED] * self.checked
         if self.end.is_cut and not fails(verdicts, WARNING):
             return ["No check found a fault in the recorded steps; those after them were not judged"]

@@ -357,7 +357,8 @@ class StepMeasurements:
             course.note_ruined(step, gradients, updates, self.parameters.ruined)
             course.add(step, facts, gradients, updates)
             course.note_lost(without_gradient(by_probe["inventory"].rows, gradients))
-            course.stale, course.has_optimizers = self._model.stale_optimizer, self._model.program_trains
+            course.stale, course.idle_optimizer = self._model.stale_optimizer, self._model.idle_optimizer
+            course.has_optimizers = self._model.program_trains
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()
             if unused and self.parameters.any_reached and not self.parameters.moved_since(by_probe["inventory"]):

@@ -202,6 +202,11 @@ class ObservedModel:
         return self._optimizer_steps.stale
 
     @property
+    def idle_optimizer(self) -> str:
+        """An optimizer of the program, if none had any gradient in its last step; "" if one had."""
+        return self._optimizer_steps.idle
+
+    @property
     def program_trains(self) -> bool:
         """True if some optimizer has stepped, of this model or another."""
         return self._optimizer_steps.any_stepped

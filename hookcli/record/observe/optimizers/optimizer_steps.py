@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -73,11 +73,15 @@ class OptimizerSteps:
         """A line on an optimizer that has stepped with parameters that another was meant to have; "" if there is none.
 
         They are of no module and have no gradients, or another optimizer like it has the same ones. Or no optimizer had
-        any gradient in its last step: another model's gradients reach none of them.
+        any gradient in its last step.
         """
-        idle = [line for _, line in self._idle.items()]
-        whole = idle[0] if idle and all(idle) else ""
-        return next((line for _, line in self._stale.items() if line), whole)
+        return next((line for _, line in self._stale.items() if line), self.idle)
+
+    @property
+    def idle(self) -> str:
+        """A line on an optimizer, if none had any gradient in its last step; "" if one had."""
+        lines = [line for _, line in self._idle.items()]
+        return lines[0] if lines and all(lines) else ""
 
     def look_for_stale(self, optimizer: Optimizer, known: Container[int]) -> None:
         """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones.
@@ -94,11 +98,12 @@ class OptimizerSteps:
             same = f"the same {counted(len(held), 'other parameter')}"
             self._stale[optimizer] = f"two optimizers ({type(optimizer).__name__}) have {same}"
 
-    def look_for_idle(self, optimizer: Optimizer, models: Iterable[str]) -> None:
-        """Note an optimizer none of whose parameters, which are of these models, has a gradient."""
-        reached = any(tree.gradient(p) is not None for group in optimizer.param_groups for p in group["params"])
-        text = f"{type(optimizer).__name__} has the parameters of {' and '.join(models)}, which get none"
-        self._idle[optimizer] = "" if reached else text
+    def look_for_idle(self, optimizer: Optimizer, models: Sequence[str]) -> None:
+        """Note an optimizer none of whose parameters, which are of these models or of none, has a gradient."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        of = f"the parameters of {' and '.join(models)}" if models else f"{counted(len(held), 'parameter')} of no model"
+        text = f"{type(optimizer).__name__} has {of}, which get none"
+        self._idle[optimizer] = "" if any(tree.gradient(p) is not None for p in held) else text
 
     @property
     def alone(self) -> bool:
