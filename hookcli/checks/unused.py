@@ -108,10 +108,10 @@ class NoGradient(Check):
     value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
     also where no optimizer took it (HK053). Parameters that no optimizer has are not reported: the program trains
-    others, such as a new head on a body that runs without gradients. Nor are those that the program moves itself, as
-    the weights of a moving average. The finding is only a warning if other steps may
-    differ: if fewer than five steps in a row were recorded, or if the module never ran and its neighbours did not run
-    in every step, as in a mixture of experts.
+    others, such as a new head on a body that runs without gradients. The finding is only a warning if other steps may
+    differ, if fewer than five steps in a row were recorded. It is one, too, if the module never ran, as a head for
+    another task, or ran with gradients off, as a trunk below a new head, unless no parameter of the model gets a
+    gradient. Parameters that the program itself moves, as those of a target network, are not reported.
 
     `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
     or numpy(), it changes them to see whether the loss changes. `run --check` follows them in the next recorded step,
@@ -140,7 +140,11 @@ class NoGradient(Check):
             finding = self.finding(owner, f"no gradient reached {which}{steps}{cause}", len(names))
             if cause in _REMEDIES:
                 finding = replace(finding, hint=_REMEDIES[cause], remedy=_REMEDIES[cause])
-            yield replace(finding, severity=WARNING) if steps or cause in (_UNUSED, _UNKNOWN) else finding
+            may_be_meant = cause in (_UNUSED, _UNKNOWN)
+            if course and not may_be_meant:
+                uncalled = (course.uncalled or set()).issuperset(map(owner_of, names))
+                may_be_meant = uncalled or (cause == _NO_GRAD and bool(_reached(measured)))
+            yield replace(finding, severity=WARNING) if steps or may_be_meant else finding
 
 
 _UNUSED = ": the loss does not use it"
@@ -160,7 +164,7 @@ def _lost(measured: _ReadsReach) -> list[str]:
     """The parameters without a gradient; in a running program in no recorded step, and not left alone on purpose."""
     excused = _reached(measured)
     if measured.training:
-        excused = excused | measured.training.left_alone() | measured.training.moved_by_program()
+        excused = excused | measured.training.left_alone()
     lost = without_gradient(measured.inventory.rows, measured.grads.rows)
     return [name for name in lost if name not in excused and not is_within_any(name, measured.called_by_chance)]
 

@@ -41,8 +41,9 @@ class ZeroGradient(Check):
     gradients cancel, as in the difference of two outputs that trains a critic.
 
     `hookcli run --check` reports an error if every gradient was zero in each of two or more recorded steps: nothing is
-    learned. It is a note if the loss of the step is 0, as a margin loss is once all is learned. The command also sees
-    the gradients that backward left, and so whether the program cleared them before the optimizer's step.
+    learned; not if nothing but zeros came back to this model while another one learns, as to a discriminator whose loss
+    has no weight yet. It is a note if the loss of the step is 0, as a margin loss is once all is learned. The command
+    also sees the gradients that backward left, and so whether the program cleared them before the optimizer's step.
     """
 
     id = "HK009"

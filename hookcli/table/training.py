@@ -141,7 +141,8 @@ class TrainingCourse:
     _row: tuple[int, int] = -1, 0  # the last step, and how many before it followed each other, with it
     parameters: dict[str, ParameterCourse] = field(default_factory=dict)
     zero: int = 0
-    """The number of steps in which every gradient was zero."""
+    """The number of steps in which every gradient was zero, and that were not `idles`."""
+    idles: bool = False  # True in a step in which another model learns alone
     rates: dict[str, RateCourse] = field(default_factory=dict)
     """The learning rates of each optimizer; "" for all together."""
     cleared: int = 0
@@ -242,7 +243,7 @@ class TrainingCourse:
         grads = {row.fqn: row for row in gradients if row.get("kind") == "parameter" and row.stats and row["numel"]}
         changes = {row.fqn: row["update"] for row in updates}
         material = _material(grads)
-        self.zero += _all_zero(grads)
+        self.zero += _all_zero(grads) and not self.idles
         rates: dict[str, dict[str, float | None]] = {}
         arrived = set[str]()
         for fact in facts:
@@ -325,18 +326,14 @@ class TrainingCourse:
         places = {owner_of(place) for place in (fqn, *around(fqn))} if fqn in uncalled else set()
         return any(owner_of(other) in places for other in self.idle - uncalled)
 
-    def moved_by_program(self) -> set[str]:
-        """The parameters that moved though no gradient reaches them, as those of a moving average."""
-        return {fqn for fqn, course in self.parameters.items() if course.moved and not course.reached}
-
     def left_alone(self) -> set[str]:
-        """The parameters that the program does not train: no gradient reaches them, and no optimizer has them.
+        """The parameters without a gradient that the program moves, as a target network's, or that no optimizer has.
 
-        None where an optimizer has parameters that no module has any more: it may have been meant to have these.
+        Not the latter where an optimizer has parameters that no module has any more: it may have been meant for them.
         """
-        if not self.has_optimizers or self.stale:
-            return set()
-        return {fqn for fqn, course in self.parameters.items() if not (course.reached or course.held)}
+        by_choice = self.has_optimizers and not self.stale
+        unreached = {fqn: course for fqn, course in self.parameters.items() if not course.reached}
+        return {fqn for fqn, course in unreached.items() if course.moved or (by_choice and not course.held)}
 
     @property
     def clears(self) -> bool:
@@ -373,8 +370,8 @@ class TrainingCourse:
 
     @property
     def rests(self) -> bool:
-        """True if the learning rate was 0 in every step that an optimizer made."""
-        return self.stepped >= LEAST and self.rates[""].resting == self.stepped
+        """True if the learning rate was 0 in every step that an optimizer made, and nothing moved by another rate."""
+        return self.stepped >= LEAST and self.rates[""].resting == self.stepped and not self.has_moved
 
 
 def _is_finite(row: Row) -> bool:

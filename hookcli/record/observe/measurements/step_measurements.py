@@ -355,6 +355,7 @@ class StepMeasurements:
             facts = self.parameters.facts(self._model.optimizers(), self._model.waiting_optimizers())
             gradients, updates = by_probe["grads"].rows, self.parameters.updates.values()
             course.note_ruined(step, gradients, updates, self.parameters.ruined)
+            course.idles = self._model.idles(gradients)
             course.add(step, facts, gradients, updates)
             course.note_lost(without_gradient(by_probe["inventory"].rows, gradients))
             course.stale, course.idle_optimizer = self._model.stale_optimizer, self._model.idle_optimizer

@@ -201,6 +201,15 @@ class ObservedModel:
         """An optimizer that has stepped with parameters of no module, and without gradients; "" if none has."""
         return self._optimizer_steps.stale
 
+    def idles(self, gradients: Sequence[Row]) -> bool:
+        """True if nothing but zeros came back to it in a step, and another model learns: its loss may have no weight
+        yet. Notes whether this one learns.
+        """
+        zero = all(row["zeros"] == row["numel"] for row in gradients if row.stats)
+        learning = self._optimizer_steps.learning
+        learning |= set() if zero else {self.name}
+        return zero and not learning <= {self.name} and any(row["kind"] == "output" for row in gradients)
+
     @property
     def idle_optimizer(self) -> str:
         """An optimizer of the program, if none had any gradient in its last step; "" if one had."""

@@ -32,6 +32,11 @@ class OptimizerSteps:
         """Changes when an optimizer or its parameters are added; callers cache against it."""
         self._stale: WeakIds[Optimizer, str] = WeakIds()
         self._idle: WeakIds[Optimizer, str] = WeakIds()
+        self.learning: set[str] = set()
+        """The models to which gradients other than zero have come in a recorded step."""
+        self._spans: WeakIds[Optimizer, tuple[int, int]] = WeakIds()
+        """The first and the last step of each optimizer, among the `_made` steps of all."""
+        self._made = 0
         self.any_stepped = False
         """True once an optimizer has stepped, which may be gone by now."""
 
@@ -62,6 +67,9 @@ class OptimizerSteps:
     def stepped(self, optimizer: Optimizer, steps: int = 1) -> None:
         self.add(optimizer)
         self._counts[optimizer] = self.count(optimizer) + steps
+        first, _ = self._spans.get(optimizer) or (self._made, 0)
+        self._spans[optimizer] = first, self._made
+        self._made += steps
         self.any_stepped = True
 
     def count(self, optimizer: Optimizer) -> int:
@@ -72,8 +80,8 @@ class OptimizerSteps:
     def stale(self) -> str:
         """A line on an optimizer that has stepped with parameters that another was meant to have; "" if there is none.
 
-        They are of no module and have no gradients, or another optimizer like it has the same ones. Or no optimizer had
-        any gradient in its last step.
+        They are of no module and have no gradients, or another optimizer like it, in turns, has the same ones. Or no
+        optimizer had any gradient in its last step.
         """
         return next((line for _, line in self._stale.items() if line), self.idle)
 
@@ -84,15 +92,20 @@ class OptimizerSteps:
         return lines[0] if lines and all(lines) else ""
 
     def look_for_stale(self, optimizer: Optimizer, known: Container[int]) -> None:
-        """Note the parameters of an optimizer that have no gradient, and whose ids are not among the `known` ones.
+        """Note the parameters of an optimizer whose ids are not among the `known` ones, if none has a gradient.
 
-        Or all of its parameters, if another optimizer of its class has made steps with the same.
+        Some have one where the program made them on purpose, as a pose per image: only that of the batch has. Or note
+        all of its parameters, if another optimizer of its class makes steps with the same, and has not just made way
+        for this one, as in a second phase.
         """
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        left = sum(tree.gradient(p) is None and id(p) not in known for p in held)
+        loose = [p for p in held if id(p) not in known]
+        left = 0 if any(tree.gradient(p) is not None for p in loose) else len(loose)
         has = f"{type(optimizer).__name__} has {counted(left, 'parameter')}"
-        others = (one for one, steps in self._counts.items() if steps and one is not optimizer)
-        twin = any(type(one) is type(optimizer) and parameter_ids(one) == parameter_ids(optimizer) for one in others)
+        began, _ = self._spans.get(optimizer) or (self._made, 0)
+        # Also itself.
+        alike = [x for x, (_, last) in self._spans.items() if last >= began and type(x) is type(optimizer)]
+        twin = sum(parameter_ids(one) == parameter_ids(optimizer) for one in alike) > 1
         self._stale[optimizer] = f"{has} without gradients, in no module that runs" if left else ""
         if twin and not left:
             same = f"the same {counted(len(held), 'other parameter')}"
