@@ -109,9 +109,10 @@ class NoGradient(Check):
     parameters is one finding. `hookcli run --check` looks at all recorded steps: a gradient in one of them is enough,
     also where no optimizer took it (HK053). Parameters that no optimizer has are not reported: the program trains
     others, such as a new head on a body that runs without gradients. The finding is only a warning if other steps may
-    differ, if fewer than five steps in a row were recorded. It is one, too, if the module never ran, as a head for
-    another task, or ran with gradients off, as a trunk below a new head, unless no parameter of the model gets a
-    gradient. Parameters that the program itself moves, as those of a target network, are not reported.
+    differ: if fewer than five steps in a row were recorded, or if the module never ran and its neighbours did not run
+    in every step, as in a mixture of experts. It is one, too, if the module never ran, as a head for another task, and
+    is not one of a list; or if it ran with gradients off, as a trunk below a new head, unless no parameter of the model
+    gets a gradient. Parameters that the program itself moves, as those of a target network, are not reported.
 
     `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
     or numpy(), it changes them to see whether the loss changes. `run --check` follows them in the next recorded step,
@@ -143,7 +144,8 @@ class NoGradient(Check):
             may_be_meant = cause in (_UNUSED, _UNKNOWN)
             if course and not may_be_meant:
                 uncalled = (course.uncalled or set()).issuperset(map(owner_of, names))
-                may_be_meant = uncalled or (cause == _NO_GRAD and bool(_reached(measured)))
+                of_list = owner.rpartition(".")[2].isdigit()  # a loop may leave out its last one
+                may_be_meant = (uncalled and not of_list) or (cause == _NO_GRAD and bool(_reached(measured)))
             yield replace(finding, severity=WARNING) if steps or may_be_meant else finding
 
 
