@@ -126,3 +126,28 @@ def test_modules_that_never_run_are_no_fault_and_clipped_gradients_are_named(tmp
     norms = re.search(r"clipped from a norm of ([\d.]+) to 1\.000e-08: float32 numbers near", said)
     assert norms is not None and float(norms[1]) > 0.1, said
     assert said.endswith("; clip gradients to a larger norm")
+
+
+BESIDE = """
+import sys, torch
+from torch import nn
+
+torch.manual_seed(0)
+net, critic = nn.Linear(8, 4), nn.Linear(8, 4)
+optimizer = torch.optim.Adam([*net.parameters(), *critic.parameters()], 0.01)
+for step in range(40):
+    x = torch.randn(32, 8)
+    loss = (net(x) - x[:, :4]).square().mean() * float(sys.argv[1]) + 0.0 * (critic(x) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("weight", ["1", "0"])
+def test_zeros_for_one_model_are_no_fault_where_another_learns(tmp_path: Path, weight: str) -> None:
+    """A loss that has no weight yet; without the other one nothing is learned."""
+    (tmp_path / "train.py").write_text(BESIDE)
+    ran = run(tmp_path, "run", "train.py", weight)
+    line = next(one for one in ran.stderr.splitlines() if one.startswith("hookcli: ") and "recording in" not in one)
+    assert ("every gradient" in line) == (weight == "0"), line

@@ -73,14 +73,19 @@ def headline(record: Record) -> str:
     """
     models = dict.fromkeys(line.model for kind in LINES for line in record.of(kind))
     errors = causes(record)
-    for model in models:
-        if said := next(faults(whole_run(record, model), errors.get(model, "")), "") or grown(record, model):
+    runs = {model: whole_run(record, model) for model in models}
+    learn = {model for model, run in runs.items() if any(line.gradient for line in learned(run.lines))}
+    for model, run in runs.items():
+        if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
             return f"{model}: {said}"
     return ""
 
 
-def faults(measured: Measurements, error: str = "") -> Iterator[str]:
-    """All faults of a training, causes first; `error` is the first that the core's checks of causes found."""
+def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> Iterator[str]:
+    """All faults of a training, causes first; `error` is the first that the core's checks of causes found.
+
+    `alone`: no other model learns. Beside one, gradients may all be zero, as of a loss that has no weight yet.
+    """
     yield from outside(measured.lines)
     lines = learned(measured.lines)
     yield from unreached(measured.lines)
@@ -91,7 +96,7 @@ def faults(measured: Measurements, error: str = "") -> Iterator[str]:
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
     yield from cleared(lines)
     if not has_converged(measured.every_loss) and not any(line.misused for line in lines):
-        yield from (error or unmoved for unmoved in still(lines))
+        yield from (error or unmoved for unmoved in still(lines, alone=alone))
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
     yield from dict.fromkeys(line.doubled for line in lines if line.doubled)
@@ -146,12 +151,14 @@ def more_than(line: Untrained) -> str:
     return f" and {more:,} more" if more > 0 else ""
 
 
-def still(lines: Sequence[Learning]) -> Iterator[str]:
+def still(lines: Sequence[Learning], *, alone: bool = True) -> Iterator[str]:
     """The text on weights that the last recorded steps left as they were, though they had a gradient."""
     last = lines[-1] if lines else None
     if last is None or last.still < _STILL or (span := last.step - last.since + 1) < max(SPAN, _END * (last.step + 1)):
         return
     since = f"since step {last.since:,}" if span <= last.step else f"in {last.still:,} recorded steps"
+    if last.gradient == 0 and not alone:
+        return
     zero = ", and ".join(filter(None, ("every gradient is zero", filled(lines))))
     if why := zero if last.gradient == 0 else why_still(lines):
         yield f"the optimizer has changed no weight {since}: {why}"
