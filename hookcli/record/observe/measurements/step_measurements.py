@@ -358,8 +358,7 @@ class StepMeasurements:
             course.idles = self._model.idles(gradients)
             course.add(step, facts, gradients, updates)
             course.note_lost(without_gradient(by_probe["inventory"].rows, gradients))
-            course.stale, course.idle_optimizer = self._model.stale_optimizer, self._model.idle_optimizer
-            course.has_optimizers = self._model.program_trains
+            self._model.note_optimizers()
         elif self._training and not meta["complete"]:
             unused = self._model.unused_optimizers()
             if unused and self.parameters.any_reached and not self.parameters.moved_since(by_probe["inventory"]):

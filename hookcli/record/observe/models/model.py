@@ -210,10 +210,10 @@ class ObservedModel:
         learning |= set() if zero else {self.name}
         return zero and not learning <= {self.name} and any(row["kind"] == "output" for row in gradients)
 
-    @property
-    def idle_optimizer(self) -> str:
-        """An optimizer of the program, if none had any gradient in its last step; "" if one had."""
-        return self._optimizer_steps.idle
+    def note_optimizers(self) -> None:
+        """Note in the course of the training what the program's optimizers hold."""
+        self.course.stale, self.course.has_optimizers = self.stale_optimizer, self.program_trains
+        self.course.idle_optimizer = self._optimizer_steps.idle
 
     @property
     def program_trains(self) -> bool:
