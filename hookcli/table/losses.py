@@ -55,8 +55,8 @@ class LossCourse:
     last: float | None = None
     first_at: int | None = None
     """The step of the first loss."""
-    last_at: int = -1
-    """The step of the last loss that is known."""
+    ends: int = -1
+    """The last step that was added, whether its loss is known or not."""
     not_finite: int = 0
     """Number of steps whose loss was NaN or infinite."""
     first_not_finite: int = 0
@@ -94,6 +94,8 @@ class LossCourse:
 
         The loss of a `short` step is a sum over fewer backward passes than usual: it is neither the first nor the last.
         """
+        losses = [*losses]
+        self.ends = max(self.ends, first + len(losses) - 1) if taken else self.ends
         for step, loss in enumerate(losses, first):
             if loss is None:
                 self.unknown += taken
@@ -105,7 +107,6 @@ class LossCourse:
             if step not in short or not math.isfinite(loss):
                 self.first_at = step if self.first is None else self.first_at
                 self.first, self.last = loss if self.first is None else self.first, loss
-                self.last_at = step
             if not math.isfinite(loss):
                 if not self.not_finite:
                     self.first_not_finite, self.before = step, self.steps - 1

@@ -152,7 +152,7 @@ class _Summary:
         step, course = self._latest.get((name, "train")), self.record.courses().get(name, LossCourse())
         every = not model["steps"] and course.steps + course.unknown >= model["forwards"]
         begins = every or course.first_at == 0
-        ends = every or (model["steps"] and course.last_at >= model["steps"] - 1)
+        ends = every or (model["steps"] and course.ends >= model["steps"] - 1)
         losses = {"first_loss": course.first if begins else None, "loss": course.last if ends else None}
         return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
 
