@@ -54,9 +54,7 @@ def test_causes_of_labels_that_are_not_learned(make: Callable[[], nn.Module], lr
 
 def test_all_values_dropped_explain_an_output_that_is_the_same_for_all() -> None:
     text, *_ = all_faults(lambda: trained(net(1.0), 0.02, random=False), every=6)
-    assert text.startswith("the output does not depend on the input") and text.endswith(
-        "; 1 drops 100% of the values"
-    )
+    assert text.startswith("the output does not depend on the input") and text.endswith("; 1 drops 100% of the values")
 
 
 def test_a_model_that_learns_may_drop_much() -> None:
