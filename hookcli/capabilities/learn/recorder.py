@@ -154,7 +154,7 @@ class Recorder(RecorderPart):
     def begin_step(self, step: BegunStep) -> StepOfLearning | None:
         self._trained += step.training
         self._evaluated += not step.training
-        if not step.gradients:
+        if not step.training:
             return None
         new = Course(Batches(self._loaders), ref(step.module))
         return StepOfLearning(self, self._courses.setdefault(step.model, new), step)

@@ -304,6 +304,7 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made_is_said() -> None
         "no optimizer has the parameters of 2: gradients"
     )
     assert not first_line(lambda: with_another_head(late=False))
+    assert first_line(lambda: with_another_head(late=True), probes=["activations"]).startswith("no optimizer has the")
 
 
 def two_nets(other: str, *, of_both: bool = False) -> list[nn.Module]:
