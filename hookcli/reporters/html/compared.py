@@ -244,7 +244,12 @@ def verdict(diff: Report, diffs: Sequence[Report]) -> dict[str, Any]:
         "above": above,
         "first": first_card(diff),
         "agreements": None if is_over_steps(diff) else counts,
-        "below": lines("said", "structure", "grew", "weights"),  # another word
+        "below": lines(
+            "said",
+            "structure",
+            "grew",
+            "weights",  # another word
+        ),
     }
 
 
