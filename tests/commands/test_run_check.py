@@ -145,7 +145,7 @@ import torch
 net = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
 import hookcli.record.observe.recording_plan as schedule
-schedule._SHARE = schedule._AT_ONCE = schedule._DEAR = 1e-9
+schedule._SHARE = schedule._AT_ONCE = 1e-9
 for step in range(100):
     net(torch.randn(2, 4)).square().mean().backward()
     optimizer.step()

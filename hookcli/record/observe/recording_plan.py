@@ -162,12 +162,10 @@ _DENSE, _SPARSE = 48, 16
 _DENSE_RANKS = _SPARSE_RANKS = 8
 _ALWAYS = 2
 _MINUTE = 60
-_SHARE = 0.015
-"""The share of the run's time that recorded steps may take, of the first minute in any case."""
+_SHARE = 0.02
+"""The share of the run's time that hookcli may take, of the first minute in any case."""
 _AT_ONCE = _SHARE * _MINUTE / 2
 """Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
-_DEAR = 1.2
-"""Seconds of a recorded step after which not even the next one is recorded."""
 _AFTER = 2
 _REMEMBERED = 4096
 
@@ -178,9 +176,9 @@ class Schedule:
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
-    spent more than 1.5 % of the run's time in recorded steps, or than its part of the first minute; the first of them
-    is not counted, as it has more to do, unless it has taken more than 1.2 seconds: then even the second is left out.
-    Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
+    spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
+    not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
+    out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
     without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
     """
 
@@ -251,10 +249,10 @@ class Schedule:
         return self._plan.every is not None or not self._is_dear(self._clock.processor)
 
     def _is_dear(self, own: float) -> bool:
-        """True if the last recorded step has taken more of hookcli's time than any step but the first may."""
+        """True if the last recorded step has taken more of hookcli's time than the first minute of a run has for it."""
         if self._before is None or self._for_all or joined_world().size > 1:
             return False
-        return own - self._before > _DEAR
+        return own - self._before > _SHARE * _MINUTE
 
     def _ends_epoch(self, number: int) -> bool:
         """True for the last step of an epoch, if there is time; within the first minute, in full."""

@@ -73,12 +73,12 @@ def test_the_number_of_recorded_steps_grows_with_the_logarithm_of_the_run(runs, 
 
 
 @pytest.mark.parametrize("steps", [200, 1000, 3000])
-@pytest.mark.parametrize(("step", "cost"), [(0.003, 0.008), (0.01, 0.02), (0.02, 0.04), (0.1, 0.03), (0.5, 0.1)])
+@pytest.mark.parametrize(("step", "cost"), [(0.003, 0.008), (0.01, 0.02), (0.02, 0.05), (0.1, 0.03), (0.5, 0.1)])
 def test_a_run_that_ends_within_its_first_minute_is_recorded_up_to_its_end(
     runs, steps: int, step: float, cost: float
 ) -> None:
     recorded = runs(step, cost).steps(0, steps)
-    assert len(recorded) >= 10 and recorded[-1] >= steps * 0.6
+    assert len(recorded) >= 10 and recorded[-1] >= steps * 0.7
     assert any(steps // 4 <= number < steps // 2 for number in recorded)
 
 
@@ -92,7 +92,7 @@ def test_a_busy_machine_records_as_many_steps_of_a_short_run(runs, load: float) 
 
 @pytest.mark.parametrize("step", [swept(0.02), 0.1, 2.0])
 @pytest.mark.parametrize("relative", [0.2, swept(1.0), 3.0])
-def test_recording_takes_at_most_1_5_percent_of_a_run_of_a_minute_and_more(runs, step: float, relative: float) -> None:
+def test_recording_takes_at_most_two_percent_of_a_run_of_a_minute_and_more(runs, step: float, relative: float) -> None:
     run = runs(step, step * relative)
     recorded, first = list[int](), 0
     for minutes in (1, 3, 10):
@@ -100,7 +100,7 @@ def test_recording_takes_at_most_1_5_percent_of_a_run_of_a_minute_and_more(runs,
             recorded += run.steps(first, first + 1)
             first += 1
         spent = (len(recorded) - 2) * step * relative  # the first one comes whatever it costs, and has more to do
-        assert spent <= 0.015 * run.clock.seconds + 1e-9, (minutes, len(recorded), first)
+        assert spent <= 0.02 * run.clock.seconds + 1e-9, (minutes, len(recorded), first)
     assert len(recorded) >= (10 if step * relative < 1 else 1)
 
 
