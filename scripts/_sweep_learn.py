@@ -92,7 +92,7 @@ def write(found: Sequence[Outcome]) -> None:
 
 
 def in_row(row: str) -> tuple[bool, bool]:
-    """Whether a row of the table is on a fault, and whether the first line was right."""
+    """Return two truths about a row of the table: it has a fault, and its first line was right."""
     _, fault, right, *_ = row.split(" | ")
     return fault == "yes", right == "yes"
 

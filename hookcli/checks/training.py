@@ -42,8 +42,8 @@ class NotInOptimizer(Check):
     program itself may update them by hand, or from copies in more bits. It is a warning, since an optimizer is often
     given a part of a model on purpose; to freeze the rest (`requires_grad_(False)`) then saves its gradients. It is an
     error if an optimizer has parameters without gradients that no module has, since a layer was replaced, or
-    the model copied, after the optimizer was made. It is one, too, if no gradient reaches any parameter of the model,
-    nor any that an optimizer has, as of adapters that were made and never put into the model.
+    the model copied, after the optimizer was made. It is also an error if no gradient reaches any parameter of the
+    model or of any optimizer: for example, when adapters were created but never put into the model.
     """
 
     id = "HK053"

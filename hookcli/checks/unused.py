@@ -110,9 +110,9 @@ class NoGradient(Check):
     also where no optimizer took it (HK053). Parameters that no optimizer has are not reported: the program trains
     others, such as a new head on a body that runs without gradients. The finding is only a warning if other steps may
     differ: if fewer than five steps in a row were recorded, or if the module never ran and its neighbours did not run
-    in every step, as in a mixture of experts. It is one, too, if the module never ran, as a head for another task, and
-    is not one of a list; or if it ran with gradients off, as a trunk below a new head, unless no parameter of the model
-    gets a gradient. Parameters that the program itself moves, as those of a target network, are not reported.
+    in every step, as in a mixture of experts. It is also a warning if the module never ran and is not part of a list,
+    like a head for another task, or if it ran with gradients off while other parameters get gradients, like a trunk
+    below a new head. Parameters that the program itself moves, like those of a target network, are not reported.
 
     `hookcli check` follows such parameters to the loss, past any detach; where their values leave PyTorch, as by item()
     or numpy(), it changes them to see whether the loss changes. `run --check` follows them in the next recorded step,

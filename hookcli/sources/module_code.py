@@ -39,9 +39,9 @@ def code_of(spec: str) -> Code | None:
 
 
 def trains_on_import(spec: str) -> bool:
-    """True if a spec names a Python file that calls `backward()` at its top level, or a function of its own that does.
+    """Return True if importing the Python file of a spec trains: importing it then takes as long as running it.
 
-    To import such a file takes as long as to run it.
+    Such a file calls `backward()` at its top level, or calls one of its own functions there that does.
     """
     try:
         body = ast.parse(content(spec.rpartition(":")[0])).body
@@ -49,8 +49,8 @@ def trains_on_import(spec: str) -> bool:
         return False
     functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
     defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    run = [node for node in body if not isinstance(node, defined) and "__name__" not in _words(node)]
-    words = set().union(*map(_words, run))
+    run = [_words(node) for node in body if not isinstance(node, defined)]
+    words = set().union(*(one for one in run if "__name__" not in one))
     return "backward" in words.union(*(_words(functions[name]) for name in words & functions.keys()))
 
 

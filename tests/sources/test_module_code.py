@@ -1,4 +1,4 @@
-"""A file that trains as it is imported is told apart from one whose training waits to be called."""
+"""hookcli recognizes a file that trains when it is imported, and one that trains only when it is called."""
 
 from __future__ import annotations
 

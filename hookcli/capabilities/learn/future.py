@@ -78,7 +78,7 @@ class Future:
 
 
 def any_of(truths: Sequence[Tensor | None]) -> list[Tensor]:
-    """Whether any of these that are known is true; empty if none is known. Waits for nothing."""
+    """Return one tensor that is true if any known one is; an empty list if none is known. Waits for nothing."""
     known = [one for one in truths if one is not None]
     return [torch.stack(known).any()] if known else []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hookcli.checks.zero_gradients import is_zero
 from hookcli.record.file.record_lines import RecordedStep
 
 _STEPS, _SHARE = 3, 0.1  # recorded ones; of the elements of all gradients
@@ -20,8 +21,9 @@ class Zeroed:
         """Note a step's gradients. Returns words on those that have always been zero, if they are a good part of all
         and others are not; else "".
         """
-        stats = {row.fqn: row.stats for row in step.parameter_grads() if row.stats}
-        zero = {fqn for fqn, one in stats.items() if one.zeros == one.numel}
+        rows = step.parameter_grads()
+        stats = {row.fqn: row.stats for row in rows if row.stats}
+        zero = {row.fqn for row in rows if is_zero(row)}
         self.names = zero if self.names is None else self.names & zero
         self.steps += 1
         always = [fqn for fqn in stats if fqn in self.names]

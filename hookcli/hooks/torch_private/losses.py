@@ -181,9 +181,9 @@ def divergence_in(node: Node) -> tuple[Tensor, Node] | None:
     if first is not None and operator(first) != "Xlogy":  # which is a constant if the targets are
         return None
     source, targets = product.next_functions[1][0], kept(product, "self", _GUESSING)
-    return (
-        None if source is None or targets is None or tuple(targets.shape) != returned_shape(node) else (targets, source)
-    )
+    if source is None or targets is None or tuple(targets.shape) != returned_shape(node):
+        return None
+    return targets, source
 
 
 def log_probabilities_in(node: Node) -> Tensor | None:

@@ -179,7 +179,7 @@ class Comparison:
 
 
 def places_of_side(side: Mapping[int, Report]) -> Iterator[tuple[Any, tuple[int, int]]]:
-    """The places of the rows of a side's reports, each under what its tensor is told by."""
+    """Yield the key and the place (report, row) of each row in a side's reports; the key identifies its tensor."""
     for number_of_report, report in side.items():
         for at, row in enumerate(report.rows):
             kind = None if report.probe == "parameters" else row.get("kind")  # parameters and buffers share no name

@@ -62,7 +62,7 @@ def _checks(probes: frozenset[str]) -> Sequence[Check]:
 def measured_in_step(
     reports: Mapping[str, Report], meta: Meta, unread: str, course: TrainingCourse, loss: float | None
 ) -> Measurements:
-    """What the checks read of a step; `reports` by the name of their probe, "inventory" among them.
+    """Collect what the checks read from a step. `reports` are by the name of their probe, "inventory" among them.
 
     `unread` is the reason why no gradient of a parameter was read, if so; `course`, how the model's training has gone;
     `loss`, the step's, if it is known.

@@ -202,13 +202,15 @@ class ObservedModel:
         return self._optimizer_steps.stale
 
     def idles(self, gradients: Sequence[Row]) -> bool:
-        """True if nothing but zeros came back to it in a step, and another model learns: its loss may have no weight
-        yet. Notes whether this one learns.
+        """Note whether this model learns in a step with these gradients.
+
+        Returns True if only zeros came back to it, and another model learns: its loss may have no weight yet.
         """
-        zero = all(row["zeros"] == row["numel"] for row in gradients if row.stats)
         learning = self._optimizer_steps.learning
-        learning |= set() if zero else {self.name}
-        return zero and not learning <= {self.name} and any(row["kind"] == "output" for row in gradients)
+        if any(row["zeros"] != row["numel"] for row in gradients if row.stats):
+            learning.add(self.name)
+            return False
+        return bool(learning - {self.name}) and any(row["kind"] == "output" for row in gradients)
 
     def note_optimizers(self) -> None:
         """Note in the course of the training what the program's optimizers hold."""

@@ -16,7 +16,7 @@ Program = Callable[[], Any]
 
 def errors(program: Program) -> set[tuple[str, str]]:
     """The check and the place of each error in the last verdict on each model."""
-    last = {step.model: step for step in observed(program, check=True).recorded if step.phase == "train"}
+    last = {step.model: step for step in observed(program, check=True, every=1).recorded if step.phase == "train"}
     findings = [one for step in last.values() for report in step.reports for one in report.findings]
     return {(one.check, one.fqn) for one in findings if one.severity == "error"}
 
