@@ -49,6 +49,7 @@ def a_pair(*, off: bool = True, follows: bool = False) -> nn.Module:
     return model
 
 
+@pytest.mark.usefixtures("nothing_compiled")  # else hookcli does not follow parameters to the loss
 def test_a_target_a_trunk_without_gradients_and_a_layer_that_is_not_called_are_no_errors() -> None:
     assert errors(a_pair) == errors(lambda: a_pair(follows=True)) == errors(lambda: a_pair(off=False, follows=True))
     assert errors(a_pair) == set()
