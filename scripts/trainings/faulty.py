@@ -471,6 +471,27 @@ def outweighed() -> None:
     train(model, batches, optimizer=optimizer, loss_of=loss_of)  # type: ignore[arg-type]
 
 
+class Clips(nn.Module):
+    """Classifies clips of frames (B, T, 3, 8, 8) by the mean of what it makes of their frames."""
+
+    def __init__(self, *, mixes: bool = True) -> None:
+        super().__init__()
+        self.mixes = mixes
+        self.frame, self.head = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU()), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.frame(x.flatten(0, 1))
+        over_time = features.view(x.size(1), x.size(0), -1).mean(0) if self.mixes else features.view(*x.shape[:2], -1)
+        scores: Tensor = self.head(over_time if self.mixes else over_time.mean(1))
+        return scores
+
+
+def clips(*, mixes: bool = True) -> None:
+    model = Clips(mixes=mixes)
+    batches = ((x[:, None] * 0.5 + torch.randn(SIZE, 4, 3, 8, 8), y) for x, y in (*drawn(), *drawn(seed=STEPS)))
+    train(model, batches, 0.02)
+
+
 def drifting() -> None:
     """A frozen backbone that model.train() has put into training mode, and images that are brighter than its own."""
     body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
@@ -1025,6 +1046,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "reentrant": (reentrant, "it ran in a reentrant checkpoint whose inputs need no gradient"),
     "adapters_at_zero": (adapters_at_zero, "first and second are both zero"),
     "teacher_held": (teacher_held, "which get none"),
+    "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +35,7 @@ from hookcli.record.observe.naming import replicas_of
 from hookcli.record.observe.parts import RecordedRun, RecorderPart
 from hookcli.system.handlers import raised_by_signal_handler
 from hookcli.system.torchrun import joined_world
+from hookcli.system.unheard import unheard
 from hookcli.tensors import tree
 
 _TRIED = 16
@@ -184,8 +184,7 @@ class InsideCompiled:
         """Run forward and backward, and put all back that they changed. What they print is dropped."""
         args, kwargs = _copied(module, arguments)
         seen = Witness(module)
-        unheard = redirect_stdout(_Unheard(sys.stdout))
-        with unheard, without_saved_tensor_hooks(), preserved_with_attributes(module, arguments), way:
+        with unheard(), without_saved_tensor_hooks(), preserved_with_attributes(module, arguments), way:
             output = called(*args, **kwargs)
             roots = [x for _, x in tree.leaves(output) if x.requires_grad and x.is_floating_point()]
             if roots and torch.is_grad_enabled():
@@ -223,16 +222,6 @@ def _copied(module: nn.Module, arguments: tuple[Any, Any]) -> tuple[Any, Any]:
     memo: dict[int, object] = {id(x): x for x in (*module.modules(), *module.parameters(), *module.buffers())}
     own = tree.once(lambda _, x: x.detach().requires_grad_() if x.requires_grad else x)
     return deepcopy(arguments, {id(x): own("", x) for _, x in tree.leaves(arguments)} | memo)
-
-
-class _Unheard(io.TextIOBase):
-    """A stream to which what this thread prints is lost; others print to `stream`."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._thread = stream, get_ident()
-
-    def write(self, text: str) -> int:
-        return len(text) if get_ident() == self._thread else self._stream.write(text)
 
 
 def _differentiate(module: nn.Module, roots: list[Tensor]) -> None:

@@ -57,6 +57,7 @@ _STATE = "hand the state on from one time step to the next"
 _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 _FROZEN = 0.01  # of the weights: as few are trained
+_ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
@@ -68,7 +69,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return words, _ONCE
     if words := broadcast(lines):
         return words, _SHAPE
-    if any(known := of_sequences(lines)):
+    if any(known := of_rows(lines)):
         return known
     for why in (OUTSIDE, MISSED, UNFROZEN):
         if line := untrained(of_model, why):
@@ -99,12 +100,14 @@ def held_up(lines: Sequence[Learning]) -> tuple[str, str]:
     return words, _SMALLER if "saturated" in words else _FLAT
 
 
-def of_sequences(lines: Sequence[Learning]) -> tuple[str, str]:
-    """Words on a module that reads sequences along the batch, or step by step without a state; "", "" if none does."""
+def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
+    """Words on a module that reads sequences along the batch, loses a state or mixes rows; "", "" if none does."""
     if lines and all(line.over_batch for line in lines):
         return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
     if lines and all(line.states for line in lines):
         return lines[0].states, _STATE
+    if lines and lines[-1].mixed:
+        return lines[-1].mixed, _ROWS
     return "", ""
 
 

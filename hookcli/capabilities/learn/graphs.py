@@ -9,6 +9,8 @@ from weakref import ref
 
 from torch.autograd.graph import Node
 
+from hookcli.record.file.record_lines import RecordedStep
+
 _KEPT = 64  # recorded steps
 _NAME = "hookcli.capabilities.learn"
 
@@ -49,3 +51,9 @@ class Graphs:
         """The fields of a line. Variables may still hold the loss and output of the last two steps."""
         earlier = [marks for step, marks in self._marks if step < self._last - 1 and marks]
         return {"seen": len(earlier), "graphs": sum(any(mark() for mark in marks) for marks in earlier)}
+
+
+def in_use(step: RecordedStep) -> int:
+    """The bytes that the device had allocated at most, or else the process had; 0 if neither was measured."""
+    totals = step.totals("time")
+    return int(totals.get("peak_bytes") or totals.get("resident_bytes") or 0)

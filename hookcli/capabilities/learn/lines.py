@@ -39,6 +39,7 @@ class Learning(PartLine):
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
     expects.
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
+    `mixed`: words on a module in which the rows of a batch mix, so that each output also depends on other rows.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
     gradients. `outweighed`: words on a loss that averages the error of a reconstruction of the input, and sums another
     term; then `unexplained` is the squared error of the reconstruction, as a share of the variance of the input.
@@ -105,6 +106,7 @@ class Learning(PartLine):
     misused: str = ""
     doubled: str = ""
     over_batch: str = ""
+    mixed: str = ""
     states: str = ""
     outweighed: str = ""
     unexplained: float | None = None

@@ -76,6 +76,9 @@ class NoBetterThanGuessing(LinesCheck):
     - Outputs and targets of different shapes.
     - A recurrent or attention module without batch_first=True that takes the rows of the batch for a sequence.
     - A recurrent cell whose state is detached, or begins anew, at each time step.
+    - Rows of a batch that mix, where HK020 is sure that they must not. To see this, hookcli runs the model twice more,
+      in eval mode and without gradients, once in a run whose recorded losses are near this level after 24 steps; all is
+      put back as it was. Not so for models with forward hooks of the program, or in several processes.
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.

@@ -21,12 +21,13 @@ from hookcli.capabilities.learn.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.future import Future
 from hookcli.capabilities.learn.graphless import Graphless
-from hookcli.capabilities.learn.graphs import Graphs, Mark
+from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.lost_batches import STEPS as LOST_STEPS
 from hookcli.capabilities.learn.lost_batches import LostBatches
 from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
+from hookcli.capabilities.learn.mixed_rows import MixedRows
 from hookcli.capabilities.learn.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
@@ -88,6 +89,7 @@ class Course:
     norms: FrozenNorms = field(default_factory=FrozenNorms)
     clones: Clones = field(default_factory=Clones)
     zeroed: Zeroed = field(default_factory=Zeroed)
+    rows: MixedRows = field(default_factory=MixedRows)
 
     def note_gradients(self, old: bool | None) -> None:
         """Note whether a recorded step began with old gradients; None: that is not known."""
@@ -156,8 +158,9 @@ class Recorder(RecorderPart):
         self._evaluated += not step.training
         if not step.training:
             return None
-        new = Course(Batches(self._loaders), ref(step.module))
-        return StepOfLearning(self, self._courses.setdefault(step.model, new), step)
+        course = self._courses.setdefault(step.model, Course(Batches(self._loaders), ref(step.module)))
+        course.rows.ask(step)
+        return StepOfLearning(self, course, step)
 
     def run_ends(self) -> None:
         for course in self._courses.values():
@@ -236,6 +239,7 @@ class StepOfLearning(StepPart):
         if event.fqn or in_backward():
             return
         self._lost.enter()
+        self._course.rows.take(event)
         unseen: tree.Unseen = []
         batches, received = self._course.batches, tree.received(event.args, event.kwargs, unseen)
         self._alike.unknown |= bool(unseen or received[_TENSORS:]) or not all(map(tree.is_plain, received))
@@ -308,19 +312,22 @@ class StepOfLearning(StepPart):
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
-        reached = reach(step)
         labels = self._losses.label_range()
         in_rows = (self.hidden(), self.sees_next(), self.lost_batches(len(step.losses)))
         self._losses.misused = self._losses.misused or self.lost_head(labels) or next(filter(None, in_rows), "")
+        reached = reach(step)
+        level, of_losses = self._losses.level(len(step.losses), labels), self.of_losses(len(step.losses))
+        course.rows.note(step, level | of_losses)
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
-            **course.note_level(self._losses.level(len(step.losses), labels)),
+            **course.note_level(level),
             "alike": course.note_alike(self._alike.judge()),
             **self._alike.fields(self._begun.module) | self._first.fields(),
             "in_use": in_use(step),
             "cleared": course.cleared,
-            **self.of_losses(len(step.losses)),
+            **of_losses,
+            "mixed": course.rows.words,
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             "states": self._states.words(begun.name),
             "alone": self._recorder.alone,
@@ -339,8 +346,7 @@ class StepOfLearning(StepPart):
 
     def of_losses(self, passes: int) -> dict[str, Any]:
         """The fields of a line on the losses of so many backward passes. Waits for an accelerator."""
-        attacked = self._recorder.targets_of_models
-        return self._losses.fields(passes, targets_of_models=attacked, several=self._several)
+        return self._losses.fields(passes, targets_of_models=self._recorder.targets_of_models, several=self._several)
 
     def lost_head(self, labels: LabelRange | None) -> str:
         """Words on a loss that gets what the last layer receives; "" if it does not."""
@@ -392,9 +398,3 @@ class StepOfLearning(StepPart):
 
 def _gradients_for(optimizer: Optimizer) -> Gradients:
     return gradients_of(p for group in optimizer.param_groups for p in group["params"])
-
-
-def in_use(step: RecordedStep) -> int:
-    """The bytes that the device had allocated at most, or else the process had; 0 if neither was measured."""
-    totals = step.totals("time")
-    return int(totals.get("peak_bytes") or totals.get("resident_bytes") or 0)

@@ -1,0 +1,140 @@
+"""Rows that mix in a model which learns nothing, and is run for that; each fault beside a correct sibling."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from capabilities.learn.test_misused import all_faults
+from observing import observed
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from hookcli.capabilities.learn.lines import Learning
+
+B, T, D = 16, 4, 8
+STEPS = 30
+OverTime = Callable[[Tensor], Tensor]
+MIXED = "the output for a row also depends on other rows of its batch"
+
+
+class Clips(nn.Module):
+    """Returns scores for the frames (B, T, D) of clips, and keeps an account of its calls."""
+
+    def __init__(self, over_time: OverTime) -> None:
+        super().__init__()
+        self.frame, self.drop, self.head = nn.Linear(D, D), nn.Dropout(0.2), nn.Linear(D, 4)
+        self.over_time = over_time
+        self.calls = 0
+        self.seen: list[int] = []
+        self.register_buffer("number", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(self.calls)
+        self.number += 1
+        random.random()
+        print("called")
+        scores: Tensor = self.head(self.over_time(self.drop(self.frame(x.flatten(0, 1)))))
+        return scores
+
+
+WAYS: dict[str, tuple[OverTime, str]] = {
+    "a view for a permute": (lambda x: x.view(T, B, D).mean(0), "view"),
+    "a softmax over rows": (lambda x: x.view(B, T, D).mean(1) * x.view(B, T, D).mean(1).softmax(0), "softmax"),
+    "times a mean over rows": (lambda x: x.view(B, T, D).mean(1) * x.mean(0).exp(), "mean"),
+    "right": (lambda x: x.view(B, T, D).mean(1), ""),
+    "items that see each other": (lambda x: attention(x.view(B, T, D).mean(1)), ""),
+}
+
+
+def attention(x: Tensor) -> Tensor:
+    """Rows that are compared with each other, as of a set."""
+    return (x @ x.T).softmax(1) @ x
+
+
+def program(
+    over_time: OverTime,
+    *,
+    steps: int = STEPS,
+    learns: bool = False,
+    prepare: Callable[[nn.Module], object] = lambda model: None,
+) -> Callable[[], dict[str, Any]]:
+    """A training on labels at random, which end near guessing; or one that `learns` to name the largest mean."""
+
+    def run() -> dict[str, Any]:
+        random.seed(0)
+        model = Clips(over_time)
+        prepare(model)
+        optimizer = torch.optim.SGD(model.parameters(), 1.0 if learns else 1e-3)
+        for _ in range(steps):
+            x = torch.randn(B, T, D)
+            y = x[..., :4].mean(1).argmax(1) if learns else torch.randint(4, (B,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        after = [random.random(), model.calls, len(model.seen), *torch.rand(2).tolist()]
+        return {**model.state_dict(), "after": torch.tensor(after)}
+
+    return run
+
+
+def said(run: Callable[[], dict[str, Any]]) -> list[str]:
+    """What the lines of a run say of rows that mix; nothing of it is otherwise than without hookcli."""
+    lines = [line for line in observed(run).of_parts if isinstance(line, Learning)]
+    assert len(lines) == STEPS
+    return [line.mixed for line in lines]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_that_mix(way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    over_time, operator = WAYS[way]
+    *_, last = said(program(over_time))
+    assert last.startswith(MIXED) is bool(operator)
+    assert operator in last
+    assert capsys.readouterr().out == "called\n" * 2 * STEPS  # with hookcli, and without
+
+
+def test_a_model_that_learns_is_not_run() -> None:
+    calls = list[int]()
+
+    def counted(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x.view(B, T, D).mean(1)
+
+    assert not any(said(program(counted, learns=True)))
+    assert len(calls) == 2 * STEPS
+    assert not any(said(program(counted)))
+    assert len(calls) > 4 * STEPS  # one that does not learn is run
+
+
+HOOKED: dict[str, Callable[[nn.Module], object]] = {
+    "forward": lambda model: model.head.register_forward_hook(lambda *_: None),
+    "forward pre": lambda model: model.frame.register_forward_pre_hook(lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKED)
+def test_hooks_of_the_program_see_no_run_that_is_not_its_own(hook: str) -> None:
+    over_time, _ = WAYS["a view for a permute"]
+    assert not any(said(program(over_time, prepare=HOOKED[hook])))
+
+
+def always_trains(mode: bool = True) -> nn.Module:
+    raise RuntimeError("it has no eval mode")
+
+
+def test_a_model_without_eval_mode_is_left_alone() -> None:
+    over_time, _ = WAYS["a view for a permute"]
+    assert not any(said(program(over_time, prepare=lambda model: setattr(model, "train", always_trains))))
+
+
+def test_the_headline_names_what_mixes() -> None:
+    over_time, operator = WAYS["a view for a permute"]
+    [fault] = all_faults(program(over_time, steps=100))
+    assert "no better than guessing among 4 classes" in fault
+    assert f"; {MIXED}" in fault
+    assert operator in fault
