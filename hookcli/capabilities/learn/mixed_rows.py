@@ -6,15 +6,13 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from hookcli.checks.base import ERROR
 from hookcli.checks.evaluation import BatchDependence
 from hookcli.checks.measurements import Comparison, Measurements
-from hookcli.engine.eval_mode import Arguments
-from hookcli.engine.eval_runs import EvalOfBatch
 from hookcli.engine.preserve import copied, preserved_with_attributes
 from hookcli.errors import ModelError
 from hookcli.hooks.events import HookEvent
@@ -23,6 +21,9 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.parts import BegunStep
 from hookcli.system.torchrun import joined_world
 from hookcli.system.unheard import unheard
+
+if TYPE_CHECKING:
+    from hookcli.engine.eval_mode import Arguments
 
 _STEP = 24  # before which a loss near guessing's says nothing
 _LAST, _MOST = 8, 6  # recorded steps, and how many of them must be near it
@@ -89,6 +90,8 @@ def may_run(module: nn.Module) -> bool:
 
 def mixed_in(module: nn.Module, batch: Arguments) -> Comparison | None:
     """Two runs that differ in the output for the same row, if HK020 is sure that they must not; else None."""
+    from hookcli.engine.eval_runs import EvalOfBatch  # which few runs need, and which takes long to import
+
     try:
         with unheard(), preserved_with_attributes(module, batch):
             measured = EvalOfBatch(module, batch, {"companions"}, is_fault, None, None).measured()["companions"]

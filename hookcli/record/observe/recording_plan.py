@@ -162,10 +162,11 @@ _DENSE, _SPARSE = 48, 16
 _DENSE_RANKS = _SPARSE_RANKS = 8
 _ALWAYS = 2
 _MINUTE = 60
-_SHARE = 0.02
+_SHARE = 1 / 60
 """The share of the run's time that hookcli may take, of the first minute in any case."""
-_AT_ONCE = _SHARE * _MINUTE / 2
-"""Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
+_AT_ONCE = 0.55
+"""Seconds that it may take of the first steps; the rest of the first minute's second leaves a short run's end some."""
+_SPREAD = _SHARE * _MINUTE - _AT_ONCE
 _AFTER = 2
 _REMEMBERED = 4096
 
@@ -176,9 +177,9 @@ class Schedule:
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
-    spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
-    not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
-    out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
+    spent more than a second per minute of the run in recorded steps, or than its part of the first minute's; the first
+    of them is not counted, as it has more to do, unless it has used up all of that by itself: then even the second is
+    left out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
     without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
     """
 
@@ -236,8 +237,8 @@ class Schedule:
         seconds, cost = self._seconds_and_cost()
         if self._spent + cost <= _AT_ONCE:
             return True
-        slowly = _AT_ONCE * math.sqrt(seconds / _MINUTE)
-        allowed, growth = (_AT_ONCE + slowly, slowly) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
+        spread = _SPREAD * math.sqrt(seconds / _MINUTE)
+        allowed, growth = (_AT_ONCE + spread, spread) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
         return self._spent + cost <= allowed and number % _power_of_two(cost * number / growth) == 0
 
     def _seconds_and_cost(self) -> tuple[float, float]:
