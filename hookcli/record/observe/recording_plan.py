@@ -179,8 +179,9 @@ class Schedule:
     The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
     spent more than a second per minute of the run in recorded steps, or than its part of the first minute's; the first
     of them is not counted, as it has more to do, unless it has used up all of that by itself: then even the second is
-    left out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
-    without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
+    left out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose
+    alike, without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every
+    step.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs, *, for_all: bool = False) -> None:
