@@ -72,7 +72,7 @@ class Forwards:
             step.updated_by_hand(before)
         module = model.module
         follows = model.differentiated is not False and "updates" in self._steps.plan.probes and not model.has_optimizer
-        if follows and module is not None and self._steps.schedule.records(number + 1):
+        if follows and module is not None and self._steps.schedule.expects(number + 1):
             model.before = Snapshot(module.parameters())
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:

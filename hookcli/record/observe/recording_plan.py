@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median_low
 from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -192,7 +193,8 @@ class Schedule:
         self._began = perf_counter()
         self._chosen: dict[int, bool] = {}
         self._recorded = 0
-        self._spent = 0.0  # in the recorded steps after the first, which has more to do
+        self._costs: list[float] = []  # of the recorded steps after the first, which has more to do
+        self._spent = 0.0  # in these
         self._before: float | None = None  # hookcli's processor time as the recorded step began that is under way
         self._soon: range = range(0)
 
@@ -215,6 +217,10 @@ class Schedule:
         """True if this step was recorded, or is about to be."""
         return self._chosen.get(step - self._plan.start, False)
 
+    def expects(self, step: int) -> bool:
+        """True if the next step, of this number, is likely to be recorded; nothing is decided by that."""
+        return self.may_choose(step, step - 1) and self.affordable(step - self._plan.start)
+
     def may_choose(self, step: int, now: int) -> bool:
         """True if this step may be recorded, seen from the end of the step before `now`; its time decides later."""
         if not self._plan.covers(step):
@@ -236,15 +242,16 @@ class Schedule:
         if self._plan.every is not None or self._for_all or joined_world().size > 1:
             return True
         seconds, cost = self._seconds_and_cost()
-        if self._spent + cost <= _AT_ONCE:
+        usual = cost if len(self._costs) > 1 else 0.0  # one alone may be a second model's first, which has more to do
+        if self._spent + usual <= _AT_ONCE:
             return True
         spread = _SPREAD * math.sqrt(seconds / _MINUTE)
         allowed, growth = (_AT_ONCE + spread, spread) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
         return self._spent + cost <= allowed and number % _power_of_two(cost * number / growth) == 0
 
     def _seconds_and_cost(self) -> tuple[float, float]:
-        """How long the run has taken, and hookcli's own part of a recorded step."""
-        return perf_counter() - self._began, self._spent / max(self._recorded - 1, 1)
+        """How long the run has taken, and what hookcli usually takes for a recorded step."""
+        return perf_counter() - self._began, median_low(self._costs) if self._costs else 0.0
 
     def goes_on(self) -> bool:
         """True while the recorded step that is under way may observe more forwards: a closure may have hundreds."""
@@ -270,6 +277,7 @@ class Schedule:
     def _chooses(self, number: int) -> bool:
         own = self._clock.processor
         if self._before is not None and (self._recorded > 1 or self._is_dear(own)):
+            self._costs.append(own - self._before)
             self._spent += own - self._before
         regular = number % self.interval(number + self._plan.start) == 0 and self.affordable(number)
         always = number < _ALWAYS and not self._is_dear(own)

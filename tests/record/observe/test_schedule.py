@@ -140,6 +140,25 @@ def test_a_step_of_many_forwards_observes_them_while_there_is_time(runs) -> None
         assert now == seen
 
 
+def test_one_step_that_takes_long_leaves_time_for_others(runs) -> None:
+    """A second model, which is called for the first time in step 1."""
+    run = runs(0.01, 0.02)
+    assert run.steps(0, 1) == [0]
+    run.cost = 0.3
+    assert run.steps(1, 2) == [1]
+    run.cost = 0.02
+    assert len(run.steps(2, 48)) >= 10
+
+
+def test_what_is_expected_of_a_step_decides_nothing(runs) -> None:
+    run = runs(0.1, 0.3)
+    for number in range(50):
+        expected = run.schedule.expects(number)
+        recorded = run.steps(number, number + 1)
+        assert expected or not recorded[2:]
+    assert [number for number in range(50) if run.schedule.records(number)] == runs(0.1, 0.3).steps(0, 50)
+
+
 def test_a_step_is_decided_once(runs) -> None:
     run = runs(0.1, 0.3)
     recorded = run.steps(0, 50)
