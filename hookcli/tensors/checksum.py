@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hookcli.tensors import library
 from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, flat, on_cpu
+from hookcli.tensors.library import is_readable
 
 _ROW = 1 << 15  # elements, which have the same multipliers in each row; rows have multipliers of their own
 _SMALL = 1 << 12  # elements; tensors with no more are summed together, as most of a model's are
@@ -37,16 +38,34 @@ def checksum(x: Tensor) -> Tensor:
 def begun_checksums(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The checksum of each tensor, on its device, for `fetched_checksums`. Waits for nothing."""
     with torch.no_grad(), torch.DisableTorchFunction():
-        elements = [flat(bits(x.detach().contiguous())) for x in tensors]
-        elements = [x.view(torch.int32) if x.dtype is torch.int64 else x for x in elements]
-        sums: dict[int, Tensor] = {}
-        for device in {x.device for x in tensors}:
-            places = _multipliers(_ROW, 0).to(device)
-            there = {number: x for number, x in enumerate(elements) if x.device == device}
-            small = {number: x for number, x in there.items() if len(x) <= _SMALL and len(there) > _FEW}
-            sums |= {number: _checksum(x, places) for number, x in there.items() if number not in small}
-            sums |= zip(small, checksums_of_small([*small.values()], places), strict=True)
+        laid_out = [x.detach().contiguous().resolve_conj().resolve_neg() for x in tensors]
+        loaded = library.loaded
+        read = {n: x for n, x in enumerate(laid_out) if loaded and loaded.sums_bits and on_cpu(x) and is_readable(x)}
+        sums = dict(zip(read, checksums_of_read([*read.values()]), strict=True))
+        for device in {x.device for x in laid_out}:
+            there = {n: flat(bits(x)) for n, x in enumerate(laid_out) if x.device == device and n not in read}
+            sums |= zip(there, checksums_there(device, [*there.values()]), strict=True)
         return [sums[number] for number in range(len(tensors))]
+
+
+def checksums_of_read(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The checksum of each of these, which the library reads."""
+    if not (tensors and library.loaded):
+        return []
+    rows = max(-(-x.numel() * x.element_size() // _ROW) for x in tensors)
+    of_rows = _multipliers(1 << (rows + 1).bit_length(), 1)
+    sums: Sequence[Tensor] = library.loaded.checksums(tensors, _multipliers(_ROW, 0), of_rows).split(1)
+    return sums
+
+
+def checksums_there(device: torch.device, elements: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The checksum of each of these integers on a device."""
+    elements = [x.view(torch.int32) if x.dtype is torch.int64 else x for x in elements]
+    places = _multipliers(_ROW, 0).to(device)
+    small = {n: x for n, x in enumerate(elements) if len(x) <= _SMALL and len(elements) > _FEW}
+    sums = {n: _checksum(x, places) for n, x in enumerate(elements) if n not in small}
+    sums |= zip(small, checksums_of_small([*small.values()], places), strict=True)
+    return [sums[n] for n in range(len(elements))]
 
 
 def fetched_checksums(begun: Sequence[Tensor]) -> list[int]:
@@ -55,13 +74,10 @@ def fetched_checksums(begun: Sequence[Tensor]) -> list[int]:
 
 
 def _checksum(values: Tensor, places: Tensor) -> Tensor:
-    by_library = library.loaded.row_sums(values, places) if library.loaded and on_cpu(values) else None
-    if by_library is not None:
-        rows = [by_library]
-    else:  # by operators; an accelerator, which has no `dot` of integers, takes many rows at a time
-        at_once, whole = 1 if on_cpu(values) else DEVICE_CHUNK // _ROW, len(values) // _ROW * _ROW
-        pieces = [*values[:whole].view(-1, _ROW).split(at_once), values[whole:].view(1, -1)]
-        rows = [(piece.long() * places[: piece.shape[1]]).sum(1) for piece in pieces if piece.numel()]
+    # An accelerator, which has no `dot` of integers, takes many rows at a time.
+    at_once, whole = 1 if on_cpu(values) else DEVICE_CHUNK // _ROW, len(values) // _ROW * _ROW
+    pieces = [*values[:whole].view(-1, _ROW).split(at_once), values[whole:].view(1, -1)]
+    rows = [(piece.long() * places[: piece.shape[1]]).sum(1) for piece in pieces if piece.numel()]
     sums = torch.cat([places[:1], *rows])
     return (sums * _multipliers(1 << len(sums).bit_length(), 1)[: len(sums)].to(values.device)).sum().reshape(1)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from hookcli.tensors.chunks import is_gapless
 from hookcli.tensors.torch_private import is_copy_on_write
 
 _FILE = Path(__file__).with_name("_sums.so")  # on all systems: no part of it is Python's
+_WORD = 4  # bytes of the integers as which checksums read wider elements
 _SHORT = 8  # elements of a row, each of which costs as much to begin as several elements
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 _BEFORE_EXPONENTS = 2 + len(FORMATS) + 2 * LINEAR
@@ -62,7 +64,8 @@ class Library:
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
-        self._row_sums = getattr(library, "hookcli_row_sums", None)  # not in one that was built before it was written
+        # Not in a library that was built before it was written.
+        self._checksums: Any = getattr(library, "hookcli_checksums", None)
         self._use_openmp = library.hookcli_use_openmp
         self._use_openmp.argtypes = (_POINTER,)
         self.shares_threads = self.share_threads()
@@ -117,14 +120,21 @@ class Library:
         arguments = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
         return Apart(*sums) if self._distance(*arguments, torch.get_num_threads(), sums) else None
 
-    def row_sums(self, x: Tensor, places: Tensor) -> Tensor | None:
-        """For each row of as many integers as there are places: their sum, each times its place; None if not for it."""
-        if not (self._row_sums and is_readable(x)):
-            return None
-        sums = torch.empty(-(-len(x) // len(places)), dtype=torch.int64, device="cpu")
-        values, numbers, to = (_POINTER(y.data_ptr()) for y in (x, places, sums))
-        sizes = _INT64(len(x)), numbers, _INT64(len(places))
-        self._row_sums(values, x.element_size(), *sizes, torch.get_num_threads(), to)
+    @property
+    def sums_bits(self) -> bool:
+        """True if it can make checksums."""
+        return self._checksums is not None
+
+    def checksums(self, tensors: Sequence[Tensor], places: Tensor, of_rows: Tensor) -> Tensor:
+        """The checksum of the bits of each readable tensor, with these multipliers of elements and of rows."""
+        sums = torch.empty(len(tensors), dtype=torch.int64, device="cpu")
+        widths = [min(x.element_size(), _WORD) for x in tensors]
+        lengths = [x.numel() * x.element_size() // width for x, width in zip(tensors, widths, strict=True)]
+        addresses = (_POINTER * len(tensors))(*map(Tensor.data_ptr, tensors))
+        sizes, numbers = ((_INT64 * len(tensors))(*each) for each in (widths, lengths))
+        multipliers = _POINTER(places.data_ptr()), _INT64(len(places)), _POINTER(of_rows.data_ptr())
+        threads, to = torch.get_num_threads(), _POINTER(sums.data_ptr())
+        self._checksums(_INT64(len(tensors)), addresses, sizes, numbers, *multipliers, threads, to)
         return sums
 
 

@@ -196,7 +196,7 @@ HOOKCLI_EXPORT bool hookcli_distance_of_types(
 
 // Sums of `n` integers of 1 (unsigned), 2 or 4 bytes times the numbers of their places, modulo 2^64: one for each row of
 // `length`.
-HOOKCLI_EXPORT void hookcli_row_sums(
+static void row_sums(
     const void* data, int size, int64_t n, const uint64_t* places, int64_t length, int threads, uint64_t* out) {
   constexpr int64_t kRows = 4, kPiece = 512;  // of some rows piece by piece: its places then stay in the fastest cache
   const int64_t rows = (n + length - 1) / length;
@@ -214,6 +214,20 @@ HOOKCLI_EXPORT void hookcli_row_sums(
     }
   };
   for_each_block((rows + kRows - 1) / kRows, threads_for(n, threads), work);
+}
+
+// For each of `number` stretches of memory the sum of its rows' sums, each times the number of its row; what comes before
+// the first row is the number of the first place.
+HOOKCLI_EXPORT void hookcli_checksums(
+    int64_t number, const void* const* data, const int64_t* sizes, const int64_t* lengths, const uint64_t* places,
+    int64_t length, const uint64_t* of_rows, int threads, uint64_t* out) {
+  std::vector<uint64_t> sums;
+  for (int64_t i = 0; i < number; ++i) {
+    sums.resize((lengths[i] + length - 1) / length);
+    row_sums(data[i], static_cast<int>(sizes[i]), lengths[i], places, length, threads, sums.data());
+    out[i] = places[0] * of_rows[0];
+    for (size_t row = 0; row < sums.size(); ++row) out[i] += sums[row] * of_rows[row + 1];
+  }
 }
 
 // The widest instructions that the loops use here.
