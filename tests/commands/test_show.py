@@ -21,8 +21,11 @@ from commands.shown import on_terminal
 from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
+from hookcli.record.file.reading import read_record
 from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
-from hookcli.table import Report, TensorStats
+from hookcli.record.file.views.summary import summary
+from hookcli.table import STATS_COLUMNS, Report, TensorStats
+from hookcli.table.grouping import View
 
 Cli = Callable[..., Any]
 
@@ -131,6 +134,20 @@ def test_other_probes_are_shown_as_they_are(cli: Cli, record: Path) -> None:
     save(record, (HEADER, replace(recorded_step(0), reports=[*recorded_step(0).reports, more])))
     (found,) = reports(cli("show", record.name, "--probe", "inputs", "-f", "json").out)
     assert found["rows"][0]["mean"] == 7.0
+
+
+@pytest.mark.parametrize("others", [(), ("activations", "grads", "updates")])
+def test_inputs_are_shown_with_what_else_was_measured(cli: Cli, record: Path, others: tuple[str, ...]) -> None:
+    """Also by the summary of a run, where nothing else was."""
+    step = recorded_step(0)
+    inputs = Report("inputs", "Net", STATS_COLUMNS, [activation("body", "Sequential", TensorStats(4, 7.0))])
+    of_step = [*(report for report in step.reports if report.probe in others), inputs]
+    save(record, (HEADER, replace(step, reports=of_step), end()))
+    shown = {report["probe"]: report for report in reports(cli("show", record.name, "-f", "json").out)}
+    assert [*shown] == [*(["run"] if others else []), "inputs"] and shown["inputs"]["rows"][0]["mean"] == 7.0
+    assert "7.000" in cli("show", record.name).out
+    whole = read_record(record)
+    assert ("7.000" in summary(whole, whole, record.name, View(width=80))) is (not others)
 
 
 def test_over_time_as_rows_and_as_charts(cli: Cli, record: Path) -> None:

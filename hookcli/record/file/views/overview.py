@@ -14,10 +14,8 @@ from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import with_operators
 from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
-from hookcli.table.losses import LossCourse
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta, only
-from hookcli.table.screen import fitted
 from hookcli.table.stats import norm
 from hookcli.table.times import NAMES
 
@@ -83,24 +81,6 @@ def overview(step: RecordedStep) -> Report:
     return Report("run", step.model, columns, rows, step_meta(step), totals | step_totals(step), skipped)
 
 
-def brief(step: RecordedStep, course: LossCourse | None, rows: int, *, facts: bool) -> Report:
-    """The overview with at most so many rows, grouped at a depth that fits, else the first and last; without the norms
-    that `ratio` is made of, and with the `facts` on the whole step if asked for.
-
-    It is named as the last recorded step before a loss that was not finite, if it is.
-    """
-    report = overview(step)
-    if course and course.fault() and step.phase == "train" and step.step < course.first_fault:
-        report = replace(report, model=f"{report.model}, last recorded step before the {course.first_kind}")
-    columns = [column for column in report.columns if column.name not in ("weight", "update")]
-    report = fitted(replace(report, columns=columns, totals=report.totals if facts else {}), rows)
-    left_out = len(report.rows) - rows
-    if left_out <= 0:
-        return report
-    gap = Row({"fqn": f"… {left_out} more …"})
-    return replace(report, rows=[*report.rows[: rows // 2], gap, *report.rows[-(rows // 2) :]])
-
-
 def step_totals(step: RecordedStep) -> dict[str, Any]:
     """The figures of the whole step: its parameter `groups`, the gradient's norm before clipping, times and memory."""
     groups = [dict(row.values) for row in step.rows("optimizer")]
@@ -126,9 +106,17 @@ def further(step: RecordedStep) -> list[Report]:
     return probe_reports(step, *(probe for probe in step.probes if probe not in _RECORDED))
 
 
+def leading_report(step: RecordedStep) -> Report:
+    """The overview; if it has no rows, the inputs, if they were measured, with the figures of the whole step."""
+    whole = overview(step)
+    return whole if whole.rows else replace(next(iter(probe_reports(step, "inputs")), whole), totals=whole.totals)
+
+
 def joined(step: RecordedStep) -> list[Report]:
-    """The step as it is shown: the overview, the verdict of the checks if it was judged, and further reports."""
-    return [overview(step), *probe_reports(step, PROBE), *further(step)]
+    """The step as it is shown: the leading report, the verdict of the checks if it was judged, and all others."""
+    first = leading_report(step)
+    others = [*probe_reports(step, PROBE, "inputs"), *further(step)]
+    return [first, *(report for report in others if report.probe != first.probe)]
 
 
 def rows_before(value: NonFinite) -> list[Report]:

@@ -15,7 +15,7 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
 from hookcli.record.file.views.headlines import Aside, first_bad_lines, wrong_lines
-from hookcli.record.file.views.overview import brief, overview, probe_reports, rows_before
+from hookcli.record.file.views.overview import leading_report, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.record.file.views.verdict import judged, part_fault, script_of, verdict_on
 from hookcli.registry import load
@@ -26,6 +26,7 @@ from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.formatting import counted
 from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults
+from hookcli.table.screen import fitted
 
 _MODELS, _SHOWN = 10, 3  # rows in the table of models; models whose modules are shown
 _ROWS = 14  # rows per model
@@ -231,6 +232,24 @@ class _Summary:
 
     def _rendered(self, reports: Sequence[Report], *, above: bool = True) -> str:
         return str(load("reporters", "table")().render(reports, replace(self.view, above=above)))
+
+
+def brief(step: RecordedStep, course: LossCourse | None, rows: int, *, facts: bool) -> Report:
+    """The leading report with at most so many rows, grouped at a depth that fits, else the first and last; without the
+    norms that `ratio` is made of, and with the `facts` on the whole step if asked for.
+
+    It is named as the last recorded step before a loss that was not finite, if it is.
+    """
+    report = leading_report(step)
+    if course and course.fault() and step.phase == "train" and step.step < course.first_fault:
+        report = replace(report, model=f"{report.model}, last recorded step before the {course.first_kind}")
+    columns = [column for column in report.columns if column.name not in ("weight", "update")]
+    report = fitted(replace(report, columns=columns, totals=report.totals if facts else {}), rows)
+    left_out = len(report.rows) - rows
+    if left_out <= 0:
+        return report
+    gap = Row({"fqn": f"… {left_out} more …"})
+    return replace(report, rows=[*report.rows[: rows // 2], gap, *report.rows[-(rows // 2) :]])
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
