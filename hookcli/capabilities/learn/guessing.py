@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 from hookcli.capabilities.learn.lines import Learning
@@ -17,20 +17,46 @@ NEAR_VARIANCE, SQUARES = 0.95, 100
 _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _BESIDE = 3  # recorded steps of the later half
 _ROUNDED = 1e-4  # of the sum of factors
-_WEAK = 0.99  # of the loss of guessing, on the same batches
-_DEVIATIONS = 2.0  # of a share of ones that few targets tell
+_WEAK = 0.99  # of the loss of guessing
 
 
 class Guess(NamedTuple):
-    """A `loss` near the level of guessing, the `level`, and words for it.
+    """A mean `loss` near the level of guessing, words on `which` losses it is of, the `level`, and words for it.
 
-    `weak`: it is a little lower, on the very same batches, so that the model has learned what little there may be.
+    `weak`: the model may have learned what little there may be, as it is a little lower, or as few targets tell.
+    """
+
+    loss: float
+    which: str
+    level: float
+    words: str
+    weak: bool = False
+
+
+class Compared(NamedTuple):
+    """The mean of some losses, the `level` of guessing, and words on `which` losses these are.
+
+    By `margin` noise may have raised the loss, or lowered the level (two standard errors).
     """
 
     loss: float
     level: float
-    words: str
-    weak: bool = False
+    which: str
+    margin: float = 0.0
+
+    @property
+    def is_lower(self) -> bool:
+        """True if the loss is a little lower than the level."""
+        return self.loss < _WEAK * self.level
+
+    def is_sure(self, near: float) -> bool:
+        """True if the loss is at least `near` times the level, whatever noise has added."""
+        return self.loss - self.margin >= near * self.level
+
+    def guess(self, words: str, near: float, *, weak: bool = False) -> Guess | None:
+        """The guess in these words, if the loss is at least `near` times the level."""
+        near_it = self.loss >= near * self.level
+        return Guess(self.loss, self.which, self.level, words, weak) if near_it else None
 
 
 def has_level(line: Learning) -> bool:
@@ -41,21 +67,22 @@ def has_level(line: Learning) -> bool:
 def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | None:
     """The guess that a training is near; None if it is not, or if that is not known. `losses`: all steps' losses.
 
-    The mean of the last quarter of the losses is judged; beside the targets of the batches, the losses of these.
+    The last quarter of the losses is judged; beside the targets of the batches, the losses of these.
     """
     number, steps = len(losses), sorted(losses)
     last = [losses[step] for step in steps[-(number // 4) :]]
     if number < LOSSES or not lines or not all(map(math.isfinite, last)):
         return None
-    mean = fmean(last)
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
-    if guess := by_classes(lines, number, mean, late):
+    if guess := by_classes(lines, number, last, late):
         return guess
-    return by_variance(lines, number, mean, late) or by_ones(lines, number, mean, late)
+    return by_variance(lines, number, last, late) or by_ones(lines, number, last, late)
 
 
-def by_classes(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
-    """The guess among classes, if the mean loss of so many is near its loss."""
+def by_classes(
+    lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]
+) -> Guess | None:
+    """The guess among classes, if the mean of the last losses, of so many, is near its loss."""
     known = next((line for line in lines if line.classes), None)
     later = [line.scaled for line in lines[len(lines) // 2 :]]
     if (
@@ -67,14 +94,13 @@ def by_classes(lines: Sequence[Learning], number: int, mean: float, late: Mappin
     ):
         return None
     one = math.log(known.classes)
-    loss, level = beside_sums(lines, late, one) or (mean, one * scale_of(lines))
-    words = (
-        f"guessing among {known.classes:,} classes ({times_text(level / one)}ln {known.classes:,} = {text_of(level)})"
-    )
-    return Guess(loss, level, words) if loss >= _NEAR * level else None
+    compared = beside_sums(lines, late, one) or of_last(last, one * scale_of(lines))
+    times = times_text(compared.level / one)
+    words = f"guessing among {known.classes:,} classes ({times}ln {known.classes:,} = {text_of(compared.level)})"
+    return compared.guess(words, _NEAR)
 
 
-def beside_sums(lines: Sequence[Learning], late: Mapping[int, float], one: float) -> tuple[float, float] | None:
+def beside_sums(lines: Sequence[Learning], late: Mapping[int, float], one: float) -> Compared | None:
     """As `beside`, where `one` is the level of a mean, which counts more in some steps than in others; else None."""
     scales = {line.step: line.scaled for line in lines if line.scaled is not None}
     if not scales or math.isclose(min(scales.values()), max(scales.values()), rel_tol=_ROUNDED):
@@ -97,7 +123,9 @@ def times_of(line: Learning) -> float:
     return 1.0 if line.times is None else line.times
 
 
-def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
+def by_variance(
+    lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]
+) -> Guess | None:
     """The guess that is always the mean of the targets, if the mean squared error is near its loss, their variance."""
     spreads = [line.spread for line in lines if line.spread]
     if number < SQUARES or not spreads or len(spreads) < len(lines):
@@ -109,15 +137,15 @@ def by_variance(lines: Sequence[Learning], number: int, mean: float, late: Mappi
         away = 0.0 if middle is None or line.center is None else line.center - middle
         return times_of(line) * ((line.spread or 0.0) + away**2)
 
-    found = beside(lines, late, level_of) if middle is not None else None
-    loss, level = found or (mean, median(times_of(line) * (line.spread or 0.0) for line in lines))
+    same = beside(lines, late, level_of) if middle is not None else None
+    compared = same or of_last(last, median(times_of(line) * (line.spread or 0.0) for line in lines))
     times = times_text(fmean(map(times_of, lines)), "times ")
-    words = f"always returning the mean of the targets ({times}their variance is {text_of(level)})"
-    weak = found is not None and loss < _WEAK * level
-    return Guess(loss, level, words, weak) if loss >= NEAR_VARIANCE * level else None
+    words = f"always returning the mean of the targets ({times}their variance is {text_of(compared.level)})"
+    weak = same is not None and (same.is_lower or not same.is_sure(NEAR_VARIANCE))
+    return compared.guess(words, NEAR_VARIANCE, weak=weak)
 
 
-def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[int, float]) -> Guess | None:
+def by_ones(lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]) -> Guess | None:
     """The guess by the share of ones among the targets, if the mean loss is near its loss.
 
     Two models that work against each other stay there when all is well.
@@ -130,21 +158,38 @@ def by_ones(lines: Sequence[Learning], number: int, mean: float, late: Mapping[i
     if not _RARE <= share <= 1 - _RARE:
         return None
     of_one, of_zero = -math.log(share), -math.log(1 - share)
-    found = beside(lines, late, lambda line: times_of(line) * ((line.ones or 0.0) * (of_one - of_zero) + of_zero))
+    same = beside(lines, late, lambda line: times_of(line) * ((line.ones or 0.0) * (of_one - of_zero) + of_zero))
     times = fmean(map(times_of, lines))
-    loss, level = found or (mean, times * (share * of_one + (1 - share) * of_zero))
-    words = f"guessing ({text_of(level)}, as {share:.0%} of the targets are 1)"
-    deviation = math.sqrt(share * (1 - share) / (targets * len(ones)))
-    unsure = 0.0 if found else times * abs(of_one - of_zero) * deviation
-    weak = found is not None and loss < _WEAK * level
-    return Guess(loss, level, words, weak) if loss >= _NEAR_BINARY * (level + _DEVIATIONS * unsure) else None
+    unsure = times * abs(of_one - of_zero) * math.sqrt(share * (1 - share) / (targets * len(ones)))
+    others = of_last(last, times * (share * of_one + (1 - share) * of_zero), unsure)
+    compared = same or others
+    sure = compared.is_sure(_NEAR_BINARY) or others.is_sure(_NEAR_BINARY)
+    words = f"guessing ({text_of(compared.level)}, as {share:.0%} of the targets are 1)"
+    return compared.guess(words, _NEAR_BINARY, weak=compared.is_lower or not sure) if same or sure else None
 
 
 def beside(
     lines: Sequence[Learning], late: Mapping[int, float], level_of: Callable[[Learning], float]
-) -> tuple[float, float] | None:
-    """The mean loss of the recorded steps in the later half, and guessing's on the same batches; None for few."""
+) -> Compared | None:
+    """The losses of the recorded steps in the later half beside guessing's on the same batches; None for few."""
     pairs = [(late[line.step], level_of(line)) for line in lines if line.step in late]
     if len(pairs) < _BESIDE:
         return None
-    return fmean(loss for loss, _ in pairs), fmean(level for _, level in pairs)
+    loss, level = (fmean(figures) for figures in zip(*pairs, strict=True))
+    margin = margin_of([one - guessed for one, guessed in pairs], level)
+    return Compared(loss, level, f"the last {len(pairs):,} recorded losses", margin)
+
+
+def of_last(last: Sequence[float], level: float, unsure: float = 0.0) -> Compared:
+    """The last losses beside a level that is not of their own batches, with its standard error."""
+    margin = math.hypot(margin_of([loss - level for loss in last], level), 2 * unsure)
+    return Compared(fmean(last), level, f"the last {len(last):,} losses", margin)
+
+
+def margin_of(differences: Sequence[float], level: float) -> float:
+    """Student's 97.5 % bound, within 2 %, of the mean of differences from the level; of three or more.
+
+    What is above twice the level counts as twice, so that a few high losses do not hide that none is low.
+    """
+    number, capped = len(differences), [min(one, level) for one in differences]
+    return (1.96 + 2.4 / (number - 2)) * stdev(capped) / math.sqrt(number)

@@ -52,8 +52,9 @@ class NoBetterThanGuessing(LinesCheck):
 
     If each row has one target, the last two compare recorded losses from the second half of the run with what guessing
     gives on the same batches. A loss at least 1 % lower than guessing counts as learning, and is reported only with a
-    known cause. Otherwise the mean of the last quarter of the losses is used, once there are 50 losses and 300
-    predictions per class.
+    known cause; so is one whose 97.5 % confidence bound is below the level from which losses are reported, as with few
+    targets. Otherwise the mean of the last quarter of the losses is used, once there are 50 losses and 300 predictions
+    per class.
 
     Not judged, or no fault:
     - Classes that are not balanced can be guessed with a loss below ln C.
@@ -110,7 +111,7 @@ class NoBetterThanGuessing(LinesCheck):
         number, guess = len(measured.every_loss), guess_of(lines, measured.every_loss)
         if guess is None:
             return
-        text = as_guessed(number, guess)
+        text = as_guessed(guess)
         if filled(lines):
             return  # HK066 reports it
         cause, remedy = cause_of(measured.lines, number, guess.level)
@@ -120,18 +121,18 @@ class NoBetterThanGuessing(LinesCheck):
         yield replace(finding, remedy=remedy, hint=remedy) if cause else finding
 
 
-def as_guessed(number: int, guess: Guess) -> str:
-    """Words on a loss that is near the level of guessing after so many steps."""
+def as_guessed(guess: Guess) -> str:
+    """Words on losses that are near the level of guessing."""
     better = "hardly better" if guess.loss < guess.level else "no better"
     better = "far worse" if guess.loss > _WORSE * guess.level else better
-    return f"after {number:,} steps the mean loss is {text_of(guess.loss)}, {better} than {guess.words}"
+    return f"{guess.which} have a mean of {text_of(guess.loss)}, {better} than {guess.words}"
 
 
 def of_inputs(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterator[tuple[str, str]]:
     """The texts on inputs from which nothing is learned, as they are all the same or so large, and what to do."""
     guess = guess_of(lines, losses)
     if guess is not None and (words := filled(lines)) and (not warms_up(lines) or hardly_warm(lines)):
-        yield f"{words}: {as_guessed(len(losses), guess)}", _DATA
+        yield f"{words}: {as_guessed(guess)}", _DATA
     if words := too_large(losses, lines, guessed=guess is not None):
         yield words, INPUTS
 

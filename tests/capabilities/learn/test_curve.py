@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from hookcli.capabilities.learn.causes import fallen_early
 from hookcli.capabilities.learn.checks import FrozenBlock, GraphsKept
 from hookcli.capabilities.learn.curve import gone_at, growth, rise
+from hookcli.capabilities.learn.guessing import margin_of
 from hookcli.capabilities.learn.headline import still as still_weights
 from hookcli.capabilities.learn.lines import Learning, Untrained
 from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
@@ -137,7 +139,7 @@ def squared(spread: float | None, number: int = 5) -> list[Learning]:
 
 
 def test_a_squared_error_is_compared_with_the_variance_of_the_targets() -> None:
-    text = "after 120 steps the mean loss is 2.000, no better than always returning the mean of the targets"
+    text = "the last 30 losses have a mean of 2.000, no better than always returning the mean of the targets"
     assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.0)).startswith(text)
     assert said(NoBetterThanGuessing, [2.0] * 120, *squared(2.05)).startswith(
         text.replace("no better", "hardly better")
@@ -177,6 +179,38 @@ def test_few_recorded_targets_do_not_tell_a_rare_share() -> None:
     assert said(NoBetterThanGuessing, [0.7] * 120, *(replace(line, ones=0.5) for line in lines))
 
 
+def of_coins(certain: float, believed: float, targets: int, seed: int) -> str:
+    """The text on 120 steps, four of them recorded, of targets that are 1 with a probability of 0.5 +- `certain`.
+
+    The model returns the probability 0.5 +- `believed`, on the right side.
+    """
+    drawn, losses, lines = random.Random(seed), [], []
+    for step in range(120):
+        sides = [drawn.choice((-1, 1)) for _ in range(targets)]
+        right = [drawn.random() < 0.5 + certain for _ in sides]  # as often as the likelier target comes
+        losses.append(-sum(math.log(0.5 + believed if one else 0.5 - believed) for one in right) / targets)
+        if step in (0, 60, 80, 100):
+            ones = [(side > 0) is one for side, one in zip(sides, right, strict=True)]
+            lines.append(Learning("Net", step, ones=sum(ones) / targets, targets=targets))
+    return said(NoBetterThanGuessing, losses, *lines)
+
+
+def test_a_model_that_learns_what_few_targets_hardly_tell_is_not_accused() -> None:
+    """It knows a twentieth of the entropy, less than the noise of the targets in the recorded steps."""
+    assert not any(of_coins(0.16, 0.16, 20, seed) for seed in range(50))
+    assert all(of_coins(0.0, 0.0, 100, seed) for seed in range(50))  # it returns one number
+    assert all(of_coins(0.0, 0.3, 100, seed) for seed in range(50))  # it learns noise
+
+
+@pytest.mark.parametrize(("number", "bound"), [(3, 4.303), (4, 3.182), (6, 2.571), (11, 2.228), (31, 2.042)])
+def test_the_margin_is_student_s(number: int, bound: float) -> None:
+    """Of these degrees of freedom, of which there is one less, by published tables; spikes count as twice the level."""
+    differences = [0.01 * (step % 3) for step in range(number)]
+    expected = bound * stdev(differences) / math.sqrt(number)
+    assert margin_of(differences, 1.0) == pytest.approx(expected, rel=0.02)
+    assert margin_of([*differences, 1e9], 1.0) == margin_of([*differences, 1.0], 1.0)
+
+
 def test_of_several_frozen_blocks_one_is_named() -> None:
     for number, others in ((1, ""), (3, ", as are 2 more")):
         line = Untrained("Net", 0, "frozen", ["blocks.1"], number, "between blocks.0 and blocks.2")
@@ -196,7 +230,7 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
     expected = (
         "; the steps are too small (learning rate 0.0005): 60 updates this small can lower the loss by only about 0.06"
     )
-    assert (expected in text) is too_small and text.startswith("after 60 steps the mean loss is 2.400")
+    assert (expected in text) is too_small and text.startswith("the last 15 losses have a mean of 2.400")
     line_of_mode = Untrained("Net", 0, "eval", ["norm"], 1, "BatchNorm1d")
     assert "too small" not in said(NoBetterThanGuessing, [2.4] * 60, line, untrained=[line_of_mode])
 

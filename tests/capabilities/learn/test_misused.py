@@ -625,8 +625,7 @@ def binary_loss(mean: float, steps: int = 120, **of_line: Any) -> str:
     """The message on a binary cross-entropy that stays at this mean."""
     losses = {step: mean + 0.02 * (step % 4 - 1.5) for step in range(steps)}
     fields = {"ones": 0.5, "targets": 32, "alone": True} | of_line
-    recorded = [*range(4), *range(steps - 4, steps)]
-    lines = {Learning.kind: [Learning("Net", step, **fields) for step in recorded], "untrained": ()}
+    lines = {Learning.kind: [Learning("Net", step, **fields) for step in range(steps)], "untrained": ()}
     measured = Measurements(losses=LossCourse.of(losses), every_loss=losses, lines=lines)
     return "".join(one.message for one in NoBetterThanGuessing().judge(measured))
 
