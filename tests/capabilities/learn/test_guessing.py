@@ -99,3 +99,5 @@ def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Pat
     assert ("checks passed" in ran.stderr) is (fault == "none") is ("checks passed" in shown.stdout)
     assert ("HK056  error" in ran.stderr) is (fault == "kept") is ("HK056  error" in shown.stdout)
     assert fault == "kept" or ("HK057  warning" in ran.stderr) is (fault != "none")
+    tells_apart = "`hookcli run --probe inputs,activations train.py labels`"  # it has no cause
+    assert (tells_apart in " ".join(ran.stderr.split())) is (fault == "labels")
