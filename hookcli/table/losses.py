@@ -57,6 +57,8 @@ class LossCourse:
     """The step of the first loss."""
     ends: int = -1
     """The last step that was added, whether its loss is known or not."""
+    known_at: int = -1
+    """The last step whose loss is known."""
     not_finite: int = 0
     """Number of steps whose loss was NaN or infinite."""
     first_not_finite: int = 0
@@ -103,7 +105,7 @@ class LossCourse:
             if not taken:
                 self.skipped.setdefault(step, loss)
                 continue
-            self.steps += 1
+            self.steps, self.known_at = self.steps + 1, step
             if step not in short or not math.isfinite(loss):
                 self.first_at = step if self.first is None else self.first_at
                 self.first, self.last = loss if self.first is None else self.first, loss

@@ -207,6 +207,7 @@ class _Summary:
         """The remarks below the tables, and the next command."""
         end, lost, non_finite = self.end, self._lost, self.own.non_finite
         remarks = [*(first_bad_lines(self.own) if lost else []), *_notes(end, self._others)]
+        remarks += last_known(self.record.courses())
         every = self.own.header and self.own.header.every
         remarks += [] if lost or every else _unrecorded(end, self._latest)
         remarks += [] if size else [f"all modules and times: hookcli show {shell_path(path)}"]
@@ -282,6 +283,13 @@ def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
     notes += [f"{step.model}: {note}" for step in steps for note in step.notes]
     notes += [left_out_line(end), f"called outside any model: {_called(end.others)}" if end.others else ""]
     return list(filter(None, dict.fromkeys(notes)))
+
+
+def last_known(courses: Mapping[str, LossCourse]) -> Iterator[str]:
+    """Say of which step the last loss is, where it is not known of later ones."""
+    for model, course in courses.items():
+        if 0 <= course.known_at < course.ends:
+            yield f"{model}: the last loss that is known is step {course.known_at:,}'s, of {course.ends + 1:,} steps"
 
 
 def _unrecorded(end: End, latest: Mapping[tuple[str, str], RecordedStep]) -> Iterator[str]:
