@@ -168,3 +168,20 @@ def test_a_parameter_that_was_zero_or_that_none_updates() -> None:
     unmoved = skipped(recorded, "updates")
     assert set(unmoved) == {"0.weight", "0.bias"} and "not in any optimizer" in unmoved["0.weight"]
     assert skipped(recorded, "grads")["0.bias"] == "frozen (requires_grad=False)"
+
+
+@pytest.mark.parametrize("penalty_alone", [False, True])
+def test_an_output_s_gradient_is_backward_s_unless_autograd_grad_alone_made_one(penalty_alone: bool) -> None:
+    """By hand: y = w x and s = dy/dx = w; the loss has s^2, and 3 y unless the penalty is all of it."""
+
+    def program() -> nn.Module:
+        model = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.ones(1, 1, requires_grad=True)
+        y = model(x)
+        (slope,) = torch.autograd.grad(y, x, torch.full_like(y, 7.0), create_graph=True)
+        (slope.square().sum() + (0 if penalty_alone else 3 * y.sum())).backward()
+        optimizer.step()
+        return model
+
+    assert rows(observed(program).only, "grads", "output")[""].stats.l2 == (7 if penalty_alone else 3)
