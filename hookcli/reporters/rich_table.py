@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -26,6 +27,8 @@ from hookcli.table.stats import FIGURES
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ALARMS = {"error": "bold red", "warning": "bold yellow"}  # of the first line
 _BLANK = "\N{BRAILLE PATTERN BLANK}"  # Rich strips spaces at the end of a cell
+_BREAK = "\x1f"  # where Rich may fold a name: for it a blank, of no width
+_PART = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[_/.])(?=[A-Za-z])")
 
 
 def draw(tables: Sequence[Table], view: View) -> str:
@@ -53,7 +56,7 @@ def draw(tables: Sequence[Table], view: View) -> str:
             _print_rows(console, one)
         for line in one.below:
             console.print(Text(wrapped(line, view.width)), style="dim", soft_wrap=True)
-    return text.getvalue().replace(_BLANK, " ")
+    return text.getvalue().replace(_BLANK, " ").replace(_BREAK, "")
 
 
 def _print_entry(console: Console, entry: Entry) -> None:
@@ -117,9 +120,10 @@ def _beside(one: Table, place: int, number: int, text: str) -> str:
 
 
 def _cell(row: Row, name: str, text: str, beside: str) -> RenderableType:
-    """A cell's text in its style, with a bar or a gap after it."""
+    """A cell's text in its style, with a bar or a gap after it. A name that is too long is folded between its words."""
     figure = text.rstrip()
-    kept = figure + _BLANK * (len(text) - len(figure))
+    folding = figure if " " in figure else _PART.sub(_BREAK, figure)
+    kept = folding + _BLANK * (len(text) - len(figure))
     styled = Text(kept, style=_style(row, name, figure) if text else "")
     if beside.strip():
         return Text.assemble(styled, (beside.replace(" ", _BLANK), "cyan"))

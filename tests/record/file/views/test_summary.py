@@ -212,6 +212,16 @@ def test_many_models_are_named_in_part() -> None:
     assert "Net #10" in found and "Net #11" not in found and "… and 20 more models" in found
 
 
+@pytest.mark.parametrize("width", [66, 72])
+def test_a_long_name_is_folded_between_its_words(width: int) -> None:
+    name = "MaskedLanguageModelForPretraining"
+    found = text(end([ran(name)]), {}, width)
+    _, _, after = found.partition("─\n")
+    pieces = [line.split()[0] for line in after.split("\n\n")[0].splitlines()]
+    assert "".join(pieces) == name and len(pieces) > 1 and all(re.match("[A-Z][a-z]", piece) for piece in pieces)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", found)
+
+
 def test_the_verdicts_on_models_that_are_not_shown_are_told() -> None:
     names = [f"Net #{n}" for n in range(1, 7)]
     warned = Finding("HK014", "warning", "0", "lost")
