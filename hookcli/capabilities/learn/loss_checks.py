@@ -36,7 +36,7 @@ _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than 
 _BEYOND = 0.25  # of the targets
 _BOUNDED = "scale the targets, or leave the last activation out"
 _DATA = "look at what is done to the data, as with integers that are divided"
-_ONE_BATCH = (
+ONE_BATCH = (
     "overfit one batch: if that works, look at the labels, and for rows that mix (`hookcli check FILE:MODEL`); "
     "else at the learning rate, and at what layers receive (`hookcli run --probe inputs,activations SCRIPT`)"
 )
@@ -121,7 +121,7 @@ class NoBetterThanGuessing(LinesCheck):
         cause, remedy = cause_of(measured.lines, number, guess.level)
         if (guess.weak or warms) and not cause:
             return
-        remedy, hint = (remedy, remedy) if cause else (_ONE_BATCH, f"{self.means}; {_ONE_BATCH}")
+        remedy, hint = (remedy, remedy) if cause else (ONE_BATCH, f"{self.means}; {ONE_BATCH}")
         finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=hint)
 

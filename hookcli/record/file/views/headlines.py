@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED
 from hookcli.record.file.views.run_lines import non_finite_line
@@ -14,6 +16,18 @@ class Aside(str):
     """A line of a capability that names no cause: all that do come before it."""
 
     __slots__ = ()
+
+
+class WithNext(str):
+    """A line of a capability, and the command to type `then`."""
+
+    then: str
+
+    def __new__(cls, text: str, then: str) -> Self:
+        """Make the line; "" for no command."""
+        line = super().__new__(cls, text)
+        line.then = then
+        return line
 
 
 def wrong_lines(record: Record, *others: str) -> list[str]:

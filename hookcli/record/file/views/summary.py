@@ -14,7 +14,7 @@ from hookcli.checks.judgement import PROBE, fails
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
-from hookcli.record.file.views.headlines import Aside, first_bad_lines, wrong_lines
+from hookcli.record.file.views.headlines import Aside, WithNext, first_bad_lines, wrong_lines
 from hookcli.record.file.views.overview import leading_report, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.record.file.views.verdict import judged, part_fault, script_of, verdict_on
@@ -215,7 +215,9 @@ class _Summary:
         remarks += ["--check would make the exit code 1"] if passes else []
         yield from (line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT))
         then = next((note for note in end.notes if note.startswith(_NEXT)), "")
-        yield then or self._again() or _further(self._shown, path, non_finite)
+        first = next(iter(self._found), "")
+        led = f"{_NEXT}{first.then}" if isinstance(first, WithNext) and first.then else ""
+        yield then or self._again() or led or _further(self._shown, path, non_finite)
 
     def _again(self) -> str:
         """The command that records a step at which the loss jumped, and those before; "" if there is none to record."""
