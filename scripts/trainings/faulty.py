@@ -957,6 +957,28 @@ def rounded_codes() -> None:
     train(model, ((one, one) for one in x), optimizer=torch.optim.Adam(model.parameters(), 1e-3), loss_of=F.mse_loss)
 
 
+class Tagger(nn.Module):
+    """Reads sequences (batch, time), and returns scores (time, batch, words)."""
+
+    def __init__(self, words: int = 8) -> None:
+        super().__init__()
+        self.embed, self.body, self.head = nn.Embedding(words, 16), nn.GRU(16, 32), nn.Linear(32, words)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(self.embed(tokens.t()))[0])
+        return scores
+
+
+def time_first() -> None:
+    """Scores (time, batch, words) beside labels (batch, time)."""
+
+    def loss_of(scores: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(scores.reshape(-1, 8), y.reshape(-1))
+
+    batches = (((x := torch.randint(8, (32, 12))), (x + 3) % 8) for _ in range(STEPS))
+    train(Tagger(), batches, loss_of=loss_of)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1001,6 +1023,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "clipped": (clipped, "clipped from a norm of"),
     "batch_as_time": (batch_as_time, "lstm takes dimension 0 of its input (64, the batch) for the sequence"),
     "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
+    "time_first": (time_first, "the scores of cross_entropy are 12x32x8, and its labels 32x12"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

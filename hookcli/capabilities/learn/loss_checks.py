@@ -185,6 +185,7 @@ class MisusedLoss(LinesCheck):
     - A tenth of the targets of a binary cross-entropy are below -0.5 or above 1.5, as -1 for 0. So noise in labels of 0
       and 1 is not reported.
     - Scores (N, C, H, W) are viewed as rows of C values, where the classes must be permuted to the end.
+    - Scores (T, B, C) and labels (B, T) are flattened as they are: those of T * B rows meet labels of other places.
     - N outputs and N other values are broadcast to N x N, so that each is compared with all.
     - The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.
     - The error of a reconstruction of the input is averaged, another term is summed over the batch, and the

@@ -24,7 +24,7 @@ from hookcli.capabilities.learn.ranges import (
 from hookcli.capabilities.learn.rebuilt import Place, outweighed
 from hookcli.capabilities.learn.squashed import squashed
 from hookcli.capabilities.learn.targets import Targets
-from hookcli.capabilities.learn.views import viewed
+from hookcli.capabilities.learn.views import misplaced
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
     Choices,
@@ -226,11 +226,7 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"
-    if pair := next(filter(None, map(viewed, nodes)), None):
-        before, after = map(shape_text, pair)
-        what = f"the scores of cross_entropy are {before} viewed as {after}"
-        return f"{what}: a column is not a class; permute the classes to the end first"
-    return ""
+    return next(filter(None, map(misplaced, nodes)), "")
 
 
 def twice(nodes: Sequence[Node]) -> str:

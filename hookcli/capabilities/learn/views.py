@@ -1,36 +1,84 @@
-"""Scores that were viewed where they should have been permuted: then their columns are not classes."""
+"""Scores that a view has put in the wrong order: their columns are not classes, or their rows are not the labels'."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from torch.autograd.graph import Node
 
+from hookcli.hooks.torch_private.losses import labels_in
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
+from hookcli.table.formatting import shape as shape_text
+from hookcli.tensors import tree
 
+Shape = tuple[int, ...]
 _VIEWS = ("View", "UnsafeView", "ReshapeAlias")
 _ARRANGES = (*_VIEWS, "Clone", "ToCopy")  # keep the order of values
 _CHANNELS = ("Convolution", "UpsampleBilinear2D", "UpsampleNearest2D", "UpsampleBicubic2D", "UpsampleTrilinear3D")
 """Dimension 1 of what these return always is the channels'."""
 
 
-def viewed(loss: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shapes of scores (N, C, ...) and of the view (M, C) of them that this cross-entropy got; else None.
+def misplaced(loss: Node) -> str:
+    """Words on scores that this cross-entropy got as rows, which are not those of its labels; "" for others."""
+    way = in_order(loss)
+    if not way:
+        return ""
+    if pair := viewed(way):
+        before, after = map(shape_text, pair)
+        what = f"the scores of cross_entropy are {before} viewed as {after}"
+        return f"{what}: a column is not a class; permute the classes to the end first"
+    if pair := crossed(loss, way):
+        scores, labels = map(shape_text, pair)
+        what = f"the scores of cross_entropy are {scores}, and its labels {labels}, before both are flattened"
+        return f"{what}: most scores meet the label of another place; transpose one of them first"
+    return ""
+
+
+def in_order(loss: Node) -> list[tuple[Node, tuple[int, ...]]]:
+    """The nodes of the scores (M, C) of a cross-entropy, each with the shape that it returned, in the order of a walk.
+
+    All but the last, which computed or moved values, keep their order. Empty for other nodes.
+    """
+    scores = loss.next_functions[0][0] if operator(loss) == "NllLoss" else None
+    if scores is None or operator(scores) != "LogSoftmax" or len(returned_shape(scores)) != 2:
+        return []
+    way = []
+    node, output = scores.next_functions[0]
+    while node is not None:
+        way.append((node, returned_shape(node, output)))
+        if operator(node) not in _ARRANGES:
+            break
+        node, output = node.next_functions[0]
+    return way
+
+
+def viewed(way: Sequence[tuple[Node, Shape]]) -> tuple[Shape, Shape] | None:
+    """The shapes of scores (N, C, ...) and of the view (M, C) of them that a cross-entropy got in this way; else None.
 
     A row of such a view has the scores of one class at C places, where it should have the scores of C classes at one.
     """
-    scores = loss.next_functions[0][0] if operator(loss) == "NllLoss" else None
-    after = returned_shape(scores)
-    if scores is None or operator(scores) != "LogSoftmax" or len(after) != 2:
+    (_, after), (source, before) = way[0], way[-1]
+    if not any(operator(node) in _VIEWS for node, _ in way):
         return None
-    (source, output), is_view = scores.next_functions[0], False
-    while source is not None and operator(source) in _ARRANGES:
-        is_view = is_view or operator(source) in _VIEWS
-        source, output = source.next_functions[0]
-    if source is None or not is_view:
-        return None
-    before = returned_shape(source, output)
     return (before, after) if mixes(before, after[1], channels=operator(source) in _CHANNELS) else None
+
+
+def crossed(loss: Node, way: Sequence[tuple[Node, Shape]]) -> tuple[Shape, Shape] | None:
+    """The shapes of scores (T, B, C) and labels (B, T) that a cross-entropy got as T * B rows, as where time is first.
+
+    None for others, and where the labels were copied as they were flattened: then their shape is not known.
+    """
+    scores = next((shape for _, shape in way if len(shape) == 3), ())
+    labels = labels_in(loss)
+    if not scores or labels is None or labels.dim() != 1:
+        return None
+    first, second, _ = scores
+    whole = tree.base(labels)  # of which the labels may be some rows
+    is_rows = whole.dim() == 2 and whole.is_contiguous() and labels.storage_offset() % first == 0
+    if not is_rows or whole.shape[1] != first or second in (1, first) or labels.numel() != first * second:
+        return None
+    return scores, (second, first)
 
 
 def mixes(shape: tuple[int, ...], classes: int, *, channels: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
@@ -309,6 +310,39 @@ def test_scores_that_are_viewed_without_a_permute(
 ) -> None:
     said = shown(classes, arrange, *size)
     assert said[0].startswith(f"the scores of cross_entropy are {shapes}") if shapes else not said
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "crossed"),
+    [
+        (lambda o: o.reshape(-1, 4), lambda y: y.reshape(-1), True),
+        swept(lambda o: o.double().flatten(0, 1), lambda y: y.view(-1), True),
+        swept(lambda o: o.permute(1, 0, 2).reshape(-1, 4), lambda y: y.t().contiguous().view(-1), True),  # labels first
+        (lambda o: o.flatten(0, 1), lambda y: y.repeat(3, 1)[3:6].flatten(), True),  # rows of a table
+        (lambda o: o.permute(1, 0, 2).reshape(-1, 4), lambda y: y.reshape(-1), False),
+        swept(lambda o: o.transpose(0, 1).reshape(-1, 4), lambda y: y.repeat(3, 1)[3:6].flatten(), False),
+        (lambda o: o.view(-1, 4), lambda y: y.t().reshape(-1), False),  # the copy is time-major
+        swept(lambda o: o.view(-1, 4), lambda y: y.t().contiguous().view(-1), False),
+        swept(lambda o: o[:3].reshape(-1, 4), lambda y: y[:, :3].t().contiguous().view(-1), False),  # as many of both
+        swept(lambda o: o[:3].reshape(-1, 4), lambda y: y[:, :3].contiguous().view(-1), False),  # which may be either
+        swept(lambda o: o.view(-1, 4), lambda y: y.flatten().clone(), False),  # nobody knows
+        swept(lambda o: o.permute(1, 2, 0), lambda y: y, False),
+        swept(lambda o: o[0], lambda y: y[:, 0], False),
+    ],
+)
+def test_scores_and_labels_of_which_one_has_time_first(scores: Any, labels: Any, crossed: bool) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(2, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(scores(model(torch.randn(5, 3, 2))), labels(torch.randint(4, (3, 5)))).backward()
+            optimizer.step()
+        return model
+
+    said = all_faults(program)
+    assert bool(said) is crossed
+    assert not crossed or re.match(r"the scores of cross_entropy are (\d)x(\d)x4, and its labels \2x\1, b", said[0])
 
 
 B, T, D = 16, 5, 4
