@@ -979,6 +979,19 @@ def time_first() -> None:
     train(Tagger(), batches, loss_of=loss_of)
 
 
+def erased(change: Callable[[Tensor], Tensor] = lambda x: x.mul_(torch.rand_like(x) > 0.3)) -> None:
+    """An augmentation that changes the rows of the data set in place, more and more in each epoch."""
+    data = IMAGES.clone()
+    starts = (start for _ in range(20) for start in range(0, 1024, SIZE))
+    batches = ((change(data[start : start + SIZE]), LABELS[start : start + SIZE]) for start in starts)
+    train(nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 10)), batches)
+
+
+def normalized_again() -> None:
+    """The data are normalized in place in each epoch, by figures of what they were at first."""
+    erased(lambda x: x.sub_(0.5).div_(3.0))
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1024,6 +1037,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "batch_as_time": (batch_as_time, "lstm takes dimension 0 of its input (64, the batch) for the sequence"),
     "viewed": (viewed, "the scores of cross_entropy are 64x10x8x8 viewed as 4096x10"),
     "time_first": (time_first, "the scores of cross_entropy are 12x32x8, and its labels 32x12"),
+    "erased": (erased, "the inputs have lost their values"),
+    "normalized_again": (normalized_again, "the standard deviation of the inputs has gone from"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

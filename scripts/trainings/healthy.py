@@ -1154,6 +1154,21 @@ def recordings() -> None:
     print("loss", loss.item())
 
 
+def fading() -> None:
+    """Images of ever less contrast, as a curriculum has them, for a model that normalizes each."""
+    x, y = images()
+    model = nn.Sequential(nn.InstanceNorm2d(3), nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for step in range(160):
+        rows = torch.randint(len(x), (32,))
+        contrast = torch.linspace(0, -3, 160)[step].exp() ** 2
+        loss = F.cross_entropy(model(contrast * x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -1164,7 +1179,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
         labelled_rows, mutual, soft_labels, noise_floor,
-        recordings,
+        recordings, fading,
     )
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import isclose
 from statistics import fmean, median
 
+from hookcli.capabilities.learn.changed_inputs import COPY, changed_inputs
 from hookcli.capabilities.learn.checks import learned, untrained
 from hookcli.capabilities.learn.curve import cut_short
 from hookcli.capabilities.learn.guessing import times_of
@@ -78,13 +79,10 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return not_reached(line), _REACH_THEM
     if any(untrained(of_model, why) for why in (EVAL, UNREACHED, VALUES, UNUSED, UNHELD, IDLE)):
         return "", ""
-    if words := apart(lines, guessed):
-        return words, _SCALE
-    if words := hardly_varied(lines):
-        return words, INPUTS
     small = too_small(lines, number, guessed)
     dropped = lines[-1].dropped if lines else ""
-    reasons = (held_up(lines), small, (decays(lines), _DECAY), (dropped, _DROP), (large_inputs(lines), INPUTS))
+    data = ((apart(lines, guessed), _SCALE), (changed_inputs(lines), COPY), (hardly_varied(lines), INPUTS))
+    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), (dropped, _DROP), (large_inputs(lines), INPUTS))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
 

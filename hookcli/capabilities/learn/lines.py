@@ -58,7 +58,8 @@ class Learning(PartLine):
     measured. `alike`: the last recorded steps in a row in which the model's output was the same for every row of the
     batch. `inputs`: the root mean square of the model's inputs, of which the largest; `entered`: that of
     what the first layer with weights receives, 0 if it is no linear, convolutional or recurrent one. `varied`: the
-    standard deviation of inputs as a share of their size, of which the largest; None if it is not known. `fill`:
+    standard deviation of inputs as a share of their size, of which the largest; None if it is not known. `dense`: the
+    share of their values that are not zero, likewise. `fill`:
     the one number that all inputs held; "rows" if only their rows were the same; else "". `alike_too`: then the
     rows of the outputs were the same as well, or the model drops values.
 
@@ -128,6 +129,7 @@ class Learning(PartLine):
     inputs: float = 0.0
     entered: float = 0.0
     varied: float | None = None
+    dense: float | None = None
     fill: str = ""
     alike_too: bool = False
     still: int = 0

@@ -15,6 +15,7 @@ from hookcli.capabilities.learn.causes import (
     warms_up,
     without_graph,
 )
+from hookcli.capabilities.learn.changed_inputs import changed_inputs
 from hookcli.capabilities.learn.checks import learned
 from hookcli.capabilities.learn.curve import gone_at, rise
 from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, Guess, guess_of, has_level, scale_of
@@ -87,6 +88,7 @@ class NoBetterThanGuessing(LinesCheck):
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.
+    - Inputs that lose nearly all of their values, or whose standard deviation shrinks or grows a hundredfold.
     - Inputs whose root mean square is above 20, where the first linear, convolutional or recurrent layer receives them.
     - A Tanh or Sigmoid whose outputs are nearly all at its bounds, so that next to no gradient passes it.
     - Gradients that are zero in all recorded steps, of at least 10 % of the weights, as before a round().
@@ -305,7 +307,8 @@ class LossRises(LinesCheck):
             return
         if found := rise(losses):
             text = f"the loss rises over the whole run, from {text_of(found.before)} to {text_of(found.after)}"
-            yield self.finding("", text, found.after)
+            cause = changed_inputs(learned(measured.lines))
+            yield self.finding("", "; ".join(filter(None, (text, cause))), found.after)
 
 
 class OneLabel(LinesCheck):

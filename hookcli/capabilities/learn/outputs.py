@@ -32,6 +32,7 @@ class Alike:
         self._spreads: list[tuple[Tensor, Tensor, Tensor]] = []
         self._largest: list[Tensor] = []
         self._varied: list[Tensor] = []
+        self._dense: list[Tensor] = []
         self._same: list[tuple[Tensor, Tensor, Tensor]] = []
         self._measured = False
         self.unknown = False
@@ -49,6 +50,7 @@ class Alike:
                 values = rows.float()
                 size = values.square().mean().sqrt()
                 self._largest.append(size)
+                self._dense.append((values != 0).float().mean())
                 self._varied.append(values.std(correction=0) / size)
                 self._measured = self._measured or x.numel() >= _NUMBERS * len(x)
 
@@ -69,7 +71,8 @@ class Alike:
         fill = self.fill()
         varied = max(filter(math.isfinite, map(float, self._varied)), default=None)
         alike_too = bool(fill) and self.alike(model)
-        return {"inputs": self.size(), "varied": varied, "fill": fill, "alike_too": alike_too}
+        dense = max(map(float, self._dense), default=None)
+        return {"inputs": self.size(), "varied": varied, "dense": dense, "fill": fill, "alike_too": alike_too}
 
     def fill(self) -> str:
         """The one number that all floating-point inputs hold; ROWS if only their rows are the same; else "".

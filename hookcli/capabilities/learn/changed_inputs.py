@@ -1,0 +1,39 @@
+"""Inputs that become zeros, or ever larger or smaller, over a training, as data do that are changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from hookcli.capabilities.learn.lines import Learning
+from hookcli.table.formatting import number
+
+COPY = "change a copy of the data: x = x * mask, not x.mul_(mask)"
+_STEPS = 3  # recorded ones, the first and the last
+_FEW, _TIMES = 0.05, 100.0  # of the values that were not zero; times the size, less or more
+
+
+def changed_inputs(lines: Sequence[Learning]) -> str:
+    """Words on inputs that have become zeros since the first recorded steps, or vary far less or more; else ""."""
+    if len(lines) < 2 * _STEPS:
+        return ""
+    asks = "does the program change its data in place?"
+    shares = [line.dense or 0.0 for line in lines]
+    before, most = median(shares[:_STEPS]), _FEW * min(shares[:_STEPS])
+    if (since := first_of([share < most for share in shares], lines)) is not None:
+        what = f"the inputs have lost their values: {before:.0%} of them were not zero in the first steps"
+        return f"{what}, and less than {most:.1%} since step {since:,}: {asks}"
+    spreads = [line.inputs * (line.varied or 0.0) for line in lines]
+    least, most = min(spreads[:_STEPS]) / _TIMES, max(spreads[:_STEPS]) * _TIMES
+    since = first_of([not least < spread < most for spread in spreads], lines)
+    if least and since is not None:
+        first, last = (number(median(some)) for some in (spreads[:_STEPS], spreads[-_STEPS:]))
+        what = f"the standard deviation of the inputs has gone from {first} in the first steps to {last}"
+        return f"{what} (more than {_TIMES:.0f}-fold since step {since:,}): {asks}"
+    return ""
+
+
+def first_of(truths: Sequence[bool], lines: Sequence[Learning]) -> int | None:
+    """The first of the last recorded steps in a row of which something is true; None if they are too few."""
+    since = len(truths) - [*reversed(truths), False].index(False)
+    return lines[since].step if len(truths) - since >= _STEPS else None
