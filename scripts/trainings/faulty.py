@@ -992,6 +992,22 @@ def normalized_again() -> None:
     erased(lambda x: x.sub_(0.5).div_(3.0))
 
 
+def gathered_rows() -> None:
+    """The values of actions, which are taken along the rows of the batch."""
+    states = torch.randn(1024, 8)
+    actions = torch.randint(4, (1024,))
+    rewards = (states[:, :4].gather(1, actions[:, None])[:, 0]).clamp(-1, 1)
+    batches = (
+        (states[rows], torch.stack([actions[rows].float(), rewards[rows]])) for rows in torch.randint(1024, (150, SIZE))
+    )
+
+    def loss_of(values: Tensor, taken: Tensor) -> Tensor:
+        actions, rewards = taken
+        return F.smooth_l1_loss(values.gather(0, actions.long()[:, None])[:, 0], rewards)
+
+    train(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)), batches, loss_of=loss_of)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1039,6 +1055,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "time_first": (time_first, "the scores of cross_entropy are 12x32x8, and its labels 32x12"),
     "erased": (erased, "the inputs have lost their values"),
     "normalized_again": (normalized_again, "the standard deviation of the inputs has gone from"),
+    "gathered_rows": (gathered_rows, "gather(0, index) of 64x4 values takes their first column from other rows"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
+from hookcli.capabilities.learn.picked import of_other_rows
 from hookcli.capabilities.learn.ranges import (
     Unlikely,
     beyond,
@@ -98,7 +99,8 @@ class LossFacts:
         choices = choices_of(roots[0]) if alone else []
         terms = terms_of(roots[0]) if alone else []
         unlikely = (no_probabilities(roots, nodes), no_divergence(roots, terms), flat_cosines(choices))
-        self._unlikely += [*ignoring_all(roots, nodes), *filter(None, unlikely)]
+        picked = (of_other_rows(roots, nodes),)
+        self._unlikely += [*ignoring_all(roots, nodes), *filter(None, (*unlikely, *picked))]
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None, terms)
         for one in choices:

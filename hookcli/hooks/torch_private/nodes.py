@@ -100,5 +100,15 @@ def embedded(node: Node) -> Tensor | None:
     return kept(node, "indices", _UNSEEN) if operator(node) == "Embedding" else None
 
 
+def gathered(node: Node) -> tuple[int, Tensor] | None:
+    """The dimension, from 0 on, and the index of a gather; None for other nodes, and where the index is packed."""
+    index = kept(node, "index", _UNPICKED) if operator(node) == "Gather" else None
+    if index is None:
+        return None
+    dim: int = private(node, "_saved_dim", 0, _UNPICKED)
+    return (dim - 2**64 + index.dim() if dim >= 2**63 else dim), index
+
+
 _ATTENTION = 3  # dimensions of its weights
+_UNPICKED = "whether an index picks along the wrong dimension is not judged"
 _UNSEEN = "whether attention sees the tokens that it should predict is not judged"

@@ -78,6 +78,7 @@ LEAST = F.cross_entropy(0.05 * (2 * torch.eye(32) - 1), torch.arange(32)).item()
 COSINES = f"cross_entropy gets cosine similarities times 0.05, so that its loss can't fall below {LEAST:.4g}"
 KL_SOFTMAX = "kl_div gets the output of a softmax, and expects log-probabilities: use log_softmax instead"
 KL_OVER = "kl_div compares a log_softmax over"
+ROWS = "gather(0, index) of 32x3 values takes their first column from other rows, and all 32 indices are below 3"
 SQUARE = "in the loss, outputs of shape 32x1 and other values are broadcast to 32x32"
 ONE = "is taken over a dimension of one number (32x1), where it always is "
 TWICE = "the output of a softmax goes into cross_entropy"
@@ -138,6 +139,14 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: contrastive(o, 1.0), ""),  # with many rows the loss stays high, too: MoCo v3
         swept(lambda o, y: contrastive(o, 20.0), ""),
         swept(lambda o, y: F.cross_entropy(0.05 * (o @ o.T), torch.arange(32)), ""),  # no cosines
+        (lambda o, y: F.smooth_l1_loss(o.gather(0, y[:, None])[:, 0], y.float()), ROWS),
+        swept(lambda o, y: ((o.gather(-2, y[:, None]).squeeze(1) - y) ** 2).mean(), ROWS),
+        swept(lambda o, y: (o.log_softmax(1).gather(0, y[:, None]) * torch.rand(32, 1)).mean(), ROWS),
+        (lambda o, y: F.smooth_l1_loss(o.gather(1, y[:, None])[:, 0], y.float()), ""),
+        swept(lambda o, y: F.mse_loss(o.gather(-1, y[:, None])[:, 0], y.float()), ""),
+        (lambda o, y: F.mse_loss(o.gather(0, torch.randperm(32)[:, None]), values(y)), ""),  # other rows
+        swept(lambda o, y: F.mse_loss(o.gather(0, y[:, None].expand(-1, 3)), values(y).expand(-1, 3)), ""),
+        swept(lambda o, y: F.mse_loss(o[:, :1].gather(0, y[:, None] * 0), values(y)), ""),
         (lambda o, y: F.nll_loss(o + 3, y), "100.0% of what nll_loss gets for log-probabilities is above 0"),
         swept(lambda o, y: F.nll_loss(o - o.logsumexp(1, keepdim=True), y), ""),
         (
