@@ -1008,6 +1008,18 @@ def gathered_rows() -> None:
     train(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)), batches, loss_of=loss_of)
 
 
+def zeros_for_rows() -> None:
+    """A contrastive loss of two views, whose labels are all 0."""
+
+    def loss_of(first: Tensor, x: Tensor) -> Tensor:
+        second = model(x + 0.5 * torch.randn_like(x))
+        scores = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T / 0.1
+        return F.cross_entropy(scores, torch.zeros(SIZE, dtype=torch.long))
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 16))
+    train(model, ((x + 0.5 * torch.randn_like(x), x) for x, _ in drawn()), loss_of=loss_of)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1056,6 +1068,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "erased": (erased, "the inputs have lost their values"),
     "normalized_again": (normalized_again, "the standard deviation of the inputs has gone from"),
     "gathered_rows": (gathered_rows, "gather(0, index) of 64x4 values takes their first column from other rows"),
+    "zeros_for_rows": (zeros_for_rows, "the 64x64 products of the rows of two batches, and all labels are one number"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.pairs import paired
-from hookcli.capabilities.learn.picked import of_other_rows
+from hookcli.capabilities.learn.picked import of_other_rows, same_column
 from hookcli.capabilities.learn.ranges import (
     Unlikely,
     beyond,
@@ -99,7 +99,7 @@ class LossFacts:
         choices = choices_of(roots[0]) if alone else []
         terms = terms_of(roots[0]) if alone else []
         unlikely = (no_probabilities(roots, nodes), no_divergence(roots, terms), flat_cosines(choices))
-        picked = (of_other_rows(roots, nodes),)
+        picked = (of_other_rows(roots, nodes), same_column(choices))
         self._unlikely += [*ignoring_all(roots, nodes), *filter(None, (*unlikely, *picked))]
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None, terms)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.capabilities.learn.ranges import Unlikely, compares
+from hookcli.capabilities.learn.ranges import Unlikely, compares, unscaled
 from hookcli.hooks.node_hooks import walk
+from hookcli.hooks.torch_private.losses import Choices, labels_in, multiplied_matrices
 from hookcli.hooks.torch_private.nodes import gathered, operator, returned_shape
 from hookcli.probes.shared.doubled import ARRANGES
 from hookcli.tensors import tree
@@ -43,3 +44,32 @@ def of_other_rows(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikely |
             with torch.no_grad():
                 return Unlikely(text, (index < columns).all(), 0.0)
     return None
+
+
+def same_column(choices: Sequence[Choices]) -> Unlikely | None:
+    """Words on N x N products of two batches of N rows, if all labels of their cross-entropy are the same; else None.
+
+    Waits for nothing.
+    """
+    for one in choices:
+        node, _ = unscaled(one)
+        labels = labels_in(one.node)
+        square = returned_shape(node) == (one.classes, one.classes) and one.classes >= _ROWS
+        if node is None or not square or multiplied_matrices(node) is None or not is_of_rows(node, one.classes):
+            continue
+        if labels is not None and labels.numel() == one.classes and tree.is_plain(labels):
+            size = f"{one.classes:,}x{one.classes:,}"
+            what = f"the scores of cross_entropy are the {size} products of the rows of two batches"
+            text = f"{what}, and all labels are one number: the label of row n is n, as in torch.arange({one.classes})"
+            return Unlikely(text, (labels == labels[0]).all(), 0.0)
+    return None
+
+
+def is_of_rows(product: Node, number: int) -> bool:
+    """True if neither matrix of a product is a parameter of so many rows, as of a last layer, or made of one alone."""
+    for matrix, _ in product.next_functions:
+        nodes = islice(walk([matrix] if matrix is not None else []), _LOOKED_AT)
+        leaves = [returned_shape(node) for node in nodes if operator(node) == "AccumulateGrad"]
+        if not leaves or (len(leaves) == 1 and number in leaves[0]):
+            return False
+    return True

@@ -24,7 +24,7 @@ from hookcli.hooks.torch_private.losses import (
     normalized_dimension,
     product_terms,
 )
-from hookcli.hooks.torch_private.nodes import operator
+from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.probes.shared.doubled import ARRANGES, sources
 from hookcli.table.formatting import percent
 from hookcli.tensors import tree
@@ -181,16 +181,29 @@ def soft_over(targets: Tensor, dim: int) -> Tensor:
         return ((sums - 1).abs() < _SUM).all() & (known >= 0).all() & is_soft
 
 
+def unscaled(choices: Choices) -> tuple[Node | None, float]:
+    """The node of the scores of a cross-entropy before they were scaled, and by what: NaN for a trained number."""
+    softmaxes = (node for node in walk([choices.node]) if operator(node) == "LogSoftmax")
+    node, factor = next(softmaxes, choices.node).next_functions[0][0], 1.0
+    while node is not None and (numbers := product_terms(node) or of_trained(node)):
+        node, factor = numbers[0][0], factor * numbers[0][1]
+    return node, factor
+
+
+def of_trained(node: Node) -> list[tuple[Node, float]]:
+    """The values that a number of the graph multiplies or divides, with NaN for it; empty for other nodes."""
+    of = [one for one, _ in node.next_functions if one is not None]
+    values = [one for one in of if math.prod(returned_shape(one)) > 1]
+    return [(values[0], math.nan)] if operator(node) in ("Mul", "Div") and (len(of), len(values)) == (2, 1) else []
+
+
 def flat_cosines(choices: Sequence[Choices]) -> Unlikely | None:
     """Words on a cross-entropy of cosines that are multiplied by next to nothing; None without any. Waits for nothing.
 
     Cosines lie between -1 and 1: times s, the loss among C classes is ln(1 + (C - 1) exp(-2 s)) at least.
     """
     for one in choices:
-        softmaxes = (node for node in walk([one.node]) if operator(node) == "LogSoftmax")
-        node, factor = next(softmaxes, one.node).next_functions[0][0], 1.0
-        while node is not None and (numbers := product_terms(node)):
-            node, factor = numbers[0][0], factor * numbers[0][1]
+        node, factor = unscaled(one)
         matrices = multiplied_matrices(node) if node is not None and abs(factor) < _FLAT else None
         least, most = (math.log1p((one.classes - 1) * math.exp(-2 * abs(x))) for x in (factor, 0.0))
         if matrices is None or least < _NEAR * most or not all(map(tree.is_plain, matrices)):

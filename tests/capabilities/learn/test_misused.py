@@ -79,6 +79,9 @@ COSINES = f"cross_entropy gets cosine similarities times 0.05, so that its loss 
 KL_SOFTMAX = "kl_div gets the output of a softmax, and expects log-probabilities: use log_softmax instead"
 KL_OVER = "kl_div compares a log_softmax over"
 ROWS = "gather(0, index) of 32x3 values takes their first column from other rows, and all 32 indices are below 3"
+PRODUCTS = (
+    "the scores of cross_entropy are the 32x32 products of the rows of two batches, and all labels are one number"
+)
 SQUARE = "in the loss, outputs of shape 32x1 and other values are broadcast to 32x32"
 ONE = "is taken over a dimension of one number (32x1), where it always is "
 TWICE = "the output of a softmax goes into cross_entropy"
@@ -139,6 +142,11 @@ TWICE = "the output of a softmax goes into cross_entropy"
         (lambda o, y: contrastive(o, 1.0), ""),  # with many rows the loss stays high, too: MoCo v3
         swept(lambda o, y: contrastive(o, 20.0), ""),
         swept(lambda o, y: F.cross_entropy(0.05 * (o @ o.T), torch.arange(32)), ""),  # no cosines
+        (lambda o, y: F.cross_entropy(o @ o.tanh().T, y * 0), PRODUCTS),
+        swept(lambda o, y: F.cross_entropy(o.mean().exp() * (F.normalize(o) @ o.T) / 0.1, y * 0), PRODUCTS),
+        (lambda o, y: F.cross_entropy(o @ o.tanh().T, torch.arange(32)), ""),
+        swept(lambda o, y: F.cross_entropy(torch.cat([o[:, :1], o @ o.T], 1)[:, :32], y * 0), ""),  # MoCo
+        swept(lambda o, y: F.cross_entropy(o @ o.tanh().T, y), ""),
         (lambda o, y: F.smooth_l1_loss(o.gather(0, y[:, None])[:, 0], y.float()), ROWS),
         swept(lambda o, y: ((o.gather(-2, y[:, None]).squeeze(1) - y) ** 2).mean(), ROWS),
         swept(lambda o, y: (o.log_softmax(1).gather(0, y[:, None]) * torch.rand(32, 1)).mean(), ROWS),
@@ -169,6 +177,16 @@ TWICE = "the output of a softmax goes into cross_entropy"
 def test_losses(loss_of: Loss, expected: str) -> None:
     said = all_faults(lambda: train(net(), loss_of, lr=0.5))
     assert said[0].startswith(expected) if expected else not said
+
+
+@pytest.mark.parametrize("parametrization", [nn.Identity, swept(nn.Hardtanh)])
+def test_a_last_layer_of_as_many_classes_as_the_batch_has_rows_is_no_batch(parametrization: type[nn.Module]) -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 32, bias=False))
+        nn.utils.parametrize.register_parametrization(model[2], "weight", parametrization())
+        return train(model, lambda o, y: F.cross_entropy(o, y * 0))
+
+    assert not any("two batches" in text for text in all_faults(program))
 
 
 def test_the_number_of_candidates_may_be_one_in_some_steps() -> None:
