@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
 
@@ -1020,6 +1021,25 @@ def zeros_for_rows() -> None:
     train(model, ((x + 0.5 * torch.randn_like(x), x) for x, _ in drawn()), loss_of=loss_of)
 
 
+def average_kept() -> None:
+    """A moving average of the weights is swapped in for each validation, and stays."""
+    model = Net()
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for number, (x, y) in enumerate(batch for _ in range(3) for batch in drawn()):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, p in zip(average.parameters(), model.parameters(), strict=True):
+                a.lerp_(p, 1e-4)
+            if number % 16 == 15:
+                model.load_state_dict(average.state_dict())
+                print("validation", F.cross_entropy(model.eval()(IMAGES), LABELS).item())
+                model.train()
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1069,6 +1089,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "normalized_again": (normalized_again, "the standard deviation of the inputs has gone from"),
     "gathered_rows": (gathered_rows, "gather(0, index) of 64x4 values takes their first column from other rows"),
     "zeros_for_rows": (zeros_for_rows, "the 64x64 products of the rows of two batches, and all labels are one number"),
+    "average_kept": (average_kept, "the weights are set back next to their values of step 0 again and again"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

@@ -175,7 +175,9 @@ def overwritten(lines: Sequence[Learning], number: int) -> str:
         return ""
     if last.restored >= _OFTEN:
         seen = f"(seen {last.restored:,} times, the last one by step {last.written_at:,})"
-        return f"the weights are set back to their values of step 0 again and again {seen}: what is learned is lost"
+        why = "is an average of them (EMA) swapped in, and never back?" if last.nearly else "what is learned is lost"
+        to = "next to their values" if last.nearly else "to their values"
+        return f"the weights are set back {to} of step 0 again and again {seen}: {why}"
     seen = f"(seen {last.overwritten:,} times, the last one by step {last.written_at:,})"
     moves = f"{last.weight} moves by {last.away:.0%} of its size, where a step moves it by {last.moved:.2%} at most"
     return f"the program itself sets weights anew again and again {seen}: {moves}"

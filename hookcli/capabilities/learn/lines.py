@@ -73,7 +73,8 @@ class Learning(PartLine):
     `scale`: the GradScaler's, which scaled the loss; None without one.
     `overwritten`: how often the program itself was seen to move a weight by more than half of its size, and farther
     than the optimizer can; `weight` is the last one, `away` the share of its size by which it moved, and `moved` the
-    largest one by which a step has moved it. `restored`: how often the weights were seen to equal step 0's again.
+    largest one by which a step has moved it. `restored`: how often the weights were seen to equal step 0's again, or
+    next to so (`nearly`: once at least).
     `written_at`: the last recorded step by which one or the other was seen.
     `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
     `trained`: how many of the `numel` weights of the model are not frozen. `dropped`: words on the first dropout that
@@ -150,6 +151,7 @@ class Learning(PartLine):
     away: float = 0.0
     moved: float = 0.0
     restored: int = 0
+    nearly: bool = False
     trained: int = 0
     numel: int = 0
     dropped: str = ""

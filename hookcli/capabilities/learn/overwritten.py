@@ -17,6 +17,7 @@ from hookcli.tensors.torch_private import version
 
 _AWAY, _TIMES = 0.5, 2.0  # of the size of a weight; times the largest steps on the way: what an optimizer can't do
 _COMPARED = 64  # passes
+_BACK, _MANY = 0.1, 8  # of the way from the first values, that an average leaves; values
 
 Values = Mapping[str, Tensor]
 """A few values of each of some weights, by name: of parameters with two dimensions or more."""
@@ -36,8 +37,8 @@ class Watched:
     """Its values at the last pass, once there was one after more changes than usual: before, none are taken."""
     usual: int = 0
     """The least number of in-place changes between two passes that had any."""
-    same: list[Tensor] = field(default_factory=list)
-    """For each pass after more changes than that: whether the values equal the first pass's again."""
+    left: list[Tensor] = field(default_factory=list)
+    """For each pass after more changes than that: `way_left` from the first pass's values."""
     away: list[Tensor] = field(default_factory=list)
     """For each such pass: how far the values have moved since the pass before, as a share of their size."""
 
@@ -61,8 +62,8 @@ class Watched:
         if not more and before is None:
             return
         self.before = now = first_values(weight)
-        if more and before is not None and before.shape == now.shape and len(self.same) < _COMPARED:
-            self.same.append((now == self.first).all() & (before != self.first).any())
+        if more and before is not None and before.shape == now.shape and len(self.left) < _COMPARED:
+            self.left.append(way_left(self.first, before, now))
             self.away.append((now - before).norm() / before.norm())
 
 
@@ -77,7 +78,9 @@ class Overwritten:
     away: float = 0.0
     """By how much of its size this one has moved, the last time."""
     back: int = 0
-    """How often the weights were seen to equal the first step's again, after they had been moved."""
+    """How often the weights were seen to be (next to) the first step's again, after they had been moved."""
+    nearly: bool = False
+    """True if they did not equal these at one of these times."""
     at: int = 0
     """The last recorded step by which one or the other was seen."""
     moved: dict[str, float] = field(default_factory=dict)
@@ -122,13 +125,13 @@ class Overwritten:
             return {}
         most = self.moved.get(self.place, 0.0)
         over = {"overwritten": self.times, "weight": self.place, "away": self.away, "moved": most}
-        return {**over, "restored": self.back, "written_at": self.at}
+        return {**over, "restored": self.back, "nearly": self.nearly, "written_at": self.at}
 
     def note_between(self, step: int, began: Values) -> None:
         """Note what has moved since the last recorded step."""
         if not self._left or same(began, self._left):
             return
-        if same(began, self._first):
+        if self.returned(way_back(self._first, self._left, began)):
             self.back, self.at = self.back + 1, step
         away = {fqn: distance(self._left[fqn], now) for fqn, now in began.items() if fqn in self._left}
         place = max(away, key=away.__getitem__, default="")
@@ -143,8 +146,29 @@ class Overwritten:
         away = [x for x in map(float, self.watched.away) if math.isfinite(x) and x > max(_AWAY, _TIMES * most)]
         if len(away) > self.times:
             self.times, self.at, self.place, self.away = len(away), step, self.watched.fqn, away[-1]
-        if (back := sum(map(bool, self.watched.same))) > self.back:
+        if (back := sum(map(self.returned, map(float, self.watched.left)))) > self.back:
             self.back, self.at = back, step
+
+    def returned(self, left: float) -> bool:
+        """True if next to nothing is `left` of the way from the first values, as the program has set weights."""
+        self.nearly = self.nearly or 0 < left <= _BACK
+        return left <= _BACK
+
+
+def way_left(first: Tensor, before: Tensor, now: Tensor) -> Tensor:
+    """The distance of values from the first ones, as a share of what it was before; NaN for 0 and 0. Waits for nothing.
+
+    1 for few values that are not the same: they may come near by chance.
+    """
+    share: Tensor = (now - first).norm() / (before - first).norm()
+    return share if now.numel() >= _MANY else torch.where(share > 0, 1.0, share)
+
+
+def way_back(first: Values, before: Values, now: Values) -> float:
+    """The largest `way_left` of weights that had moved; infinity for none. Waits for an accelerator."""
+    alike = (fqn for fqn, x in now.items() if all(fqn in of and of[fqn].shape == x.shape for of in (first, before)))
+    shares = [float(way_left(first[fqn], before[fqn], now[fqn])) for fqn in alike]
+    return max((share for share in shares if not math.isnan(share)), default=math.inf)
 
 
 def same(a: Values, b: Values) -> bool:

@@ -72,6 +72,10 @@ def drawn_again(model: nn.Sequential) -> None:
             begun_anew(lambda model: model.start()),
             "the weights are set back to their values of step 0 again and again (seen 5",
         ),
+        (
+            lambda: averaged(0.001, stays=True),
+            "the weights are set back next to their values of step 0 again and again (seen 5",
+        ),
         swept(
             begun_anew(lambda model: model.start(), each_step=True),
             "the weights are set back to their values of step 0",
@@ -86,8 +90,8 @@ def test_weights_that_begin_anew(program: Callable[[], nn.Module], seen: str, ev
     assert seen in text if every == 1 else "again and again" in text or "2.weight" in seen
 
 
-def averaged() -> nn.Module:
-    """A moving average of the weights is swapped in for the validation in each epoch."""
+def averaged(share: float = 0.1, *, stays: bool = False) -> nn.Module:
+    """A moving average of the weights is swapped in for the validation in each epoch, and back unless it `stays`."""
     model = net()
     average, optimizer = copy.deepcopy(model), sgd(model)
     for _ in range(EPOCHS):
@@ -95,12 +99,13 @@ def averaged() -> nn.Module:
             steps(model, optimizer, iter([batch]))
             with torch.no_grad():
                 for a, p in zip(average.parameters(), model.parameters(), strict=True):
-                    a.lerp_(p, 0.1)
+                    a.lerp_(p, share)
         kept = copy.deepcopy(model.state_dict())
         model.load_state_dict(average.state_dict())
         with torch.no_grad():
             model(torch.randn(32, 6))
-        model.load_state_dict(kept)
+        if not stays:
+            model.load_state_dict(kept)
     return model
 
 
@@ -216,6 +221,8 @@ def best() -> nn.Module:
     "program",
     [
         averaged,
+        swept(lambda: averaged(0.001)),
+        swept(lambda: averaged(0.5, stays=True)),  # as Lookahead does
         swept(uphill),
         swept(after_each_step(lambda p: p.clamp_(-0.01, 0.01))),  # WGAN's critic
         swept(after_each_step(lambda p: p.div_(p.norm()))),
@@ -248,7 +255,7 @@ def test_what_is_learned_in_spite_of_it_is_not_named() -> None:
 
 
 def test_how_far_a_weight_moves_is_counted_by_hand() -> None:
-    """A single weight, that is doubled before each step but the first, and that a step with a rate of 0 would keep."""
+    """A single weight, that is doubled and turned before each step but the first, and hardly moved by a step."""
     moved = []
 
     def program() -> nn.Module:
@@ -258,7 +265,7 @@ def test_how_far_a_weight_moves_is_counted_by_hand() -> None:
             if number:
                 before = model.weight.detach().clone()
                 with torch.no_grad():
-                    model.weight.mul_(-1)
+                    model.weight.mul_(-2)
                 moved.append(((model.weight - before).norm() / before.norm()).item())
             optimizer.zero_grad()
             F.cross_entropy(model(torch.randn(16, 4)), torch.randint(3, (16,))).backward()
@@ -267,5 +274,5 @@ def test_how_far_a_weight_moves_is_counted_by_hand() -> None:
 
     lines = [one for one in observed(program).of_parts if isinstance(one, Learning)]
     assert [line.overwritten for line in lines] == [0, 1, 2, 3]
-    assert lines[-1].away == pytest.approx(moved[-1], rel=1e-5) == pytest.approx(2.0)
+    assert lines[-1].away == pytest.approx(moved[-1], rel=1e-5) == pytest.approx(3.0)
     assert lines[-1].weight == "weight" and lines[-1].written_at == 3 and not lines[-1].restored
