@@ -1040,6 +1040,30 @@ def average_kept() -> None:
                 model.train()
 
 
+class LastOutput(nn.Module):
+    """Classifies sentences by the last output of a GRU, behind the padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.body = nn.Embedding(50, 16, padding_idx=0), nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(self.embed(tokens))[0][:, -1])
+        return scores
+
+
+def reads_padding() -> None:
+    """Sentences of two to six tokens, whose first one tells the class, and padding up to 20."""
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(150):
+            tokens = torch.randint(1, 50, (SIZE, 20)) * (torch.arange(20) < torch.randint(2, 7, (SIZE, 1)))
+            yield tokens, tokens[:, 0] % 4
+
+    train(LastOutput(), batches(), 0.1)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1090,6 +1114,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "gathered_rows": (gathered_rows, "gather(0, index) of 64x4 values takes their first column from other rows"),
     "zeros_for_rows": (zeros_for_rows, "the 64x64 products of the rows of two batches, and all labels are one number"),
     "average_kept": (average_kept, "the weights are set back next to their values of step 0 again and again"),
+    "reads_padding": (reads_padding, "head reads the last state of body, which has read padding to the end in 100%"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

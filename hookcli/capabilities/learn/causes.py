@@ -55,6 +55,7 @@ _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of t
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
+_LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each row's last token"
 _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 _FROZEN = 0.01  # of the weights: as few are trained
@@ -106,6 +107,8 @@ def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
         return lines[0].states, _STATE
     if lines and lines[-1].mixed:
         return lines[-1].mixed, _ROWS
+    if lines and all(line.padded for line in lines):
+        return f"{lines[-1].padded}: {_LENGTHS}", _LENGTHS
     return "", ""
 
 

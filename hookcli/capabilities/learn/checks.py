@@ -219,7 +219,7 @@ class OutputAlike(LinesCheck):
         for line in lines[-1:] if not jumped else ():
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
-                words = line.dropped or large_inputs(lines)
+                words = line.padded or line.dropped or large_inputs(lines)
                 why = f"; {words}" if words else ""
                 same = f"it is the same for every row of the batch, {steps}"
                 depends = "does not depend" if line.alike >= len(lines) - 1 else "no longer depends"

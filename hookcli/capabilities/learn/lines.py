@@ -41,8 +41,9 @@ class Learning(PartLine):
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
     `mixed`: words on a module in which the rows of a batch mix, so that each output also depends on other rows.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
-    gradients. `outweighed`: words on a loss that averages the error of a reconstruction of the input, and sums another
-    term; then `unexplained` is the squared error of the reconstruction, as a share of the variance of the input.
+    gradients; `padded`: on a layer that reads a last state which padding has made in most rows. `outweighed`: words on
+    a loss that averages the error of a reconstruction of the input, and sums another term; then `unexplained` is the
+    squared error of the reconstruction, as a share of the variance of the input.
     `alone`: all backward passes went through the same models.
 
     `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0. In `one_each` of
@@ -110,6 +111,7 @@ class Learning(PartLine):
     over_batch: str = ""
     mixed: str = ""
     states: str = ""
+    padded: str = ""
     outweighed: str = ""
     unexplained: float | None = None
     alone: bool = True

@@ -85,6 +85,8 @@ class NoBetterThanGuessing(LinesCheck):
     - Rows of a batch that mix, where HK020 is sure that they must not. To see this, hookcli runs the model twice more,
       in eval mode and without gradients, once in a run whose recorded losses are near this level after 24 steps; all is
       put back as it was. Not so for models with forward hooks of the program, or in several processes.
+    - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
+      padding_idx tells).
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.

@@ -20,7 +20,7 @@ from hookcli.probes.shared.doubled import ARRANGES
 from hookcli.tensors import tree
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_DROPS = ("Mul", "NativeDropout")
+DROPS = ("Mul", "NativeDropout")
 _FAR = 4  # nodes on the way
 _STEPS, _SURE = 5, 20.0  # recorded steps, and the logarithm of the chance that labels of as many classes are so small
 
@@ -73,7 +73,7 @@ def way(node: Node | None) -> Iterator[Node]:
             return
         yield node
         before = [one for one, _ in node.next_functions if one is not None]
-        if len(before) != 1 or operator(node) not in (*ARRANGES, *_DROPS):
+        if len(before) != 1 or operator(node) not in (*ARRANGES, *DROPS):
             return
         node = before[0]
 

@@ -213,8 +213,8 @@ class StepOfLearning(StepPart):
         self._alike, self._first = Alike(), FirstInput()
         self._time_first = TimeFirst()
         self._last = LastLayer()
-        self._states = States()
         self._masks = PaddingMasks()
+        self._states = States(self._masks.padding)
         self._shares = Shares()
         self._future = Future(asked=len(course.future) < FUTURE_STEPS)
         self._lost = LostBatches(course.batches.loaders)
@@ -329,7 +329,7 @@ class StepOfLearning(StepPart):
             **of_losses,
             "mixed": course.rows.words,
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
-            "states": self._states.words(begun.name),
+            **self._states.fields(begun.name),
             "alone": self._recorder.alone,
             **course.note_labels(labels),
             **course.batches.fields() | course.graphs.fields(),

@@ -1,14 +1,15 @@
-"""States of recurrent layers that are lost, or cut off from gradients, between the time steps of a forward."""
+"""States of recurrent layers that are lost, or cut off from gradients, between time steps, or made by padding."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
+from hookcli.capabilities.learn.last_states import LastStates
 from hookcli.hooks.events import HookEvent
 from hookcli.tensors import tree
 
@@ -21,6 +22,8 @@ NONE, DETACHED, ZERO, LINKED = "none", "detached", "zero", "linked"
 class States:
     """The states that recurrent layers got in a step, if they take one time step per call; first calls are left out."""
 
+    padding: InitVar[Sequence[Tensor]]
+    """Where the tokens of each embedding in the step are padding, once it has run."""
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """The calls of each in the forward under way."""
@@ -30,8 +33,12 @@ class States:
     returned: dict[str, int] = field(default_factory=dict)
     """The place in memory of the state that it returned last, with a graph."""
 
+    def __post_init__(self, padding: Sequence[Tensor]) -> None:
+        self.last = LastStates(padding)
+
     def enter(self, event: HookEvent) -> None:
         """Note the state that a layer is about to get. Waits for nothing."""
+        self.last.enter(event)
         if not event.fqn:
             self.calls.clear()
             self.returned.clear()
@@ -54,11 +61,16 @@ class States:
 
     def leave(self, event: HookEvent) -> None:
         """Note the state that a layer returned."""
+        self.last.leave(event)
         if takes_one_step(event):
             outputs = tree.tensors(event.output)
             if outputs and outputs[0].requires_grad:
                 state = outputs[0] if isinstance(event.module, nn.RNNCellBase) else outputs[1]
                 self.returned[event.fqn] = state.data_ptr()
+
+    def fields(self, name: Callable[[str], str]) -> dict[str, str]:
+        """The fields of a line. Waits for an accelerator."""
+        return {"states": self.words(name), "padded": self.last.words(name)}
 
     def words(self, name: Callable[[str], str]) -> str:
         """Words on the first layer whose states are lost in all calls of all forwards; "" if there is none.

@@ -109,6 +109,14 @@ def gathered(node: Node) -> tuple[int, Tensor] | None:
     return (dim - 2**64 + index.dim() if dim >= 2**63 else dim), index
 
 
+def selects_last(node: Node, dim: int) -> bool:
+    """True if a node selects the last place of this dimension, from 0 on."""
+    if operator(node) != "Select" or private(node, "_saved_dim", None, _UNPICKED) != dim:
+        return False
+    place: int = private(node, "_saved_index", 0, _UNPICKED)
+    return place in (2**64 - 1, -1, returned_shape(*node.next_functions[0])[dim] - 1)
+
+
 _ATTENTION = 3  # dimensions of its weights
 _UNPICKED = "whether an index picks along the wrong dimension is not judged"
 _UNSEEN = "whether attention sees the tokens that it should predict is not judged"

@@ -1,0 +1,104 @@
+"""Last states of recurrent layers that padding has made, and readings of rows with padding that are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from observing import observed
+from support import swept
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from hookcli.capabilities.learn.lines import Learning
+
+ROWS, LENGTH, WIDTH = 16, 9, 4
+Reads = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""Given the recurrent layer, the vectors of the tokens (batch first) and their numbers, returns what the head reads."""
+
+
+class Sentences(nn.Module):
+    def __init__(self, body: nn.Module, reads: Reads) -> None:
+        super().__init__()
+        self.embed, self.body, self.reads = nn.Embedding(20, WIDTH, padding_idx=0), body, reads
+        self.drop, self.head = nn.Dropout(0.1), nn.LazyLinear(3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        read = self.reads(self.body, self.embed(tokens), (tokens > 0).sum(1).clamp(min=1))
+        scores: Tensor = self.head(self.drop(read))
+        return scores
+
+
+def words(body: Callable[[], nn.Module], reads: Reads, padded: int, *, first: bool = False) -> set[str]:
+    """The words on rows of which so many end, or begin, with padding."""
+
+    def program() -> nn.Module:
+        model = Sentences(body(), reads)
+        tokens = torch.randint(1, 20, (ROWS, LENGTH))
+        tokens[:padded, 5:] = 0
+        tokens = tokens.flip(1) if first else tokens
+        model(tokens)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(tokens), torch.randint(3, (ROWS,))).backward()
+            optimizer.step()
+        return model
+
+    return {line.padded for line in observed(program).of_parts if isinstance(line, Learning)}
+
+
+def gru(**options: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.GRU(WIDTH, WIDTH, batch_first=True, **options)
+
+
+def lstm(**options: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.LSTM(WIDTH, WIDTH, **options)
+
+
+def last(body: nn.Module, x: Tensor, numbers: Tensor) -> Tensor:
+    outputs: Tensor = body(x)[0][:, -1]
+    return outputs
+
+
+def packed(body: nn.Module, x: Tensor, numbers: Tensor) -> Tensor:
+    states: Tensor = body(nn.utils.rnn.pack_padded_sequence(x, numbers, batch_first=True, enforce_sorted=False))[1][-1]
+    return states
+
+
+def at_the_last_token(body: nn.Module, x: Tensor, numbers: Tensor) -> Tensor:
+    outputs: Tensor = body(x)[0]
+    return outputs[torch.arange(ROWS), numbers - 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "reads"),
+    [
+        (gru(), last),
+        (lstm(), lambda body, x, numbers: body(x.transpose(0, 1).contiguous())[1][0][-1]),
+        swept(gru(), lambda body, x, numbers: body(x)[0][:, LENGTH - 1, :]),
+        swept(gru(bidirectional=True), last),
+        swept(lstm(batch_first=True, num_layers=2), lambda body, x, numbers: body(x)[1][0][-1]),
+    ],
+)
+def test_last_states_that_padding_has_made(body: Callable[[], nn.Module], reads: Reads) -> None:
+    said = "head reads the last state of body, which has read padding to the end in 75% of the rows"
+    assert words(body, reads, 12) == {said}
+
+
+@pytest.mark.parametrize(
+    ("body", "reads", "padded", "first"),
+    [
+        (gru(), packed, 12, False),
+        (gru(), at_the_last_token, 12, False),
+        (gru(), last, 12, True),  # the padding comes first
+        (gru(), last, 8, False),  # of half of the rows
+        swept(gru(), lambda body, x, numbers: body(x)[0].mean(1), 12, False),
+        swept(gru(), lambda body, x, numbers: body(x)[0][:, 0], 12, False),
+        swept(gru(bidirectional=True), lambda body, x, numbers: torch.cat([*body(x)[1]], 1), 12, False),
+    ],
+)
+def test_other_readings(body: Callable[[], nn.Module], reads: Reads, padded: int, first: bool) -> None:
+    assert words(body, reads, padded, first=first) == {""}
