@@ -1064,6 +1064,24 @@ def reads_padding() -> None:
     train(LastOutput(), batches(), 0.1)
 
 
+class Cosines(nn.Module):
+    """Returns the cosines between what it computes and a vector for each class."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body, self.centers = nn.Linear(32, 16), nn.Parameter(torch.randn(classes, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.normalize(self.body(x)), F.normalize(self.centers))
+
+
+def no_scale() -> None:
+    """Cosines among 2,000 classes, straight into cross_entropy."""
+    y = torch.randint(2000, (STEPS, SIZE))
+    centers = torch.randn(2000, 32)
+    train(Cosines(2000), ((centers[labels] + 0.1 * torch.randn(SIZE, 32), labels) for labels in y), 1.0)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1115,6 +1133,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "zeros_for_rows": (zeros_for_rows, "the 64x64 products of the rows of two batches, and all labels are one number"),
     "average_kept": (average_kept, "the weights are set back next to their values of step 0 again and again"),
     "reads_padding": (reads_padding, "head reads the last state of body, which has read padding to the end in 100%"),
+    "no_scale": (no_scale, "cross_entropy gets cosine similarities times 1, so that its loss can't fall below 5.6"),
     "outweighed": (outweighed, "the reconstruction is no better than the mean of the inputs"),
     "drifting": (drifting, "0.1 (BatchNorm2d) is frozen, but in training mode"),
     "out_of_reach": (out_of_reach, "it ends with Sigmoid (0 to 1)"),

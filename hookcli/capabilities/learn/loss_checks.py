@@ -183,7 +183,8 @@ class MisusedLoss(LinesCheck):
     - All labels of a batch are the one that cross_entropy ignores, so that the loss is NaN.
     - Each of four backward passes or more divides its loss by their number, but gradients are cleared before each.
     - Batches of a DataLoader go through the model, and only the last one's graph is left for the only backward().
-    - A cross-entropy gets cosines that are multiplied by less than 0.5, so that its loss can't fall to 0.7 ln C.
+    - A cross-entropy gets cosines that are multiplied by less than 0.5, or by 1 or less in a last layer, so that its
+      loss can't fall to 0.7 ln C.
     - The scores are N x N products of two batches of N rows, and all labels are the same, where they are 0 to N - 1.
     - gather(0, index) takes values of (N, C) from rows, though all N indices are below C, as those of columns.
     - kl_div gets the output of a softmax, or is below 0, as it is of numbers that are no log-probabilities; or its

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.capabilities.learn.ranges import Unlikely, compares, unscaled
+from hookcli.capabilities.learn.ranges import Unlikely, compares, has_layer, unscaled
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import Choices, labels_in, multiplied_matrices
 from hookcli.hooks.torch_private.nodes import gathered, operator, returned_shape
@@ -55,7 +55,7 @@ def same_column(choices: Sequence[Choices]) -> Unlikely | None:
         node, _ = unscaled(one)
         labels = labels_in(one.node)
         square = returned_shape(node) == (one.classes, one.classes) and one.classes >= _ROWS
-        if node is None or not square or multiplied_matrices(node) is None or not is_of_rows(node, one.classes):
+        if node is None or not square or multiplied_matrices(node) is None or has_layer(node, one.classes):
             continue
         if labels is not None and labels.numel() == one.classes and tree.is_plain(labels):
             size = f"{one.classes:,}x{one.classes:,}"
@@ -63,13 +63,3 @@ def same_column(choices: Sequence[Choices]) -> Unlikely | None:
             text = f"{what}, and all labels are one number: the label of row n is n, as in torch.arange({one.classes})"
             return Unlikely(text, (labels == labels[0]).all(), 0.0)
     return None
-
-
-def is_of_rows(product: Node, number: int) -> bool:
-    """True if neither matrix of a product is a parameter of so many rows, as of a last layer, or made of one alone."""
-    for matrix, _ in product.next_functions:
-        nodes = islice(walk([matrix] if matrix is not None else []), _LOOKED_AT)
-        leaves = [returned_shape(node) for node in nodes if operator(node) == "AccumulateGrad"]
-        if not leaves or (len(leaves) == 1 and number in leaves[0]):
-            return False
-    return True

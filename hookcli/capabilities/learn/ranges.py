@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -40,6 +41,7 @@ _ROUNDED, _SUM = 1e-3, 0.02  # of a number, and of the sum of probabilities in b
 _NORMALIZED = {"LogSoftmax", "Softmax"}  # HK034 reports a softmax that goes into nll_loss
 _NOISE, _FEW = 0.5, 0.1  # as labels have on purpose, and the share of them that it may carry farther
 _FLAT, _NEAR = 0.5, 0.7  # times a cosine, which no temperature in use gives; of the loss of guessing
+_LOOKED_AT = 64  # nodes
 _DIMENSIONS = ("the rows of the batch (dim=0)", "the classes (dim=1)")
 _HALVES = {"Relu": "a ReLU before the sigmoid", "Softplus": "a Softplus before the sigmoid"}
 
@@ -197,14 +199,26 @@ def of_trained(node: Node) -> list[tuple[Node, float]]:
     return [(values[0], math.nan)] if operator(node) in ("Mul", "Div") and (len(of), len(values)) == (2, 1) else []
 
 
+def has_layer(product: Node, number: int) -> bool:
+    """True if a matrix of a product is a parameter of so many rows, as of a last layer, or computed from one alone."""
+    for matrix, _ in product.next_functions:
+        nodes = islice(walk([matrix] if matrix is not None else []), _LOOKED_AT)
+        leaves = [returned_shape(node) for node in nodes if operator(node) == "AccumulateGrad"]
+        if not leaves or (len(leaves) == 1 and number in leaves[0]):
+            return True
+    return False
+
+
 def flat_cosines(choices: Sequence[Choices]) -> Unlikely | None:
     """Words on a cross-entropy of cosines that are multiplied by next to nothing; None without any. Waits for nothing.
 
-    Cosines lie between -1 and 1: times s, the loss among C classes is ln(1 + (C - 1) exp(-2 s)) at least.
+    Cosines lie between -1 and 1: times s, the loss among C classes is ln(1 + (C - 1) exp(-2 s)) at least. Contrastive
+    losses may have no temperature on purpose (MoCo v3), a last layer with a thousand classes hardly.
     """
     for one in choices:
         node, factor = unscaled(one)
-        matrices = multiplied_matrices(node) if node is not None and abs(factor) < _FLAT else None
+        is_flat = node is not None and (abs(factor) < _FLAT or (abs(factor) <= 1 and has_layer(node, one.classes)))
+        matrices = multiplied_matrices(node) if node is not None and is_flat else None
         least, most = (math.log1p((one.classes - 1) * math.exp(-2 * abs(x))) for x in (factor, 0.0))
         if matrices is None or least < _NEAR * most or not all(map(tree.is_plain, matrices)):
             continue

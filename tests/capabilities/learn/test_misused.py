@@ -189,6 +189,43 @@ def test_a_last_layer_of_as_many_classes_as_the_batch_has_rows_is_no_batch(param
     assert not any("two batches" in text for text in all_faults(program))
 
 
+def cosines(classes: int, times: float) -> list[str]:
+    """What is said of a last layer of cosines."""
+
+    def program() -> nn.Module:
+        centers = nn.Parameter(torch.randn(classes, 3))
+        model = nn.Linear(6, 3)
+        model.centers = centers
+
+        def loss_of(o: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(
+                times * F.linear(F.normalize(o), F.normalize(centers)), torch.randint(classes, (32,))
+            )
+
+        return train(model, loss_of)
+
+    return all_faults(program)
+
+
+def test_cosines_of_many_classes_need_a_scale() -> None:
+    """No scores of cosines have a lower loss than 1 for the label, and -1 for all others."""
+    scores = torch.full((1, 1000), -1.0, dtype=torch.float64)
+    scores[0, 0] = 1
+    least = F.cross_entropy(scores, torch.tensor([0])).item()
+    expected = f"cross_entropy gets cosine similarities times 1, so that its loss can't fall below {least:.4g}"
+    assert cosines(1000, 1.0)[0].startswith(expected)
+    assert not cosines(1000, 16.0) and not cosines(100, 1.0)
+
+
+@pytest.mark.sweep
+def test_a_contrastive_loss_of_many_rows_may_have_no_temperature() -> None:
+    def loss_of(o: Tensor, y: Tensor) -> Tensor:
+        rows = o.repeat(32, 1)
+        return F.cross_entropy(F.normalize(rows) @ F.normalize(rows + 0.1).T, torch.arange(1024))
+
+    assert not all_faults(lambda: train(net(), loss_of))
+
+
 def test_the_number_of_candidates_may_be_one_in_some_steps() -> None:
     def program() -> nn.Module:
         widths = cycle((3, 3, 1))
