@@ -983,7 +983,7 @@ def time_first() -> None:
 def erased(change: Callable[[Tensor], Tensor] = lambda x: x.mul_(torch.rand_like(x) > 0.3)) -> None:
     """An augmentation that changes the rows of the data set in place, more and more in each epoch."""
     data = IMAGES.clone()
-    starts = (start for _ in range(20) for start in range(0, 1024, SIZE))
+    starts = (start for _ in range(40) for start in range(0, 1024, SIZE))
     batches = ((change(data[start : start + SIZE]), LABELS[start : start + SIZE]) for start in starts)
     train(nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 10)), batches)
 

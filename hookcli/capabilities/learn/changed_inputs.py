@@ -9,13 +9,13 @@ from hookcli.capabilities.learn.lines import Learning
 from hookcli.table.formatting import number
 
 COPY = "change a copy of the data: x = x * mask, not x.mul_(mask)"
-_STEPS = 3  # recorded ones, the first and the last
+_STEPS, _LAST = 3, 2  # recorded ones: the first, and the last, which are fewer in a training that is fast
 _FEW, _TIMES = 0.05, 100.0  # of the values that were not zero; times the size, less or more
 
 
 def changed_inputs(lines: Sequence[Learning]) -> str:
     """Words on inputs that have become zeros since the first recorded steps, or vary far less or more; else ""."""
-    if len(lines) < 2 * _STEPS:
+    if len(lines) < _STEPS + _LAST:
         return ""
     asks = "does the program change its data in place?"
     shares = [line.dense or 0.0 for line in lines]
@@ -27,7 +27,7 @@ def changed_inputs(lines: Sequence[Learning]) -> str:
     least, most = min(spreads[:_STEPS]) / _TIMES, max(spreads[:_STEPS]) * _TIMES
     since = first_of([not least < spread < most for spread in spreads], lines)
     if least and since is not None:
-        first, last = (number(median(some)) for some in (spreads[:_STEPS], spreads[-_STEPS:]))
+        first, last = (number(median(some)) for some in (spreads[:_STEPS], spreads[-_LAST:]))
         what = f"the standard deviation of the inputs has gone from {first} in the first steps to {last}"
         return f"{what} (more than {_TIMES:.0f}-fold since step {since:,}): {asks}"
     return ""
@@ -36,4 +36,4 @@ def changed_inputs(lines: Sequence[Learning]) -> str:
 def first_of(truths: Sequence[bool], lines: Sequence[Learning]) -> int | None:
     """The first of the last recorded steps in a row of which something is true; None if they are too few."""
     since = len(truths) - [*reversed(truths), False].index(False)
-    return lines[since].step if len(truths) - since >= _STEPS else None
+    return lines[since].step if len(truths) - since >= _LAST else None

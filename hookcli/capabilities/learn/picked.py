@@ -38,9 +38,7 @@ def of_other_rows(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikely |
         rows, columns = shape
         if columns > 1 and rows >= max(_ROWS, 2 * columns):
             what = f"gather(0, index) of {rows:,}x{columns:,} values takes their first column from other rows"
-            text = (
-                f"{what}, and all {rows:,} indices are below {columns:,}: gather(1, index) takes a column of each row"
-            )
+            text = f"{what}, and all {rows:,} indices are below {columns:,}: use gather(1, index) for columns"
             with torch.no_grad():
                 return Unlikely(text, (index < columns).all(), 0.0)
     return None
