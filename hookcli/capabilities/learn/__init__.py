@@ -2,7 +2,7 @@
 
 from hookcli.registry.capability import Capability
 
-_CHECKS, _OF_LOSSES = "hookcli.capabilities.learn.checks", "hookcli.capabilities.learn.loss_checks"
+_CHECKS, _OF_LOSSES = "hookcli.capabilities.learn.judging.checks", "hookcli.capabilities.learn.judging.loss_checks"
 
 CAPABILITY = Capability(
     name="learn",
@@ -22,6 +22,6 @@ CAPABILITY = Capability(
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
     lines="hookcli.capabilities.learn.lines:LINES",
-    headline="hookcli.capabilities.learn.headline:headline",
+    headline="hookcli.capabilities.learn.judging.headline:headline",
     headline_place=-1,
 )

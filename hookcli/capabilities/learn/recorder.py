@@ -14,30 +14,30 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.optim.optimizer import Optimizer
 
-from hookcli.capabilities.learn.batch_first import TimeFirst
-from hookcli.capabilities.learn.batches import Batches, Loaders, Taken, are_blocks, taken
-from hookcli.capabilities.learn.clones import Clones
-from hookcli.capabilities.learn.frozen_norms import FrozenNorms
-from hookcli.capabilities.learn.future import STEPS as FUTURE_STEPS
-from hookcli.capabilities.learn.future import Future
-from hookcli.capabilities.learn.graphless import Graphless
+from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
+from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken, are_blocks, taken
+from hookcli.capabilities.learn.forwards.future import STEPS as FUTURE_STEPS
+from hookcli.capabilities.learn.forwards.future import Future
+from hookcli.capabilities.learn.forwards.graphless import Graphless
+from hookcli.capabilities.learn.forwards.lost_batches import STEPS as LOST_STEPS
+from hookcli.capabilities.learn.forwards.lost_batches import LostBatches
+from hookcli.capabilities.learn.forwards.mixed_rows import MixedRows
+from hookcli.capabilities.learn.forwards.outputs import Alike, FirstInput
+from hookcli.capabilities.learn.forwards.padding import PaddingMasks, words_on_mask
+from hookcli.capabilities.learn.forwards.states import States
 from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
-from hookcli.capabilities.learn.loss_facts import LabelRange, LossFacts
-from hookcli.capabilities.learn.lost_batches import STEPS as LOST_STEPS
-from hookcli.capabilities.learn.lost_batches import LostBatches
-from hookcli.capabilities.learn.lost_head import LastLayer, LostHead
-from hookcli.capabilities.learn.mixed_rows import MixedRows
-from hookcli.capabilities.learn.outputs import Alike, FirstInput
-from hookcli.capabilities.learn.overwritten import Overwritten, Values
-from hookcli.capabilities.learn.padding import PaddingMasks, words_on_mask
-from hookcli.capabilities.learn.reach import reach, saturated
-from hookcli.capabilities.learn.rebuilt import place_of
-from hookcli.capabilities.learn.shares import Shares
-from hookcli.capabilities.learn.states import States
-from hookcli.capabilities.learn.still import Still, some_values
-from hookcli.capabilities.learn.wiring import SeenParts, Wiring
-from hookcli.capabilities.learn.zeroed import Zeroed
+from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
+from hookcli.capabilities.learn.losses.lost_head import LastLayer, LostHead
+from hookcli.capabilities.learn.losses.rebuilt import place_of
+from hookcli.capabilities.learn.weights.clones import Clones
+from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
+from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
+from hookcli.capabilities.learn.weights.reach import reach, saturated
+from hookcli.capabilities.learn.weights.shares import Shares
+from hookcli.capabilities.learn.weights.still import Still, some_values
+from hookcli.capabilities.learn.weights.wiring import SeenParts, Wiring
+from hookcli.capabilities.learn.weights.zeroed import Zeroed
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward

@@ -12,7 +12,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.headline import faults
 
 EPOCHS, BATCHES, ROWS = 20, 4, 32
 ASKS = "does the program change its data in place?"

@@ -13,7 +13,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.checks import GradientsNotCleared
+from hookcli.capabilities.learn.judging.checks import GradientsNotCleared
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse

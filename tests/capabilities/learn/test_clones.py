@@ -11,7 +11,7 @@ from support import swept
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.clones import has_clones
+from hookcli.capabilities.learn.weights.clones import has_clones
 
 STEPS = 6
 SAID = "have the same weights"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from hookcli.capabilities.learn.causes import fallen_early
-from hookcli.capabilities.learn.checks import FrozenBlock, GraphsKept
-from hookcli.capabilities.learn.curve import gone_at, growth, rise
-from hookcli.capabilities.learn.guessing import margin_of
-from hookcli.capabilities.learn.headline import still as still_weights
+from hookcli.capabilities.learn.judging.causes import fallen_early
+from hookcli.capabilities.learn.judging.checks import FrozenBlock, GraphsKept
+from hookcli.capabilities.learn.judging.curve import gone_at, growth, rise
+from hookcli.capabilities.learn.judging.guessing import margin_of
+from hookcli.capabilities.learn.judging.headline import still as still_weights
+from hookcli.capabilities.learn.judging.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
 from hookcli.capabilities.learn.lines import Learning, Untrained
-from hookcli.capabilities.learn.loss_checks import LossRises, NoBetterThanGuessing, OneLabel
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse

@@ -11,7 +11,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.diverging import first_grown, grown
+from hookcli.capabilities.learn.judging.diverging import first_grown, grown
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepLosses
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
-from hookcli.capabilities.learn.checks import FrozenStatistics, learned
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.checks import FrozenStatistics, learned
+from hookcli.capabilities.learn.judging.headline import faults
 from hookcli.checks.measurements import Measurements
 
 STEPS = 12

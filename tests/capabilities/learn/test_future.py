@@ -9,7 +9,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.future import SHIFTED, WORDS
+from hookcli.capabilities.learn.forwards.future import SHIFTED, WORDS
 
 WORDS_OF_TEXT, LENGTH, WIDTH = 20, 12, 16
 TRIANGLE = torch.ones(LENGTH, LENGTH).tril().bool()

@@ -11,8 +11,8 @@ import pytest
 from commands.test_run_nan import run
 from support import swept
 
+from hookcli.capabilities.learn.judging.loss_checks import NoBetterThanGuessing
 from hookcli.capabilities.learn.lines import Learning, Untrained
-from hookcli.capabilities.learn.loss_checks import NoBetterThanGuessing
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 

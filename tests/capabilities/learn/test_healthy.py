@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.headline import faults
 
 STEPS = 10
 

@@ -12,7 +12,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.headline import faults
 from hookcli.capabilities.learn.lines import Learning
 
 STEPS = 120

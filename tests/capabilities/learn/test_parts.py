@@ -14,8 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookcli.capabilities.learn.checks import FrozenBlock, GraphsKept, OutputAlike, SameBatch, learned, untrained
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.checks import (
+    FrozenBlock,
+    GraphsKept,
+    OutputAlike,
+    SameBatch,
+    learned,
+    untrained,
+)
+from hookcli.capabilities.learn.judging.headline import faults
 from hookcli.capabilities.learn.lines import EVAL, LINES, UNHELD, UNREACHED
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse

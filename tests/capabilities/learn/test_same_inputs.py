@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookcli.capabilities.learn.checks import SameBatch
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.checks import SameBatch
+from hookcli.capabilities.learn.judging.headline import faults
+from hookcli.capabilities.learn.judging.loss_checks import MisusedLoss, NoBetterThanGuessing
 from hookcli.capabilities.learn.lines import LINES
-from hookcli.capabilities.learn.loss_checks import MisusedLoss, NoBetterThanGuessing
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 

@@ -9,7 +9,7 @@ from observing import observed
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.headline import faults
+from hookcli.capabilities.learn.judging.headline import faults
 
 STEPS = 120
 

@@ -14,7 +14,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.causes import cause_of
+from hookcli.capabilities.learn.judging.causes import cause_of
 from hookcli.capabilities.learn.lines import Learning
 
 TIMES, WIDTH = 6, 8

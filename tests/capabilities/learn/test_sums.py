@@ -13,9 +13,9 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.guessing import times_of
+from hookcli.capabilities.learn.judging.guessing import times_of
 from hookcli.capabilities.learn.lines import Learning
-from hookcli.capabilities.learn.loss_facts import LossFacts
+from hookcli.capabilities.learn.losses.loss_facts import LossFacts
 
 CLASSES, ROWS = 5, 8
 LABELS = torch.tensor([0, 1, 2, -100, 4, 4, -100, 3])

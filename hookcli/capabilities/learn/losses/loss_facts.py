@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.capabilities.learn.pairs import paired
-from hookcli.capabilities.learn.picked import of_other_rows, same_column
-from hookcli.capabilities.learn.ranges import (
+from hookcli.capabilities.learn.losses.pairs import paired
+from hookcli.capabilities.learn.losses.picked import of_other_rows, same_column
+from hookcli.capabilities.learn.losses.ranges import (
     Unlikely,
     beyond,
     flat_cosines,
@@ -22,10 +22,10 @@ from hookcli.capabilities.learn.ranges import (
     no_probabilities,
     words_on,
 )
-from hookcli.capabilities.learn.rebuilt import Place, outweighed
-from hookcli.capabilities.learn.squashed import squashed
-from hookcli.capabilities.learn.targets import Targets
-from hookcli.capabilities.learn.views import misplaced
+from hookcli.capabilities.learn.losses.rebuilt import Place, outweighed
+from hookcli.capabilities.learn.losses.squashed import squashed
+from hookcli.capabilities.learn.losses.targets import Targets
+from hookcli.capabilities.learn.losses.views import misplaced
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
     Choices,

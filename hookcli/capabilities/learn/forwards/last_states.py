@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.graphs import Mark
-from hookcli.capabilities.learn.lost_head import DROPS, LAYERS
+from hookcli.capabilities.learn.losses.lost_head import DROPS, LAYERS
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.nodes import operator, selects_last

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.graphs import Mark
-from hookcli.capabilities.learn.loss_facts import LabelRange
+from hookcli.capabilities.learn.losses.loss_facts import LabelRange
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.torch_private.losses import Choices
 from hookcli.hooks.torch_private.modules import part_tables

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookcli.capabilities.learn.last_states import LastStates
+from hookcli.capabilities.learn.forwards.last_states import LastStates
 from hookcli.hooks.events import HookEvent
 from hookcli.tensors import tree
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from hookcli.capabilities.learn.causes import (
+from hookcli.capabilities.learn.judging.causes import (
     WITH_GRAPH,
     clipped_scaled,
     fallen_early,
@@ -15,7 +15,7 @@ from hookcli.capabilities.learn.causes import (
     stays,
     without_graph,
 )
-from hookcli.capabilities.learn.checks import (
+from hookcli.capabilities.learn.judging.checks import (
     FrozenBlock,
     FrozenStatistics,
     GradientsNotCleared,
@@ -27,7 +27,15 @@ from hookcli.capabilities.learn.checks import (
     learned,
     untrained,
 )
-from hookcli.capabilities.learn.diverging import grown
+from hookcli.capabilities.learn.judging.diverging import grown
+from hookcli.capabilities.learn.judging.loss_checks import (
+    ONE_BATCH,
+    LossRises,
+    NoBetterThanGuessing,
+    OneLabel,
+    filled,
+    of_losses,
+)
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -43,14 +51,6 @@ from hookcli.capabilities.learn.lines import (
     VALUES,
     Learning,
     Untrained,
-)
-from hookcli.capabilities.learn.loss_checks import (
-    ONE_BATCH,
-    LossRises,
-    NoBetterThanGuessing,
-    OneLabel,
-    filled,
-    of_losses,
 )
 from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge

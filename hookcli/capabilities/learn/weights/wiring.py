@@ -27,7 +27,7 @@ from hookcli.capabilities.learn.lines import (
     VALUES,
     Untrained,
 )
-from hookcli.capabilities.learn.still import first_values
+from hookcli.capabilities.learn.weights.still import first_values
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.probes.shared.module_facts import acts_in_training

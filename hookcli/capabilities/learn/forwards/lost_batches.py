@@ -10,9 +10,9 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from hookcli.capabilities.learn.batches import Loaders
+from hookcli.capabilities.learn.forwards.batches import Loaders
 from hookcli.capabilities.learn.graphs import Mark
-from hookcli.capabilities.learn.still import first_values
+from hookcli.capabilities.learn.weights.still import first_values
 from hookcli.hooks.torch_private.losses import Term
 from hookcli.tensors import tree
 

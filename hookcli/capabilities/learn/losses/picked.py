@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.capabilities.learn.ranges import Unlikely, compares, has_layer, unscaled
+from hookcli.capabilities.learn.losses.ranges import Unlikely, compares, has_layer, unscaled
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import Choices, labels_in, multiplied_matrices
 from hookcli.hooks.torch_private.nodes import gathered, operator, returned_shape

@@ -8,18 +8,26 @@ from dataclasses import replace
 from itertools import dropwhile
 from statistics import fmean, median
 
-from hookcli.capabilities.learn.causes import (
+from hookcli.capabilities.learn.judging.causes import (
     WITH_GRAPH,
     cause_of,
     hardly_warm,
     warms_up,
     without_graph,
 )
-from hookcli.capabilities.learn.changed_inputs import changed_inputs
-from hookcli.capabilities.learn.checks import learned
-from hookcli.capabilities.learn.curve import gone_at, rise
-from hookcli.capabilities.learn.guessing import LOSSES, NEAR_VARIANCE, SQUARES, Guess, guess_of, has_level, scale_of
-from hookcli.capabilities.learn.large_inputs import INPUTS, large_inputs
+from hookcli.capabilities.learn.judging.changed_inputs import changed_inputs
+from hookcli.capabilities.learn.judging.checks import learned
+from hookcli.capabilities.learn.judging.curve import gone_at, rise
+from hookcli.capabilities.learn.judging.guessing import (
+    LOSSES,
+    NEAR_VARIANCE,
+    SQUARES,
+    Guess,
+    guess_of,
+    has_level,
+    scale_of,
+)
+from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines

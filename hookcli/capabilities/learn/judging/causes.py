@@ -9,11 +9,11 @@ from itertools import pairwise
 from math import isclose
 from statistics import fmean, median
 
-from hookcli.capabilities.learn.changed_inputs import COPY, changed_inputs
-from hookcli.capabilities.learn.checks import learned, untrained
-from hookcli.capabilities.learn.curve import cut_short
-from hookcli.capabilities.learn.guessing import times_of
-from hookcli.capabilities.learn.large_inputs import INPUTS, large_inputs
+from hookcli.capabilities.learn.judging.changed_inputs import COPY, changed_inputs
+from hookcli.capabilities.learn.judging.checks import learned, untrained
+from hookcli.capabilities.learn.judging.curve import cut_short
+from hookcli.capabilities.learn.judging.guessing import times_of
+from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,

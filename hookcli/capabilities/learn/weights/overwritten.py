@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.capabilities.learn.still import first_values, is_trained
+from hookcli.capabilities.learn.weights.still import first_values, is_trained
 from hookcli.tensors.torch_private import version
 
 _AWAY, _TIMES = 0.5, 2.0  # of the size of a weight; times the largest steps on the way: what an optimizer can't do

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hookcli.capabilities.learn.curve import growth
-from hookcli.capabilities.learn.large_inputs import large_inputs
+from hookcli.capabilities.learn.judging.curve import growth
+from hookcli.capabilities.learn.judging.large_inputs import large_inputs
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.capabilities.learn.lost_head import LAYERS
-from hookcli.capabilities.learn.still import first_values, is_trained
+from hookcli.capabilities.learn.losses.lost_head import LAYERS
+from hookcli.capabilities.learn.weights.still import first_values, is_trained
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookcli.capabilities.learn.still import first_values
-from hookcli.capabilities.learn.wiring import has_statistics
+from hookcli.capabilities.learn.weights.still import first_values
+from hookcli.capabilities.learn.weights.wiring import has_statistics
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.torch_private.modules import Norm
 from hookcli.probes.shared.module_facts import in_checkpoint

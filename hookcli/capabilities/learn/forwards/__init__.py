@@ -1,0 +1,1 @@
+"""What a step feeds the model, and what its modules make of it."""

@@ -1,0 +1,1 @@
+"""What becomes of the weights: whether gradients and optimizers reach them, and whether they move."""
