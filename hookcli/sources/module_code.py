@@ -54,29 +54,6 @@ def trains_on_import(spec: str) -> bool:
     return "backward" in words.union(*(_words(functions[name]) for name in words & functions.keys()))
 
 
-def builds_alone(spec: str) -> bool:
-    """True if another program can make a model of this class, `train.py:Net`, and trains nothing by importing it.
-
-    The class is at the top level of its file, its constructor needs no arguments, and an `if __name__ == "__main__"`
-    guards the rest.
-    """
-    file, _, name = spec.rpartition(":")
-    try:
-        body = ast.parse(content(file)).body
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return False
-    guarded = any(isinstance(node, ast.If) and "__name__" in _words(node.test) for node in body)
-    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-    made_by = [node for one in classes for node in one.body if getattr(node, "name", "") == "__init__"]
-    arguments = [_needed(node.args) for node in made_by if isinstance(node, ast.FunctionDef)]
-    return guarded and arguments == [1] and not trains_on_import(spec)  # 1: self
-
-
-def _needed(args: ast.arguments) -> int:
-    """The number of arguments without which a function can't be called."""
-    return len(args.posonlyargs + args.args) - len(args.defaults) + args.kw_defaults.count(None)
-
-
 def _words(node: ast.AST) -> set[str]:
     """The names, and the names of attributes, in a piece of code."""
     nodes = [*ast.walk(node)]
@@ -86,9 +63,11 @@ def _words(node: ast.AST) -> set[str]:
 
 def may_be_model(node: ast.stmt) -> TypeGuard[ast.ClassDef | ast.FunctionDef]:
     """True for a public class, and for a public function that can be called without arguments and returns a value."""
-    returns = (isinstance(one, ast.Return) and one.value for one in ast.walk(node))
-    if isinstance(node, ast.FunctionDef) and (_needed(node.args) or not any(returns)):
-        return False
+    if isinstance(node, ast.FunctionDef):
+        args = node.args
+        needed = len(args.posonlyargs + args.args) - len(args.defaults) + args.kw_defaults.count(None)
+        if needed or not any(isinstance(one, ast.Return) and one.value for one in ast.walk(node)):
+            return False
     return isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hookcli.sources.module_code import builds_alone, trains_on_import
+from hookcli.sources.module_code import trains_on_import
 
 MODEL = """
 import torch
@@ -36,29 +36,6 @@ def test_the_training_at_the_top_level_is_seen(tmp_path: Path, code: str, trains
     (tmp_path / "net.py").write_text(dedent(code))
     assert trains_on_import(f"{tmp_path / 'net.py'}:Net") == trains
     assert not trains_on_import("resnet50") and not trains_on_import(f"{tmp_path / 'other.py'}:Net")
-
-
-GUARD = "if __name__ == '__main__':\n    main()\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "alone"),
-    [
-        (MODEL + IN_FUNCTION + GUARD, True),
-        (MODEL.replace("(self)", "(self, width=4, *, depth=2)") + IN_FUNCTION + GUARD, True),
-        (MODEL.replace("(self)", "(self, width)") + IN_FUNCTION + GUARD, False),
-        (MODEL.replace("(self)", "(self, *, depth)") + IN_FUNCTION + GUARD, False),
-        (MODEL.replace("Net", "Other") + IN_FUNCTION + GUARD, False),
-        (MODEL.replace("__init__", "build") + IN_FUNCTION + GUARD, False),  # it takes what its base takes
-        (MODEL + IN_FUNCTION + "main()\n", False),
-        (MODEL + LOOP + GUARD, False),
-        ("def (", False),
-    ],
-)
-def test_a_model_that_another_program_can_make(tmp_path: Path, code: str, alone: bool) -> None:
-    (tmp_path / "net.py").write_text(code)
-    assert builds_alone(f"{tmp_path / 'net.py'}:Net") == alone
-    assert not builds_alone("resnet50") and not builds_alone(f"{tmp_path / 'other.py'}:Net")
 
 
 def test_it_is_said_before_the_import(tmp_path: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,49 +104,10 @@ def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Pat
     assert (tells_apart in " ".join(ran.stderr.split())) is (fault == "labels")
 
 
-GUARDED = """
-import sys, torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self, mixes=True):
-        super().__init__()
-        self.head, self.mixes = nn.Linear(8, 4), mixes
-
-    def forward(self, x):
-        return self.head(x.T.reshape(x.shape) if self.mixes else x)
-
-class Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.head = nn.Embedding(4, 8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.head(self.embed(x))
-
-def main(kind):
-    torch.manual_seed(0)
-    net = {"mixes": Net, "learns": lambda: Net(mixes=False), "words": Words}[kind]()
-    optimizer = torch.optim.SGD(net.parameters(), 0.2)
-    for step in range(80):
-        x = torch.randint(4, (64,)) if kind == "words" else torch.randn(64, 8)
-        y = torch.randint(4, (64,)) if kind == "words" else x[:, :4].argmax(1)
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
-        optimizer.step()
-
-if __name__ == "__main__":
-    main(sys.argv[1])
-"""
-
-
-@pytest.mark.parametrize("kind", ["mixes", swept("words"), swept("learns")])
-def test_the_command_that_judges_the_model_by_itself_finds_the_rows_that_mix(kind: str, tmp_path: Path) -> None:
-    """It runs as it stands, and is named if no cause is known and the input is of numbers."""
-    (tmp_path / "my train.py").write_text(GUARDED)
-    lines = run(tmp_path, "run", "--every", "10", "my train.py", kind).stderr.splitlines()
-    assert ("guessing among 4 classes" in lines[1]) is (kind != "learns"), lines
-    command = "hookcli check 'my train.py:Net' --input 64x8"
-    assert (lines[-1] == f"Next: {command}") is (kind == "mixes"), lines[-1]
-    checked = run(tmp_path, *shlex.split(command)[1:])
-    assert checked.returncode == 1 and "HK020" in checked.stdout, checked
+@pytest.mark.parametrize("fault", ["labels", swept("none"), swept("slow")])
+def test_the_next_command_shows_what_layers_receive_where_no_cause_is_known(fault: str, tmp_path: Path) -> None:
+    (tmp_path / "my train.py").write_text(TRAIN)
+    ran = run(tmp_path, "run", "--every", "10", "my train.py", fault)
+    command = f"hookcli run --probe inputs,activations 'my train.py' {fault}"
+    assert (ran.stderr.splitlines()[-1] == f"Next: {command}") is (fault == "labels"), ran.stderr
+    assert run(tmp_path, *shlex.split(command)[1:]).returncode == 0

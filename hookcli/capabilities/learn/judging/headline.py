@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hookcli.capabilities.learn.judging.causes import (
@@ -58,8 +57,6 @@ from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.headlines import WithNext
 from hookcli.record.file.views.verdict import causes, script_of, whole_run
-from hookcli.sources.module_code import builds_alone
-from hookcli.system.escaping import shell_word
 from hookcli.table.formatting import counted, setting
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
@@ -69,6 +66,7 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _NOTHING = 1e-3  # of the first loss
+_INPUTS = "--probe inputs,activations"  # which show what each layer receives
 
 
 def headline(record: Record) -> str:
@@ -84,23 +82,8 @@ def headline(record: Record) -> str:
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
             guesses = judge([NoBetterThanGuessing()], run).findings
             no_cause = any((one.message, one.remedy) == (said, ONE_BATCH) for one in guesses)
-            return WithNext(f"{model}: {said}", check_command(record, model) if no_cause else "")
-    return ""
-
-
-def check_command(record: Record, model: str) -> str:
-    """hookcli check train.py:Net --input 8x3x32x32: judges the model by itself. "" if that may not work.
-
-    The first layer must take floating-point numbers.
-    """
-    if record.header is None or not script_of(record) or not any(line.entered for line in record.of(Learning)):
-        return ""
-    entries = [entry for entry in record.entries if (entry.model, entry.phase) == (model, "train")]
-    for report in (report for step in record.last(entries) for report in step.reports):
-        kind = next((row["type"] for row in report.rows if not row.fqn and row.get("type")), "")
-        spec, shape = f"{record.header.argv[0]}:{kind}", str(report.meta.get("input", ""))
-        if re.fullmatch(r"\d+(x\d+)+", shape) and builds_alone(spec):
-            return f"hookcli check {shell_word(spec)} --input {shape}"
+            inputs = f"hookcli run {_INPUTS} {script_of(record)}" if no_cause and script_of(record) else ""
+            return WithNext(f"{model}: {said}", inputs)
     return ""
 
 

@@ -46,7 +46,7 @@ _BEYOND = 0.25  # of the targets
 _BOUNDED = "scale the targets, or leave the last activation out"
 _DATA = "look at what is done to the data, as with integers that are divided"
 ONE_BATCH = (
-    "overfit one batch: if that works, look at the labels, and for rows that mix (`hookcli check FILE:MODEL`); "
+    "overfit one batch: if that works, look at the labels, "
     "else at the learning rate, and at what layers receive (`hookcli run --probe inputs,activations SCRIPT`)"
 )
 _CAUSES = ("HK056", "HK058", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
