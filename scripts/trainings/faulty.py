@@ -493,6 +493,41 @@ def clips(*, mixes: bool = True) -> None:
     train(model, batches, 0.02)
 
 
+def by_hand(*, clears: bool = False, in_place: bool = True) -> None:
+    """The program updates the weights itself, and clears no gradients."""
+    model = Net()
+    for x, y in drawn():
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(0.05 * p.grad) if in_place else p - 0.05 * p.grad
+        if clears:
+            model.zero_grad()
+    print("loss", loss.item())
+
+
+def rebound() -> None:
+    """The program makes other weights than those of the model."""
+    by_hand(clears=True, in_place=False)
+
+
+def smoothed_away() -> None:
+    """A label_smoothing of 1, where 0.1 is meant."""
+    train(Net(), drawn(), loss_of=lambda scores, y: F.cross_entropy(scores, y, label_smoothing=1.0))
+
+
+def one_weight() -> None:
+    """Weights of classes, of which all but one are 0."""
+    train(Net(), drawn(), loss_of=lambda scores, y: F.cross_entropy(scores, y, F.one_hot(torch.tensor(3), 10).float()))
+
+
+def along_the_gradient() -> None:
+    """The optimizer maximizes, as for a reward."""
+    model = Net()
+    train(model, drawn(), optimizer=torch.optim.SGD(model.parameters(), 0.01, maximize=True))
+
+
 def drifting() -> None:
     """A frozen backbone that model.train() has put into training mode, and images that are brighter than its own."""
     body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
@@ -714,16 +749,18 @@ def all_but_a_bias() -> None:
 
 
 class Predicts(nn.Module):
-    """Predicts the next token, with attention that no mask limits."""
+    """Predicts the next token, with attention that no mask limits, or a `causal` one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, causal: bool = False) -> None:
         super().__init__()
+        self.causal = causal
         self.embed, self.place = nn.Embedding(24, 32), nn.Parameter(0.02 * torch.randn(16, 32))
         layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
         self.body, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(32, 24)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.body(self.embed(tokens) + self.place))
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.size(1)) if self.causal else None
+        scores: Tensor = self.head(self.body(self.embed(tokens) + self.place, mask, is_causal=self.causal))
         return scores.mT
 
 
@@ -733,6 +770,13 @@ def sees_next() -> None:
     rows = (torch.randint(24, (16, 17)) for _ in range(100))
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     train(model, ((x[:, :-1], x[:, 1:]) for x in rows), optimizer=optimizer)
+
+
+def not_shifted() -> None:
+    """The labels are the input, and the model does not shift them."""
+    model = Predicts(causal=True)
+    rows = (torch.randint(24, (16, 16)) for _ in range(100))
+    train(model, ((x, x) for x in rows), optimizer=torch.optim.Adam(model.parameters(), 3e-3))
 
 
 class Follows(nn.Module):
@@ -1179,6 +1223,12 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "reentrant": (reentrant, "it ran in a reentrant checkpoint whose inputs need no gradient"),
     "adapters_at_zero": (adapters_at_zero, "first and second are both zero"),
     "teacher_held": (teacher_held, "which get none"),
+    "not_shifted": (not_shifted, "the labels are the very tokens that the model receives"),
+    "by_hand": (by_hand, "gradients are never cleared: each update also took the gradients of all earlier steps"),
+    "rebound": (rebound, "no optimizer has the weights, and the program moves none"),
+    "smoothed_away": (smoothed_away, "cross_entropy has a label_smoothing of 1, which leaves next to nothing"),
+    "one_weight": (one_weight, "all labels that count are one of the 10 classes"),
+    "along_the_gradient": (along_the_gradient, "the optimizer maximizes it (maximize=True)"),
     "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),
     "not_normalized": (not_normalized, "the inputs are large"),
 }

@@ -1169,6 +1169,20 @@ def fading() -> None:
     print("loss", loss.item())
 
 
+def by_hand() -> None:
+    """After a tutorial without torch.optim: the program updates the weights, and clears the gradients."""
+    x, y = images()
+    model = convnet()
+    for batch, labels in DataLoader(TensorDataset(x.repeat(4, 1, 1, 1), y.repeat(4)), 32, shuffle=True):
+        loss = F.cross_entropy(model(batch), labels, label_smoothing=0.1)
+        loss.backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+                p.grad.zero_()
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -1179,7 +1193,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
         labelled_rows, mutual, soft_labels, noise_floor,
-        recordings, fading,
+        recordings, fading, by_hand,
     )
 }  # fmt: skip
 

@@ -68,6 +68,8 @@ class Learning(PartLine):
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and
     between which none moved; `rounded`: updates are less than the distance from the weights to the next numbers;
     `optimizer` is the name of the first one.
+    `by_hand`: no optimizer has the model's weights; `unmoved`: the last recorded steps in a row before which no weight
+    of such a model has moved. `maximizes`: an optimizer steps along the gradient, not against it (maximize=True).
     `rate`: the learning rate of the first parameter group; `initial`: that with which its scheduler began, if any.
     `gradient`: the norm of the gradient that the optimizers took, and `unclipped` that before it was
     clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step.
@@ -139,6 +141,9 @@ class Learning(PartLine):
     since: int = 0
     rounded: bool = False
     optimizer: str = ""
+    by_hand: bool = False
+    unmoved: int = 0
+    maximizes: bool = False
     reach: float | None = None
     rate: float | None = None
     initial: float | None = None

@@ -36,6 +36,7 @@ from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.weights.reach import reach, saturated
 from hookcli.capabilities.learn.weights.shares import Shares
 from hookcli.capabilities.learn.weights.still import Still, some_values
+from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, Unmoved, gradients_for
 from hookcli.capabilities.learn.weights.wiring import SeenParts, Wiring
 from hookcli.capabilities.learn.weights.zeroed import Zeroed
 from hookcli.hooks.events import HookEvent
@@ -90,6 +91,7 @@ class Course:
     clones: Clones = field(default_factory=Clones)
     zeroed: Zeroed = field(default_factory=Zeroed)
     rows: MixedRows = field(default_factory=MixedRows)
+    unmoved: Unmoved = field(default_factory=Unmoved)
 
     def note_gradients(self, old: bool | None) -> None:
         """Note whether a recorded step began with old gradients; None: that is not known."""
@@ -196,12 +198,12 @@ class StepOfLearning(StepPart):
 
     def __init__(self, recorder: Recorder, course: Course, begun: BegunStep) -> None:
         self._recorder, self._course, self._begun = recorder, course, begun
-        self._before: list[Gradients] = []  # of the only optimizer's parameters, as each backward pass began
+        self._before = GradientsBefore()
         self._looked_at: dict[int, list[Tensor]] = {}
         self._held: Held = {}  # by these, as the last backward pass began
         self._reached = False  # by any pass: master copies of the weights get their gradients from the program
         self._taken: Gradients | None = None
-        self._initial: object = None
+        self._settings = Settings()
         self._several = False
         self._names: list[str] = []
         self._values: list[Tensor] = []
@@ -269,7 +271,7 @@ class StepOfLearning(StepPart):
 
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         self._several = self._several or len(optimizers) > 1
-        self._before += [_gradients_for(one) for one in optimizers]
+        self._before.pass_begins(self._begun.module, optimizers)
         self._looked_at = looked_at(optimizers)
         self._held = HeldGradients(self._looked_at).held
         self._names = [type(one).__name__ for one in optimizers]
@@ -292,12 +294,11 @@ class StepOfLearning(StepPart):
     def optimizer_takes(self, optimizer: Optimizer) -> None:
         self._several = self._several or self._taken is not None
         self._parts.took.add(id(optimizer))
-        self._taken = _gradients_for(optimizer)
+        self._taken = gradients_for(optimizer)
         self._lost.optimizer_takes(chain(*self._looked_at.values()))
         self._stepping = some_values(dict(self._begun.module.named_parameters()), _WEIGHTS)
         self._course.overwritten.note_optimizer(optimizer)
-        if self._initial is None:
-            self._initial = optimizer.param_groups[0].get("initial_lr")
+        self._settings.note(optimizer)
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
         """The lines of this step, if there was a backward pass. Waits for an accelerator."""
@@ -308,14 +309,14 @@ class StepOfLearning(StepPart):
         if not step.complete:
             return [] if scaled else self.unstepped(step)
         parameters = self._parts.parameters = dict(begun.module.named_parameters())
-        course.note_gradients(self.began_with_old() if step.step else None)
+        reached = reach(step)
+        course.note_gradients(self.began_with_old(moves=bool(reached.get("reach"))) if step.step else None)
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         labels = self._losses.label_range()
         in_rows = (self.hidden(), self.sees_next(), self.lost_batches(len(step.losses)))
         self._losses.misused = self._losses.misused or self.lost_head(labels) or next(filter(None, in_rows), "")
-        reached = reach(step)
         level, of_losses = self._losses.level(len(step.losses), labels), self.of_losses(len(step.losses))
         course.rows.note(step, level | of_losses)
         fields: dict[str, Any] = {
@@ -338,8 +339,9 @@ class StepOfLearning(StepPart):
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
+            **course.unmoved.fields(self._values, by_hand=self._before.by_hand),
             "held_up": saturated(step) or course.zeroed.words(step),
-            "initial": float(self._initial) if isinstance(self._initial, (int, float)) else None,
+            **self._settings.fields(),
             **reached,
         }
         return [*course.wiring.add(begun, step.step, self._parts), Learning(step.model, step.step, **fields)]
@@ -385,16 +387,14 @@ class StepOfLearning(StepPart):
             return []
         return [Untrained(step.model, step.step, UNSTEPPED, [self._names[0]], len(self._losses.choices))]
 
-    def began_with_old(self) -> bool | None:
+    def began_with_old(self, *, moves: bool) -> bool | None:
         """True if the gradients that the optimizer took include the step before's; None if that is not known.
 
-        They do not if one was None as a backward pass began, or if all of the sample were zero. Not known if no pass
-        has added to them: the program writes them itself.
+        Without one those that are there, if the program `moves` the weights. Not known if it writes gradients itself.
         """
-        if self._taken is None or self._several or not self._reached or not (self._before and self._taken.filled):
+        before = self._before
+        if before.by_hand and self._taken is None:
+            return before.are_in(gradients_of(self._begun.module.parameters())) if moves and before.each else None
+        if self._taken is None or self._several or not self._reached or not (before.each and self._taken.filled):
             return None
-        return all(one.number >= self._taken.number and any(map(bool, one.filled)) for one in self._before)
-
-
-def _gradients_for(optimizer: Optimizer) -> Gradients:
-    return gradients_of(p for group in optimizer.param_groups for p in group["params"])
+        return before.are_in(self._taken)

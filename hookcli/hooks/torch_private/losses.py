@@ -24,6 +24,8 @@ _NAMES = {
     _SQUARES: "mse_loss",
 }
 _SHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "ToCopyBackward0")
+_TIMES_NUMBER, _VIEW = "MulBackward1", "ViewBackward0"
+_SMOOTH = tuple(f"{name}Backward{n}" for name in ("Div", "Mean", "Sum", "MaskedFill", "Neg", "Mul") for n in (0, 1))
 _PICKS = ("ViewBackward0", "SqueezeBackward1", "GatherBackward0", "IndexBackward0")
 
 
@@ -60,6 +62,8 @@ def terms_of(loss: Tensor) -> list[Term]:
     left: list[tuple[Node | None, float]] = [] if loss.is_complex() else [(loss_node(loss), 1.0)]
     while left:
         node, factor = left.pop()
+        if node is not None and (smooth := smoothed(node)):
+            node, factor = smooth.node, factor * smooth.factor
         terms = (sum_terms(node) or product_terms(node)) if node is not None else []
         if terms:
             left += [(_past(term, "ToCopyBackward0"), factor * times) for term, times in terms]
@@ -69,6 +73,32 @@ def terms_of(loss: Tensor) -> list[Term]:
             return []
         parts.append(term)
     return parts
+
+
+class Smoothed(NamedTuple):
+    """A cross-entropy whose labels are smoothed: the node of its part with labels, and how often guessing's counts.
+
+    `share`: that of the other part, in which all classes count alike (label_smoothing).
+    """
+
+    node: Node
+    factor: float
+    share: float
+
+
+def smoothed(node: Node) -> Smoothed | None:
+    """The cross-entropy with label_smoothing that this node adds up; None for other nodes."""
+    parts = [one for one, _ in node.next_functions if one is not None] if operator(node) == "Add" else []
+    factors = [private(one, "_saved_other", None, _GUESSING) for one in parts if one.name() == _TIMES_NUMBER]
+    if len(factors) != 2:
+        return None
+    labels, classes = (one.next_functions[0][0] for one in parts)
+    shape = scores_shape(labels) if labels is not None else ()
+    if labels is None or not shape or _past(classes, *_SMOOTH) is not _past(labels.next_functions[0][0], _VIEW):
+        return None
+    once, each = map(float, factors)
+    factor = once + each * shape[min(1, len(shape) - 1)]
+    return Smoothed(labels, factor, 1 - once / factor) if factor > 0 else None
 
 
 def reduced(node: Node, factor: float) -> Term | None:
@@ -108,7 +138,7 @@ def choices_of(loss: Tensor) -> list[Choices]:
 
 def scores_shape(node: Node) -> tuple[int, ...]:
     """The shape of the scores of a cross-entropy, (classes) or (choices, classes, ...); empty for other nodes."""
-    scores = _past(node.next_functions[0][0], "ViewBackward0") if node.name() in _CHOICES else None
+    scores = _past(node.next_functions[0][0], _VIEW) if node.name() in _CHOICES else None
     return returned_shape(scores) if scores is not None and scores.name() == "LogSoftmaxBackward0" else ()
 
 

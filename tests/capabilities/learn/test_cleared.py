@@ -117,10 +117,24 @@ def two_losses(clears: bool) -> nn.Module:
     return model
 
 
-KINDS = {f.__name__: f for f in (sgd, accumulated, by_closure, scaled, head_alone, two_losses)}
+def without_optimizer(clears: bool) -> nn.Module:
+    """The program updates the weights itself."""
+    model = net()
+    for _ in range(STEPS):
+        loss_of(model).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                assert p.grad is not None
+                p -= 0.01 * p.grad
+                if clears:
+                    p.grad.zero_()
+    return model
 
 
-@pytest.mark.parametrize("kind", [n if n in ("sgd", "accumulated") else swept(n) for n in KINDS])
+KINDS = {f.__name__: f for f in (without_optimizer, sgd, accumulated, by_closure, scaled, head_alone, two_losses)}
+
+
+@pytest.mark.parametrize("kind", [n if n in ("sgd", "accumulated", "without_optimizer") else swept(n) for n in KINDS])
 def test_gradients_that_are_never_cleared_are_found(kind: str) -> None:
     (said,) = found(lambda: KINDS[kind](False))
     assert said.startswith("gradients are never cleared") and said.endswith(f"each of {STEPS - 1} recorded steps")
@@ -255,9 +269,40 @@ def test_gradients_that_the_program_gives_to_copies_of_the_weights_are_not_accus
     assert not found(lambda: float32_copies(replaces))
 
 
+def accumulated_by_hand() -> nn.Module:
+    """Two passes before each update."""
+    model = net()
+    for step in range(2 * STEPS):
+        (loss_of(model) / 2).backward()
+        if step % 2:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.sub_(0.01 * p.grad)
+            model.zero_grad()
+    return model
+
+
+def summed_gradients() -> nn.Module:
+    """The gradients of all batches are added up, as for a Fisher information, and nothing is trained."""
+    model = net()
+    for _ in range(STEPS):
+        loss_of(model).backward()
+    return model
+
+
 @pytest.mark.parametrize("every", [1, swept(3)])
 @pytest.mark.parametrize(
-    "program", [swept(gan), sharpness_aware, one_clears_for_two, head_every_third, by_hand, cleared_by_a_hook]
+    "program",
+    [
+        accumulated_by_hand,
+        summed_gradients,
+        swept(gan),
+        sharpness_aware,
+        one_clears_for_two,
+        head_every_third,
+        by_hand,
+        cleared_by_a_hook,
+    ],
 )
 def test_correct_trainings_are_not_accused(program: Callable[[], Any], every: int) -> None:
     assert not found(program, every=every)

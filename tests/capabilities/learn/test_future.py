@@ -9,7 +9,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.forwards.future import SHIFTED, WORDS
+from hookcli.capabilities.learn.forwards.future import COPIED, SHIFTED, WORDS
 
 WORDS_OF_TEXT, LENGTH, WIDTH = 20, 12, 16
 TRIANGLE = torch.ones(LENGTH, LENGTH).tril().bool()
@@ -64,6 +64,8 @@ def trained(model: nn.Module, task: str = "next") -> nn.Module:
             y = torch.cat([y[:, 1:], torch.full_like(y[:, :1], -100)], 1)
         if task == "cut":  # as language models do that get their labels themselves
             scores, y = scores[:, :-1], x[:, 1:]
+        if task == "copied":
+            y = x
         optimizer.zero_grad()
         F.cross_entropy(scores.flatten(0, 1), y.flatten()).backward()
         optimizer.step()
@@ -99,6 +101,22 @@ def test_a_language_model_without_a_causal_mask(how: str, mask: Tensor | None, t
     expected = sees_next(Text(how, mask))
     assert expected is (mask is None or bool(mask.all()))
     assert (WORDS in all_faults(lambda: trained(Text(how, mask), task))) is expected
+
+
+@pytest.mark.parametrize(
+    ("how", "mask", "task", "expected"),
+    [
+        ("encoder", TRIANGLE, "copied", True),
+        swept("fused", TRIANGLE, "copied", True),
+        swept("by hand", TRIANGLE, "copied", True),
+        ("encoder", None, "copied", False),  # an autoencoder may
+        ("encoder", TRIANGLE, "next", False),
+        swept("fused", TRIANGLE, "cut", False),
+        swept("encoder", None, "masked", False),
+    ],
+)
+def test_labels_that_are_the_tokens_themselves(how: str, mask: Tensor | None, task: str, expected: bool) -> None:
+    assert (COPIED in all_faults(lambda: trained(Text(how, mask), task))) is expected
 
 
 def test_hidden_words_may_be_predicted_from_all_others() -> None:

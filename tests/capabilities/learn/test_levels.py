@@ -39,6 +39,10 @@ def entropy() -> Tensor:
         lambda: 2 * entropy() - 0.5 * -(-entropy() / -1),
         lambda: torch.stack([entropy(), entropy() / 2]).mean(),
         lambda: torch.stack([entropy(), entropy()]).sum(),
+        lambda: F.cross_entropy(SCORES, LABELS, label_smoothing=0.1),
+        lambda: 0.5 * F.cross_entropy(SCORES, LABELS, label_smoothing=1.0),
+        lambda: F.cross_entropy(SCORES.view(2, 4, 5).mT, LABELS.view(2, 4), label_smoothing=0.3) + entropy(),
+        lambda: F.cross_entropy(SCORES, LABELS, torch.ones(5), label_smoothing=0.3),
     ],
 )
 def test_the_factors_of_a_loss_add_up_to_its_value(make: Callable[[], Tensor]) -> None:
@@ -150,6 +154,35 @@ def test_an_inverted_mask_leaves_one_class() -> None:
     (text,) = ignoring(lambda y: y != 1, 2.0)
     assert text.startswith("all labels that count are one of the 3 classes in each of 10 recorded steps (")
     assert " of 32 count, and cross_entropy ignores the others): the loss fell from " in text
+
+
+def test_classes_of_weight_0_do_not_count() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        labels, weights = torch.tensor([0, 1, 2, 1, 1, 2, 2, 1, 1, 0]), torch.tensor([0.0, 2.0, 0.0])
+        F.cross_entropy(model(torch.randn(10, 6)), labels, weights).backward()
+        optimizer.step()
+        return model
+
+    (line,) = [one for one in observed(program).of_parts if isinstance(one, Learning)]
+    assert (line.counted, line.number, line.one_label) == (5, 10, 1)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9, 0.95, 1.0])
+def test_labels_that_are_smoothed_away(share: float) -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for x, y in batches():
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y, label_smoothing=share).backward()
+            optimizer.step()
+        return model
+
+    said = [text for text in all_faults(program, every=EVERY) if "label_smoothing" in text]
+    assert bool(said) is (share >= 0.95)
+    assert all(f"a label_smoothing of {share:g}, which leaves next to nothing" in text for text in said)
 
 
 NO_LABEL = ": the mean over no label is NaN"

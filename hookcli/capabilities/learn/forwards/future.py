@@ -29,6 +29,10 @@ SHIFTED = (
     "the labels are the tokens two places ahead of the input: they are shifted twice, as by the program and by a model "
     "that shifts its labels itself"
 )
+COPIED = (
+    "the labels are the very tokens that the model receives, behind a causal mask: it only has to copy each; "
+    "shift the labels by one"
+)
 
 
 @dataclass
@@ -41,6 +45,8 @@ class Future:
     """For each loss whether its labels are the next tokens, and attention sees them."""
     skipped: list[Tensor] = field(default_factory=list)
     """For each loss whether its labels are the tokens after the next ones, of an embedding that is trained."""
+    copied: list[Tensor] = field(default_factory=list)
+    """For each loss whether its labels are the tokens of all embeddings, and attention hides the next ones."""
     passes: int = 0
     _trained: bool = False
 
@@ -64,14 +70,23 @@ class Future:
         if labels is None or not tree.is_plain(labels) or roots[0].grad_fn is None:
             return
         ignored = ignored_label(choices[0].node)
+        self.copied += any_of([self.copies(labels, ignored, roots[0].grad_fn)])
         self.skipped += any_of([next_ones(x, labels, ignored, 2) for x in self.tokens if self._trained])
         asked = [(x, next_ones(x, labels, ignored)) for x in self.tokens]
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for _, one in asked) else []
         self.seen += any_of([shows_asked(nodes, x, one) for x, one in asked if one is not None])
 
+    def copies(self, labels: Tensor, ignored: int, loss: Node) -> Tensor | None:
+        """True if these labels are the tokens of each embedding, and attention to them is causal; None if not known."""
+        same = [one for x in self.tokens if (one := same_ones(x, labels, ignored)) is not None]
+        if not same or len(same) < len(self.tokens):
+            return None
+        shown = shows_next([*islice(walk([loss]), _NODES)], self.tokens[0])
+        return torch.stack([*same, *(~one.to(labels.device) for one in shown)]).all() if shown else None
+
     def words(self) -> str:
         """Words on a fault that each loss of the step has; "" if there is none. Waits for an accelerator."""
-        for words, shown in ((WORDS, self.seen), (SHIFTED, self.skipped)):
+        for words, shown in ((WORDS, self.seen), (SHIFTED, self.skipped), (COPIED, self.copied)):
             if self.passes and len(shown) == self.passes and all(map(bool, shown)):
                 return words
         return ""
@@ -103,6 +118,17 @@ def next_ones(tokens: Tensor, labels: Tensor, ignored: int, places: int = 1) -> 
         counts = asked != ignored
         mostly = 2 * counts.sum() >= counts.numel()
         return ((after == asked) | ~counts).all() & mostly & (after != tokens[:, places - 1 : -1]).any()
+
+
+def same_ones(tokens: Tensor, labels: Tensor, ignored: int) -> Tensor | None:
+    """True if these labels, but for ignored ones, are the tokens, which differ from each other. None: other sizes."""
+    if labels.numel() != tokens.numel() or labels.device != tokens.device:
+        return None
+    with torch.no_grad():
+        asked = labels.reshape(tokens.shape)
+        counts = asked != ignored
+        mostly = 2 * counts.sum() >= counts.numel()
+        return ((tokens == asked) | ~counts).all() & mostly & (tokens[:, 1:] != tokens[:, :-1]).any()
 
 
 def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:

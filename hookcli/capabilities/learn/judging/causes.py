@@ -59,6 +59,9 @@ _LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each 
 _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 _FROZEN = 0.01  # of the weights: as few are trained
+MAXIMIZES = "the optimizer maximizes it (maximize=True)"
+_IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
+_UNMOVED = 5  # recorded steps
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
@@ -71,8 +74,9 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return words, _ONCE
     if words := broadcast(lines):
         return words, _SHAPE
-    if any(known := of_rows(lines)):
-        return known
+    for known in (of_rows(lines), of_updates(lines)):
+        if any(known):
+            return known
     for why in (OUTSIDE, MISSED, UNFROZEN):
         if line := untrained(of_model, why):
             return not_held(line), _OPTIMIZER
@@ -109,6 +113,16 @@ def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
         return lines[-1].mixed, _ROWS
     if lines and all(line.padded for line in lines):
         return f"{lines[-1].padded}: {_LENGTHS}", _LENGTHS
+    return "", ""
+
+
+def of_updates(lines: Sequence[Learning]) -> tuple[str, str]:
+    """Words on updates along the gradient, or on a program that makes none; "", "" if neither is so."""
+    last = lines[-1] if lines else None
+    if last and last.maximizes:
+        return MAXIMIZES, "leave maximize=True out"
+    if last and last.by_hand and last.unmoved >= max(_UNMOVED, len(lines) - 1):
+        return f"no optimizer has the weights, and the program moves none in {len(lines):,} recorded steps", _IN_PLACE
     return "", ""
 
 

@@ -38,7 +38,8 @@ class GradientsNotCleared(LinesCheck):
     moves the weights along the sum of all gradients so far, most of them of weights that are long gone. Recorded steps
     are judged from the second on, once there are three; the gradients of some parameters are looked at as each backward
     pass begins. A program that clears them anywhere between two steps is not reported, nor is one that accumulates the
-    gradients of several passes before a step. Models with several optimizers are not judged.
+    gradients of several passes before a step. Models with several optimizers are not judged; those without one are,
+    if the program moves their weights itself.
     """
 
     id = "HK056"
@@ -52,7 +53,8 @@ class GradientsNotCleared(LinesCheck):
         left = [line for line in learned(measured.lines) if line.left]
         if left and left[-1].left == left[-1].judged >= _CLEARED:
             steps = f"in each of {left[-1].judged:,} recorded steps"
-            text = f"gradients are never cleared: the optimizer also took the gradients of all earlier steps, {steps}"
+            who = "each update" if left[-1].by_hand else "the optimizer"
+            text = f"gradients are never cleared: {who} also took the gradients of all earlier steps, {steps}"
             yield self.finding("", text, left[-1].judged)
 
 

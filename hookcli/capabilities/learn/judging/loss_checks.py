@@ -9,6 +9,7 @@ from itertools import dropwhile
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.judging.causes import (
+    MAXIMIZES,
     WITH_GRAPH,
     cause_of,
     hardly_warm,
@@ -96,6 +97,7 @@ class NoBetterThanGuessing(LinesCheck):
     - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
       padding_idx tells).
     - Parameters that no optimizer has, and weights that the program resets between steps.
+    - No optimizer, and a program that moves no weight itself; or an optimizer that maximizes the loss.
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.
     - Inputs that lose nearly all of their values, or whose standard deviation shrinks or grows a hundredfold.
@@ -222,6 +224,8 @@ class MisusedLoss(LinesCheck):
     - The labels are the next tokens of those that an embedding gets, and all attention over as many tokens sees the
       next one, so that the loss asks for what the model is shown.
     - The labels are the tokens after the next ones of those that an embedding gets, which is trained.
+    - The labels are the tokens that all embeddings get, and attention to them is causal: the model only has to copy.
+    - A label_smoothing of 0.95 or more.
     """
 
     id = "HK066"
@@ -320,7 +324,8 @@ class LossRises(LinesCheck):
             return
         if found := rise(losses):
             text = f"the loss rises over the whole run, from {text_of(found.before)} to {text_of(found.after)}"
-            cause = changed_inputs(learned(measured.lines))
+            lines = learned(measured.lines)
+            cause = changed_inputs(lines) or MAXIMIZES * lines[-1].maximizes
             yield self.finding("", "; ".join(filter(None, (text, cause))), found.after)
 
 
@@ -328,8 +333,8 @@ class OneLabel(LinesCheck):
     """A cross-entropy falls from guessing's to a hundredth of it within 16 steps, and all labels are one class.
 
     The model has learned to name this class, whatever its input is. Labels that cross_entropy ignores do not count: an
-    `ignore_index` the wrong way round leaves one class. Contrastive losses whose right choice always
-    is the first do not fall so fast.
+    `ignore_index` the wrong way round leaves one class, and so do class weights of 0. Contrastive losses whose right
+    choice always is the first do not fall so fast.
     """
 
     id = "HK063"

@@ -37,6 +37,7 @@ from hookcli.hooks.torch_private.losses import (
     labels_in,
     labels_of,
     maximized,
+    smoothed,
     terms_of,
 )
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
@@ -45,6 +46,7 @@ from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
 _SOME = 4096  # labels of a loss of which one may repeat
+_SMOOTH = 0.95  # of the labels
 _ROWS = 8  # labels of a batch that say whether it has one class alone
 
 
@@ -107,7 +109,7 @@ class LossFacts:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)
             if not ranks(one):
-                self.note_labels(labels_in(one.node), ignored_label(one.node))
+                self.note_labels(labels_that_count(one.node), ignored_label(one.node))
         if alone and not choices:
             self.note_labels(labels_of(roots[0]), None)
         return terms
@@ -195,6 +197,15 @@ def times_counted(choices: Choices) -> Tensor | None:
         return choices.factor * (weights.detach()[labels.clamp(0, len(weights) - 1)] * counts).sum()
 
 
+def labels_that_count(node: Node) -> Tensor | None:
+    """The labels of a cross-entropy, with the one that is ignored in place of those whose class has a weight of 0."""
+    labels, weights = labels_in(node), class_weights(node)
+    if labels is None or weights is None or not tree.is_plain(labels):
+        return labels
+    with torch.no_grad():
+        return labels.where(weights.detach()[labels.clamp(0, len(weights) - 1)] != 0, ignored_label(node))
+
+
 def ranks(choices: Choices) -> bool:
     """True if a layer returned one score for each class: candidates, of which the right one may always come first."""
     softmaxes = (one for one in walk([choices.node]) if operator(one) == "LogSoftmax")
@@ -225,6 +236,9 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
         return "log_softmax is taken over the rows of the batch (dim=0), not over the classes"
     if words := squashed(roots):
         return words
+    shares = (one.share for root in roots if root.grad_fn is not None and (one := smoothed(root.grad_fn)))
+    if (share := max(shares, default=0.0)) >= _SMOOTH:
+        return f"cross_entropy has a label_smoothing of {share:.3g}, which leaves next to nothing of the labels"
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"
