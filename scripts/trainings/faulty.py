@@ -1226,7 +1226,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "not_shifted": (not_shifted, "the labels are the very tokens that the model receives"),
     "by_hand": (by_hand, "gradients are never cleared: each update also took the gradients of all earlier steps"),
     "rebound": (rebound, "no optimizer has the weights, and the program moves none"),
-    "smoothed_away": (smoothed_away, "cross_entropy has a label_smoothing of 1, which leaves next to nothing"),
+    "smoothed_away": (smoothed_away, "cross_entropy has a label_smoothing of 1, which leaves 0% of the labels"),
     "one_weight": (one_weight, "all labels that count are one of the 10 classes"),
     "along_the_gradient": (along_the_gradient, "the optimizer maximizes it (maximize=True)"),
     "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),

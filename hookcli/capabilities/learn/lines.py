@@ -58,7 +58,8 @@ class Learning(PartLine):
     `in_use`: the bytes that the device had allocated at most in the step, or of the process on the CPU; 0 if not
     measured. `alike`: the last recorded steps in a row in which the model's output was the same for every row of the
     batch. `inputs`: the root mean square of the model's inputs, of which the largest; `entered`: that of
-    what the first layer with weights receives, 0 if it is no linear, convolutional or recurrent one. `varied`: the
+    what the first layer with weights receives, 0 if it is no linear, convolutional or recurrent one. `one_index`: the
+    first embedding, if each of them got one index alone in the step; else "". `varied`: the
     standard deviation of inputs as a share of their size, of which the largest; None if it is not known. `dense`: the
     share of their values that are not zero, likewise. `fill`:
     the one number that all inputs held; "rows" if only their rows were the same; else "". `alike_too`: then the
@@ -133,6 +134,7 @@ class Learning(PartLine):
     alike: int = 0
     inputs: float = 0.0
     entered: float = 0.0
+    one_index: str = ""
     varied: float | None = None
     dense: float | None = None
     fill: str = ""

@@ -221,6 +221,11 @@ def log_probabilities_in(node: Node) -> Tensor | None:
     return kept(node, "self", _GUESSING) if node.name() in _CHOICES else None
 
 
+def ctc_log_probabilities(node: Node) -> Tensor | None:
+    """The values (T, N, C) or (T, C) that a ctc_loss takes for log-probabilities; None for other nodes."""
+    return kept(node, "log_probs", _GUESSING) if operator(node) == "CtcLoss" else None
+
+
 def binary_targets(node: Node) -> Tensor | None:
     """The targets of a binary cross-entropy; None for other nodes."""
     return kept(node, "target", _GUESSING) if node.name() in _BINARY else None

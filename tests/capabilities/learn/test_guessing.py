@@ -110,4 +110,7 @@ def test_the_next_command_shows_what_layers_receive_where_no_cause_is_known(faul
     ran = run(tmp_path, "run", "--every", "10", "my train.py", fault)
     command = f"hookcli run --probe inputs,activations 'my train.py' {fault}"
     assert (ran.stderr.splitlines()[-1] == f"Next: {command}") is (fault == "labels"), ran.stderr
-    assert run(tmp_path, *shlex.split(command)[1:]).returncode == 0
+    again = run(tmp_path, *shlex.split(command)[1:])
+    assert again.returncode == 0
+    if fault == "labels":
+        assert again.stderr.splitlines()[-1] == "Next: hookcli show --probe inputs 'my train-2.run.jsonl'"

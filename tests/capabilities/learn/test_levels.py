@@ -169,7 +169,7 @@ def test_classes_of_weight_0_do_not_count() -> None:
     assert (line.counted, line.number, line.one_label) == (5, 10, 1)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.9, 0.95, 1.0])
+@pytest.mark.parametrize("share", [0.1, 0.7, 0.9, 1.0])
 def test_labels_that_are_smoothed_away(share: float) -> None:
     def program() -> nn.Module:
         model = net()
@@ -181,8 +181,8 @@ def test_labels_that_are_smoothed_away(share: float) -> None:
         return model
 
     said = [text for text in all_faults(program, every=EVERY) if "label_smoothing" in text]
-    assert bool(said) is (share >= 0.95)
-    assert all(f"a label_smoothing of {share:g}, which leaves next to nothing" in text for text in said)
+    assert bool(said) is (share >= 0.8)
+    assert all(f"a label_smoothing of {share:g}, which leaves {1 - share:.0%} of the labels" in text for text in said)
 
 
 NO_LABEL = ": the mean over no label is NaN"

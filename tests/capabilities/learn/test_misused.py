@@ -899,3 +899,46 @@ def test_causes_of_a_loss_that_is_no_better_than_guessing() -> None:
     ends = [guess_with(one)[-1].partition("; ")[2] for one in (biases, decays, plain)]
     held = "no optimizer has 0.weight, 2.weight (2 of the 4 parameters that get a gradient)"
     assert ends == [held, "weight decay takes 20% of the weights in each step", ""]
+
+
+@pytest.mark.parametrize("normalize", [F.log_softmax, F.softmax])
+def test_ctc_loss_of_what_is_no_log_softmax(normalize: Callable[..., Tensor]) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(6, 5)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            scores, lengths = normalize(model(torch.randn(12, 4, 6)), -1), torch.full((4,), 12)
+            optimizer.zero_grad()
+            F.ctc_loss(scores, torch.randint(1, 5, (4, 3)), lengths, lengths // 4).backward()
+            optimizer.step()
+        return model
+
+    said = [text for text in all_faults(program) if "ctc_loss" in text]
+    assert bool(said) is (normalize is F.softmax)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 1)])
+def test_embeddings_that_get_one_index_alone(first: int, second: int) -> None:
+    """`first`, `second`: how much the indices of two embeddings vary, those of token types not at all."""
+
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds, self.places, self.head = nn.Embedding(3, 4), nn.Embedding(3, 4), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.head(self.kinds(x * first) + self.places(x * second))
+            return scores
+
+    def program() -> nn.Module:
+        model = Table()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(60):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randint(3, (32,))), torch.randint(3, (32,))).backward()
+            optimizer.step()
+        return model
+
+    said = [text for text in all_faults(program) if "gets the same index" in text]
+    assert bool(said) is not (first or second)
+    assert all("; kinds, as each embedding," in text for text in said)

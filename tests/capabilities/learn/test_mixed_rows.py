@@ -13,6 +13,7 @@ from observing import observed
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.forwards.mixed_rows import PLACE
 from hookcli.capabilities.learn.lines import Learning
 
 B, T, D = 16, 4, 8
@@ -28,7 +29,7 @@ class Clips(nn.Module):
         super().__init__()
         self.frame, self.drop, self.head = nn.Linear(D, D), nn.Dropout(0.2), nn.Linear(D, 4)
         self.over_time = over_time
-        self.calls = 0
+        self.calls, self.draws = 0, True
         self.seen: list[int] = []
         self.register_buffer("number", torch.zeros(()))
 
@@ -36,7 +37,8 @@ class Clips(nn.Module):
         self.calls += 1
         self.seen.append(self.calls)
         self.number += 1
-        random.random()
+        if self.draws:
+            random.random()
         print("called")
         scores: Tensor = self.head(self.over_time(self.drop(self.frame(x.flatten(0, 1)))))
         return scores
@@ -96,6 +98,19 @@ def test_rows_that_mix(way: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert last.startswith(MIXED) is bool(operator)
     assert operator in last
     assert capsys.readouterr().out == "called\n" * 2 * STEPS  # with hookcli, and without
+
+
+@pytest.mark.parametrize(("by_row", "expected"), [(True, True), (False, False)])
+def test_rows_that_depend_on_their_places(by_row: bool, expected: bool) -> None:
+    """Positional codes for tokens, which a model with the batch first adds to rows."""
+    codes = torch.linspace(-3, 3, B)[:, None]
+
+    def over_time(x: Tensor) -> Tensor:
+        x = x.view(B, T, D)
+        return (x + (codes[:, None] if by_row else codes[:T])).mean(1)
+
+    *_, last = said(program(over_time, prepare=lambda model: setattr(model, "draws", False)))
+    assert last == PLACE * expected
 
 
 def test_a_model_that_learns_is_not_run() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from hookcli.checks.base import ERROR
 from hookcli.checks.evaluation import BatchDependence
 from hookcli.checks.measurements import Comparison, Measurements
+from hookcli.engine.outputs import comparable, largest_difference
 from hookcli.engine.preserve import copied, preserved_with_attributes
 from hookcli.errors import ModelError
 from hookcli.hooks.events import HookEvent
@@ -21,6 +22,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.parts import BegunStep
 from hookcli.system.torchrun import joined_world
 from hookcli.system.unheard import unheard
+from hookcli.tensors import tree
 
 if TYPE_CHECKING:
     from hookcli.engine.eval_mode import Arguments
@@ -28,12 +30,17 @@ if TYPE_CHECKING:
 _STEP = 24  # before which a loss near guessing's says nothing
 _LAST, _MOST = 8, 6  # recorded steps, and how many of them must be near it
 _NEAR = 0.95  # of the loss of guessing
+PLACE = (
+    "the output for a row depends on its place in the batch: "
+    "the model may take dimension 0, the batch, for the sequence"
+)
+_APART = 1e-3  # of the largest output
 _SIZE = 2**28  # elements of parameters that are copied
 
 
 @dataclass
 class MixedRows:
-    """Runs a model in eval mode on the batch of a recorded step, and with other rows beside its first one.
+    """Runs a model in eval mode on the batch of a recorded step, beside other rows, and in another order.
 
     Asked is a model whose last recorded losses are near the level of guessing, and once, as the program is about to
     call it in another recorded step. The model, its inputs and all random states are then as before. Not asked are
@@ -42,16 +49,19 @@ class MixedRows:
     """
 
     words: str = ""
-    """How the rows mix; "" if they do not, or if that is not known."""
+    """How the rows mix, or depend on their places; "" if they do not, or if that is not known."""
     _near: deque[bool] = field(default_factory=lambda: deque(maxlen=_LAST))
     _batch: Arguments | None = None
     _asks: bool = False
     _asked: bool = False
+    _items: int = 0
+    """The labels of the step."""
 
     def note(self, step: RecordedStep, level: Mapping[str, Any]) -> None:
         """Note a recorded step, and the fields of its line from which the level of guessing follows."""
         guessed = loss_of_guessing(level)
         self._near.append(step.loss is not None and guessed is not None and step.loss >= _NEAR * guessed)
+        self._items = level.get("items") or level.get("targets") or 0
         self._asks = step.step >= _STEP and sum(self._near) >= _MOST and not self._asked
 
     def take(self, event: HookEvent) -> None:
@@ -65,10 +75,13 @@ class MixedRows:
         if batch is None or not self._asks:
             return
         self._asked, self._asks = True, False
-        if may_run(begun.module) and (mixed := mixed_in(begun.module, batch)):
+        mixed = compared_rows(begun.module, batch) if may_run(begun.module) else None
+        if mixed and is_fault("", mixed):
             place = f", from {begun.name(mixed.fqn)} on" * bool(mixed.fqn)
             why = f": {mixed.reason}" * bool(mixed.reason)
             self.words = f"the output for a row also depends on other rows of its batch{place}{why}"
+        elif mixed and not mixed.value and depends_on_place(begun.module, batch, self._items):
+            self.words = PLACE
 
 
 def loss_of_guessing(level: Mapping[str, Any]) -> float | None:
@@ -88,8 +101,8 @@ def may_run(module: nn.Module) -> bool:
     return joined_world().size == 1 and size <= _SIZE and not any(map(has_forward_hooks, module.modules()))
 
 
-def mixed_in(module: nn.Module, batch: Arguments) -> Comparison | None:
-    """Two runs that differ in the output for the same row, if HK020 is sure that they must not; else None."""
+def compared_rows(module: nn.Module, batch: Arguments) -> Comparison | None:
+    """The outputs for one row beside other ones, as HK020 compares them; None if they can't be."""
     from hookcli.engine.eval_runs import EvalOfBatch  # which few runs need, and which takes long to import
 
     try:
@@ -97,7 +110,22 @@ def mixed_in(module: nn.Module, batch: Arguments) -> Comparison | None:
             measured = EvalOfBatch(module, batch, {"companions"}, is_fault, None, None).measured()["companions"]
     except ModelError:  # as where it has no eval mode
         return None
-    return measured if isinstance(measured, Comparison) and is_fault("", measured) else None
+    return measured if isinstance(measured, Comparison) else None
+
+
+def depends_on_place(module: nn.Module, batch: Arguments, items: int) -> bool:
+    """True if rows in another order have other outputs, though there is a label for each, and they do not mix."""
+    from hookcli.engine.eval_mode import run_in_eval
+    from hookcli.engine.eval_runs import batch_size
+
+    if batch_size(batch) != items:
+        return False
+    rolled: Arguments = tree.replace(batch, lambda _, x: x.roll(1, 0))
+    with unheard(), preserved_with_attributes(module, batch):
+        runs = [run_in_eval(module, one) for one in (batch, rolled)]
+    pairs = [(a.roll(1, 0), b) for a, b in comparable(*(run.outputs[0] for run in runs))]
+    rows = [(a, b) for a, b in pairs if a.dim() and a.shape == b.shape and len(a) == items]
+    return not any(run.drew for run in runs) and largest_difference(rows) > _APART
 
 
 def is_fault(_: str, measured: object) -> bool:

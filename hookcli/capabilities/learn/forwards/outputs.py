@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from hookcli.tensors import tree
 _ROWS, _VALUES, _OUTPUTS = 32, 4096, 8  # of a batch that are compared
 _ROUNDING = 1e-6  # of the largest output
 _LAYERS = (nn.Linear, nn.RNNBase, Convolution)
+_INDICES = 8  # of an embedding in a step, at least
 _NUMBERS = 4  # of a row: fewer may be a constant on purpose, as for an intercept or a point of a boundary
 
 
@@ -107,14 +108,19 @@ class Alike:
 
 @dataclass
 class FirstInput:
-    """The root mean square of what the first layer with weights receives in a step; it stays on the device."""
+    """What the first layer with weights receives in a step, and all embeddings; the figures stay on the device."""
 
     size: Tensor | None = None
+    """The root mean square."""
+    indices: dict[str, Tensor] = field(default_factory=dict)
+    """For each embedding whether all its indices are one number."""
     _seen: bool = False
 
     def enter(self, event: HookEvent) -> None:
         """Look at what a module is about to receive. Waits for nothing."""
         module = event.module
+        if isinstance(module, nn.Embedding):
+            self.look_at_indices(event)
         if self._seen or not event.fqn or module is None or next(module.parameters(recurse=False), None) is None:
             return
         self._seen = True
@@ -122,10 +128,20 @@ class FirstInput:
         if x is not None and isinstance(module, _LAYERS) and x.is_floating_point() and x.numel():
             self.size = sample(x).float().square().mean().sqrt()
 
+    def look_at_indices(self, event: HookEvent) -> None:
+        """Note whether an embedding is about to receive one index alone. Waits for nothing."""
+        for x in filter(tree.is_plain, tree.received(event.args, event.kwargs)):
+            with torch.no_grad():
+                same = (x == x.flatten()[:1]).all() if x.numel() >= _INDICES else torch.zeros((), dtype=torch.bool)
+                before = self.indices.get(event.fqn)
+                self.indices[event.fqn] = same if before is None else same & before.to(same.device)
+
     def fields(self) -> dict[str, Any]:
-        """The field of a line: 0 if it is not known, as behind an embedding or a normalization. May wait."""
+        """The fields of a line: 0 if it is not known, as behind an embedding or a normalization. May wait."""
         size = float(self.size) if self.size is not None else 0.0
-        return {"entered": size if math.isfinite(size) else 0.0}
+        one_each = all(map(bool, self.indices.values()))
+        first = next(iter(self.indices), "") if one_each else ""
+        return {"entered": size if math.isfinite(size) else 0.0, "one_index": first}
 
 
 def sameness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -62,6 +62,7 @@ _FROZEN = 0.01  # of the weights: as few are trained
 MAXIMIZES = "the optimizer maximizes it (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
 _UNMOVED = 5  # recorded steps
+_INDICES = "look at how the indices are made: scaled categories all become 0"
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
@@ -86,7 +87,12 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         return "", ""
     small = too_small(lines, number, guessed)
     dropped = lines[-1].dropped if lines else ""
-    data = ((apart(lines, guessed), _SCALE), (changed_inputs(lines), COPY), (hardly_varied(lines), INPUTS))
+    data = (
+        (one_index(lines), _INDICES),
+        (apart(lines, guessed), _SCALE),
+        (changed_inputs(lines), COPY),
+        (hardly_varied(lines), INPUTS),
+    )
     reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), (dropped, _DROP), (large_inputs(lines), INPUTS))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
@@ -124,6 +130,13 @@ def of_updates(lines: Sequence[Learning]) -> tuple[str, str]:
     if last and last.by_hand and last.unmoved >= max(_UNMOVED, len(lines) - 1):
         return f"no optimizer has the weights, and the program moves none in {len(lines):,} recorded steps", _IN_PLACE
     return "", ""
+
+
+def one_index(lines: Sequence[Learning]) -> str:
+    """Words on embeddings that get one index alone in every recorded step; "" if they do not."""
+    if len(lines) < _UNMOVED or not all(line.one_index for line in lines):
+        return ""
+    return f"{lines[0].one_index}, as each embedding, gets the same index for all rows, in each recorded step"
 
 
 def apart(lines: Sequence[Learning], guessed: float) -> str:

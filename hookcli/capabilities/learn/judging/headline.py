@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from hookcli.capabilities.learn.judging.causes import (
     WITH_GRAPH,
@@ -57,6 +58,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.headlines import WithNext
 from hookcli.record.file.views.verdict import causes, script_of, whole_run
+from hookcli.system.escaping import shell_path
 from hookcli.table.formatting import counted, setting
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
@@ -82,9 +84,16 @@ def headline(record: Record) -> str:
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
             guesses = judge([NoBetterThanGuessing()], run).findings
             no_cause = any((one.message, one.remedy) == (said, ONE_BATCH) for one in guesses)
-            inputs = f"hookcli run {_INPUTS} {script_of(record)}" if no_cause and script_of(record) else ""
-            return WithNext(f"{model}: {said}", inputs)
+            return WithNext(f"{model}: {said}", inputs_command(record) if no_cause else "")
     return ""
+
+
+def inputs_command(record: Record) -> str:
+    """The command that shows what each layer receives, or that records it; "" where the script is not known."""
+    if any("inputs" in step.probes for step in record.last(record.entries)):
+        here = record.path.is_relative_to(Path.cwd())
+        return f"hookcli show --probe inputs {shell_path(record.path.relative_to(Path.cwd()) if here else record.path)}"
+    return f"hookcli run {_INPUTS} {script_of(record)}" if script_of(record) else ""
 
 
 def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> Iterator[str]:

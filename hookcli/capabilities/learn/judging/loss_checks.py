@@ -47,8 +47,8 @@ _BEYOND = 0.25  # of the targets
 _BOUNDED = "scale the targets, or leave the last activation out"
 _DATA = "look at what is done to the data, as with integers that are divided"
 ONE_BATCH = (
-    "overfit one batch: if that works, look at the labels, "
-    "else at the learning rate, and at what layers receive (`hookcli run --probe inputs,activations SCRIPT`)"
+    "overfit one batch: if that works, look at the labels, and at what layers receive "
+    "(`hookcli run --probe inputs,activations SCRIPT`), else at the learning rate"
 )
 _CAUSES = ("HK056", "HK058", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
@@ -97,6 +97,9 @@ class NoBetterThanGuessing(LinesCheck):
     - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
       padding_idx tells).
     - Parameters that no optimizer has, and weights that the program resets between steps.
+    - Rows that have other outputs in another order, as a model that takes the batch for the sequence has them; found in
+      the same run, if there is a label for each row.
+    - Embeddings that all get one index alone.
     - No optimizer, and a program that moves no weight itself; or an optimizer that maximizes the loss.
     - Weight decay that shrinks the weights by 5 % or more per step.
     - A dropout that drops 90 % of the values or more.
@@ -225,7 +228,7 @@ class MisusedLoss(LinesCheck):
       next one, so that the loss asks for what the model is shown.
     - The labels are the tokens after the next ones of those that an embedding gets, which is trained.
     - The labels are the tokens that all embeddings get, and attention to them is causal: the model only has to copy.
-    - A label_smoothing of 0.95 or more.
+    - A label_smoothing of 0.8 or more, or a ctc_loss of something else than log-probabilities.
     """
 
     id = "HK066"

@@ -18,6 +18,7 @@ from hookcli.capabilities.learn.losses.ranges import (
     beyond,
     flat_cosines,
     ignoring_all,
+    no_alignment,
     no_divergence,
     no_probabilities,
     words_on,
@@ -46,7 +47,7 @@ from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
 _SOME = 4096  # labels of a loss of which one may repeat
-_SMOOTH = 0.95  # of the labels
+_SMOOTH = 0.8  # of the labels, where 0.1 is usual
 _ROWS = 8  # labels of a batch that say whether it has one class alone
 
 
@@ -93,14 +94,20 @@ class LossFacts:
 
     def add(self, roots: Sequence[Tensor]) -> Sequence[Term]:
         """Take in the losses of a backward pass. Returns the terms of its only one, if known. Waits for nothing."""
-        nodes = [*nodes_of_losses(root.grad_fn for root in roots if root.grad_fn is not None)]
+        ends = [root.grad_fn for root in roots if root.grad_fn is not None]
+        nodes = [*nodes_of_losses(ends)]
         self.misused = self.misused or misused(roots, nodes)
         self.doubled = self.doubled or twice(nodes)
         self._beyond = self._beyond or beyond(roots, nodes)
         alone = len(roots) == 1
         choices = choices_of(roots[0]) if alone else []
         terms = terms_of(roots[0]) if alone else []
-        unlikely = (no_probabilities(roots, nodes), no_divergence(roots, terms), flat_cosines(choices))
+        unlikely = (
+            no_alignment(ends),
+            no_probabilities(roots, nodes),
+            no_divergence(roots, terms),
+            flat_cosines(choices),
+        )
         picked = (of_other_rows(roots, nodes), same_column(choices))
         self._unlikely += [*ignoring_all(roots, nodes), *filter(None, (*unlikely, *picked))]
         self.choices.append(choices)
@@ -238,7 +245,7 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
         return words
     shares = (one.share for root in roots if root.grad_fn is not None and (one := smoothed(root.grad_fn)))
     if (share := max(shares, default=0.0)) >= _SMOOTH:
-        return f"cross_entropy has a label_smoothing of {share:.3g}, which leaves next to nothing of the labels"
+        return f"cross_entropy has a label_smoothing of {share:.3g}, which leaves {1 - share:.0%} of the labels"
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"

@@ -17,6 +17,7 @@ from hookcli.hooks.torch_private.losses import (
     Term,
     binary_targets,
     compared,
+    ctc_log_probabilities,
     divergence_in,
     ignored_label,
     labels_in,
@@ -43,6 +44,7 @@ _NOISE, _FEW = 0.5, 0.1  # as labels have on purpose, and the share of them that
 _FLAT, _NEAR = 0.5, 0.7  # times a cosine, which no temperature in use gives; of the loss of guessing
 _LOOKED_AT = 64  # nodes
 _DIMENSIONS = ("the rows of the batch (dim=0)", "the classes (dim=1)")
+_LOOKED_AT = 16  # nodes
 _HALVES = {"Relu": "a ReLU before the sigmoid", "Softplus": "a Softplus before the sigmoid"}
 
 
@@ -126,6 +128,18 @@ def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikel
         if values is not None and not made & _NORMALIZED and tree.is_plain(values) and values.numel():
             words = "{} of what nll_loss gets for log-probabilities is above 0: put log_softmax before it"
             return Unlikely(words, share_outside(values, -math.inf, 0.0), 0.0)
+    return None
+
+
+def no_alignment(nodes: Iterable[Node]) -> Unlikely | None:
+    """Words on what a ctc_loss takes for log-probabilities: those of all classes add up to 1. Waits for nothing."""
+    for node in islice(walk(nodes, lambda one: operator(one) not in _NORMALIZED), _LOOKED_AT):
+        values = ctc_log_probabilities(node)
+        if values is not None and tree.is_plain(values) and values.numel():
+            words = "in {} of the time steps what ctc_loss gets for log-probabilities does not add up to 1"
+            with torch.no_grad():
+                off = ((values.detach().float().exp().sum(-1) - 1).abs() > _SUM).mean(dtype=torch.float32)
+            return Unlikely(f"{words}: put log_softmax before it", off, _NOISE)
     return None
 
 
