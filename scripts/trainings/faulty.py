@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -526,6 +527,50 @@ def along_the_gradient() -> None:
     """The optimizer maximizes, as for a reward."""
     model = Net()
     train(model, drawn(), optimizer=torch.optim.SGD(model.parameters(), 0.01, maximize=True))
+
+
+class Swish(torch.autograd.Function):
+    """x * sigmoid(x), whose backward forgets the gradient that it gets."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        s: Tensor = x.sigmoid()
+        return s * (1 + x * (1 - s))
+
+
+class Activates(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        activated: Tensor = Swish.apply(x)
+        return activated
+
+
+def own_backward() -> None:
+    layers = (nn.Flatten(), nn.Linear(192, 64), Activates(), nn.Linear(64, 64), Activates(), nn.Linear(64, 10))
+    train(nn.Sequential(*layers), (*drawn(), *drawn(seed=STEPS)), 0.05)
+
+
+class Placed(nn.Module):
+    """Reads rows of an image as tokens, with a positional code for the place in dimension 0, which is the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.head = nn.Linear(24, 64), nn.Linear(64, 10)
+        self.register_buffer("code", 3 * torch.randn(SIZE, 1, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.token(x.permute(0, 2, 1, 3).flatten(2))
+        scores: Tensor = self.head(torch.tanh(tokens + self.code[: len(tokens)]).mean(1))
+        return scores
+
+
+def code_of_rows() -> None:
+    train(Placed(), drawn(SHUFFLED), 0.01)
 
 
 def drifting() -> None:
@@ -1229,6 +1274,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "smoothed_away": (smoothed_away, "cross_entropy has a label_smoothing of 1, which leaves 0% of the labels"),
     "one_weight": (one_weight, "all labels that count are one of the 10 classes"),
     "along_the_gradient": (along_the_gradient, "the optimizer maximizes it (maximize=True)"),
+    "own_backward": (own_backward, "the backward of Swish gives the same whatever gradient it gets"),
+    "code_of_rows": (code_of_rows, "the output for a row depends on its place in the batch"),
     "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),
     "not_normalized": (not_normalized, "the inputs are large"),
 }

@@ -39,7 +39,7 @@ class Learning(PartLine):
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
     expects.
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
-    `mixed`: words on a module in which the rows of a batch mix, so that each output also depends on other rows.
+    `tried`: words on what a further run of the model has shown, such as rows of a batch that mix.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
     gradients; `padded`: on a layer that reads a last state which padding has made in most rows. `outweighed`: words on
     a loss that averages the error of a reconstruction of the input, and sums another term; then `unexplained` is the
@@ -112,7 +112,7 @@ class Learning(PartLine):
     misused: str = ""
     doubled: str = ""
     over_batch: str = ""
-    mixed: str = ""
+    tried: str = ""
     states: str = ""
     padded: str = ""
     outweighed: str = ""

@@ -21,10 +21,10 @@ from hookcli.capabilities.learn.forwards.future import Future
 from hookcli.capabilities.learn.forwards.graphless import Graphless
 from hookcli.capabilities.learn.forwards.lost_batches import STEPS as LOST_STEPS
 from hookcli.capabilities.learn.forwards.lost_batches import LostBatches
-from hookcli.capabilities.learn.forwards.mixed_rows import MixedRows
 from hookcli.capabilities.learn.forwards.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.forwards.padding import PaddingMasks, words_on_mask
 from hookcli.capabilities.learn.forwards.states import States
+from hookcli.capabilities.learn.forwards.trial import Trial
 from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
@@ -90,7 +90,7 @@ class Course:
     norms: FrozenNorms = field(default_factory=FrozenNorms)
     clones: Clones = field(default_factory=Clones)
     zeroed: Zeroed = field(default_factory=Zeroed)
-    rows: MixedRows = field(default_factory=MixedRows)
+    trial: Trial = field(default_factory=Trial)
     unmoved: Unmoved = field(default_factory=Unmoved)
 
     def note_gradients(self, old: bool | None) -> None:
@@ -161,7 +161,7 @@ class Recorder(RecorderPart):
         if not step.training:
             return None
         course = self._courses.setdefault(step.model, Course(Batches(self._loaders), ref(step.module)))
-        course.rows.ask(step)
+        course.trial.ask(step)
         return StepOfLearning(self, course, step)
 
     def run_ends(self) -> None:
@@ -241,7 +241,7 @@ class StepOfLearning(StepPart):
         if event.fqn or in_backward():
             return
         self._lost.enter()
-        self._course.rows.take(event)
+        self._course.trial.take(event)
         unseen: tree.Unseen = []
         batches, received = self._course.batches, tree.received(event.args, event.kwargs, unseen)
         self._alike.unknown |= bool(unseen or received[_TENSORS:]) or not all(map(tree.is_plain, received))
@@ -318,7 +318,7 @@ class StepOfLearning(StepPart):
         in_rows = (self.hidden(), self.sees_next(), self.lost_batches(len(step.losses)))
         self._losses.misused = self._losses.misused or self.lost_head(labels) or next(filter(None, in_rows), "")
         level, of_losses = self._losses.level(len(step.losses), labels), self.of_losses(len(step.losses))
-        course.rows.note(step, level | of_losses)
+        course.trial.note(step, level | of_losses)
         fields: dict[str, Any] = {
             "left": course.left,
             "judged": course.judged,
@@ -328,7 +328,7 @@ class StepOfLearning(StepPart):
             "in_use": in_use(step),
             "cleared": course.cleared,
             **of_losses,
-            "mixed": course.rows.words,
+            "tried": course.trial.words,
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,

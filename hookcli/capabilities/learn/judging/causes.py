@@ -63,6 +63,7 @@ MAXIMIZES = "the optimizer maximizes it (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
 _UNMOVED = 5  # recorded steps
 _INDICES = "look at how the indices are made: scaled categories all become 0"
+_GRADIENT = "multiply by grad_output in backward, and try torch.autograd.gradcheck"
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
@@ -115,8 +116,8 @@ def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
         return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
     if lines and all(line.states for line in lines):
         return lines[0].states, _STATE
-    if lines and lines[-1].mixed:
-        return lines[-1].mixed, _ROWS
+    if lines and lines[-1].tried:
+        return lines[-1].tried, _GRADIENT if "grad_output" in lines[-1].tried else _ROWS
     if lines and all(line.padded for line in lines):
         return f"{lines[-1].padded}: {_LENGTHS}", _LENGTHS
     return "", ""

@@ -1,4 +1,4 @@
-"""Whether the rows of a batch mix in a model whose loss stays near that of guessing: a run of the model tells."""
+"""What a further run tells of a model whose loss stays near that of guessing: rows that mix, or a wrong backward."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from hookcli.capabilities.learn.forwards.own_functions import ignoring_gradient
 from hookcli.checks.base import ERROR
 from hookcli.checks.evaluation import BatchDependence
 from hookcli.checks.measurements import Comparison, Measurements
@@ -39,8 +40,9 @@ _SIZE = 2**28  # elements of parameters that are copied
 
 
 @dataclass
-class MixedRows:
-    """Runs a model in eval mode on the batch of a recorded step, beside other rows, and in another order.
+class Trial:
+    """Runs a model on the batch of a recorded step: in eval mode beside other rows, and in another order; and with
+    gradients, if the program has autograd Functions of its own.
 
     Asked is a model whose last recorded losses are near the level of guessing, and once, as the program is about to
     call it in another recorded step. The model, its inputs and all random states are then as before. Not asked are
@@ -49,7 +51,7 @@ class MixedRows:
     """
 
     words: str = ""
-    """How the rows mix, or depend on their places; "" if they do not, or if that is not known."""
+    """How the rows mix, or depend on their places, or which Function ignores its gradient; "" if nothing is known."""
     _near: deque[bool] = field(default_factory=lambda: deque(maxlen=_LAST))
     _batch: Arguments | None = None
     _asks: bool = False
@@ -82,6 +84,8 @@ class MixedRows:
             self.words = f"the output for a row also depends on other rows of its batch{place}{why}"
         elif mixed and not mixed.value and depends_on_place(begun.module, batch, self._items):
             self.words = PLACE
+        elif may_run(begun.module):
+            self.words = ignoring_gradient(begun.module, batch)
 
 
 def loss_of_guessing(level: Mapping[str, Any]) -> float | None:

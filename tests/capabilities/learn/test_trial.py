@@ -13,12 +13,13 @@ from observing import observed
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.forwards.mixed_rows import PLACE
+from hookcli.capabilities.learn.forwards.trial import PLACE
 from hookcli.capabilities.learn.lines import Learning
 
 B, T, D = 16, 4, 8
 STEPS = 30
 OverTime = Callable[[Tensor], Tensor]
+IGNORES = "gives the same whatever gradient it gets: multiply by grad_output"
 MIXED = "the output for a row also depends on other rows of its batch"
 
 
@@ -88,7 +89,7 @@ def said(run: Callable[[], dict[str, Any]]) -> list[str]:
     """What the lines of a run say of rows that mix; nothing of it is otherwise than without hookcli."""
     lines = [line for line in observed(run).of_parts if isinstance(line, Learning)]
     assert len(lines) == STEPS
-    return [line.mixed for line in lines]
+    return [line.tried for line in lines]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -145,6 +146,51 @@ def always_trains(mode: bool = True) -> nn.Module:
 def test_a_model_without_eval_mode_is_left_alone() -> None:
     over_time, _ = WAYS["a view for a permute"]
     assert not any(said(program(over_time, prepare=lambda model: setattr(model, "train", always_trains))))
+
+
+class Scaled(torch.autograd.Function):
+    """Twice its input; its backward is right."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 2 * grad
+
+
+class Ignores(Scaled):
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.full_like(x, 2.0)
+
+
+class Penalized(Scaled):
+    """It adds the gradient of a penalty."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * grad + 0.01 * x.sign()
+
+
+class Fails(Scaled):
+    """Its backward may be called once."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        if not grad.any():
+            raise ValueError("no gradient")
+        return 2 * grad
+
+
+@pytest.mark.parametrize("function", [Scaled, Ignores, Penalized, Fails])
+def test_a_backward_that_ignores_the_gradient_it_gets(function: type[torch.autograd.Function]) -> None:
+    *_, last = said(program(lambda x: function.apply(x.view(B, T, D).mean(1))))
+    assert last == (f"the backward of {function.__name__} {IGNORES}" if function is Ignores else "")
 
 
 def test_the_headline_names_what_mixes() -> None:
