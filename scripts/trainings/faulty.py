@@ -573,6 +573,23 @@ def code_of_rows() -> None:
     train(Placed(), drawn(SHUFFLED), 0.01)
 
 
+class NewHead(nn.Module):
+    """Makes its last layer in each forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.body(x)
+        scores: Tensor = nn.Linear(features.shape[1], 10)(features)
+        return scores
+
+
+def new_head() -> None:
+    train(NewHead(), (*drawn(), *drawn(seed=STEPS)), 0.01)
+
+
 def drifting() -> None:
     """A frozen backbone that model.train() has put into training mode, and images that are brighter than its own."""
     body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
@@ -1276,6 +1293,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "along_the_gradient": (along_the_gradient, "the optimizer maximizes it (maximize=True)"),
     "own_backward": (own_backward, "the backward of Swish gives the same whatever gradient it gets"),
     "code_of_rows": (code_of_rows, "the output for a row depends on its place in the batch"),
+    "new_head": (new_head, "its forward makes a parameter of shape 10x32 and 1 more anew in each call"),
     "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),
     "not_normalized": (not_normalized, "the inputs are large"),
 }

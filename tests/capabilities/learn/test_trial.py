@@ -187,6 +187,36 @@ class Fails(Scaled):
         return 2 * grad
 
 
+class Anew(nn.Module):
+    """Makes a layer in each forward, or once, in the first."""
+
+    def __init__(self, *, once: bool) -> None:
+        super().__init__()
+        self.body, self.once, self.kept = nn.Linear(D, D), once, list[nn.Module]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        head = self.kept[0] if self.kept else nn.Linear(D, 4)
+        if self.once and not self.kept:
+            self.kept.append(head)
+        scores: Tensor = head(self.body(x.mean(1)))
+        return scores
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_layer_that_each_forward_makes(once: bool) -> None:
+    def run() -> dict[str, Any]:
+        model = Anew(once=once)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(B, T, D)), torch.randint(4, (B,))).backward()
+            optimizer.step()
+        return {**model.state_dict(), "after": torch.rand(2)}
+
+    *_, last = said(run)
+    assert last == "" if once else last.startswith("its forward makes a parameter of shape 4x8 and 1 more anew")
+
+
 @pytest.mark.parametrize("function", [Scaled, Ignores, Penalized, Fails])
 def test_a_backward_that_ignores_the_gradient_it_gets(function: type[torch.autograd.Function]) -> None:
     *_, last = said(program(lambda x: function.apply(x.view(B, T, D).mean(1))))

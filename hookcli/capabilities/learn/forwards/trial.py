@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hookcli.capabilities.learn.forwards.own_functions import ignoring_gradient
+from hookcli.capabilities.learn.forwards.further_run import graph_faults
 from hookcli.checks.base import ERROR
 from hookcli.checks.evaluation import BatchDependence
 from hookcli.checks.measurements import Comparison, Measurements
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.engine.eval_mode import Arguments
 
 _STEP = 24  # before which a loss near guessing's says nothing
-_LAST, _MOST = 8, 6  # recorded steps, and how many of them must be near it
+_LAST, _LEAST, _MOST = 8, 3, 0.75  # recorded steps, at most and at least, and the share of them that must be near it
 _NEAR = 0.95  # of the loss of guessing
 PLACE = (
     "the output for a row depends on its place in the batch: "
@@ -42,7 +42,7 @@ _SIZE = 2**28  # elements of parameters that are copied
 @dataclass
 class Trial:
     """Runs a model on the batch of a recorded step: in eval mode beside other rows, and in another order; and with
-    gradients, if the program has autograd Functions of its own.
+    gradients, to look at its graph.
 
     Asked is a model whose last recorded losses are near the level of guessing, and once, as the program is about to
     call it in another recorded step. The model, its inputs and all random states are then as before. Not asked are
@@ -55,6 +55,7 @@ class Trial:
     _near: deque[bool] = field(default_factory=lambda: deque(maxlen=_LAST))
     _batch: Arguments | None = None
     _asks: bool = False
+    _late: bool = False
     _asked: bool = False
     _items: int = 0
     """The labels of the step."""
@@ -64,7 +65,8 @@ class Trial:
         guessed = loss_of_guessing(level)
         self._near.append(step.loss is not None and guessed is not None and step.loss >= _NEAR * guessed)
         self._items = level.get("items") or level.get("targets") or 0
-        self._asks = step.step >= _STEP and sum(self._near) >= _MOST and not self._asked
+        enough = len(self._near) >= _LEAST and sum(self._near) >= _MOST * len(self._near)
+        self._asks, self._late = enough and not self._asked, step.step >= _STEP
 
     def take(self, event: HookEvent) -> None:
         """Keep a copy of what the model receives, if it is asked next."""
@@ -74,7 +76,7 @@ class Trial:
     def ask(self, begun: BegunStep) -> None:
         """Ask the model, if it is its turn."""
         batch, self._batch = self._batch, None
-        if batch is None or not self._asks:
+        if batch is None or not (self._asks and self._late):
             return
         self._asked, self._asks = True, False
         mixed = compared_rows(begun.module, batch) if may_run(begun.module) else None
@@ -85,7 +87,7 @@ class Trial:
         elif mixed and not mixed.value and depends_on_place(begun.module, batch, self._items):
             self.words = PLACE
         elif may_run(begun.module):
-            self.words = ignoring_gradient(begun.module, batch)
+            self.words = graph_faults(begun.module, batch)
 
 
 def loss_of_guessing(level: Mapping[str, Any]) -> float | None:

@@ -63,7 +63,10 @@ MAXIMIZES = "the optimizer maximizes it (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
 _UNMOVED = 5  # recorded steps
 _INDICES = "look at how the indices are made: scaled categories all become 0"
-_GRADIENT = "multiply by grad_output in backward, and try torch.autograd.gradcheck"
+_TRIED = {
+    "grad_output": "multiply by grad_output in backward, and try torch.autograd.gradcheck",
+    "anew": "make the layer once, in __init__",
+}
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
@@ -117,7 +120,7 @@ def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
     if lines and all(line.states for line in lines):
         return lines[0].states, _STATE
     if lines and lines[-1].tried:
-        return lines[-1].tried, _GRADIENT if "grad_output" in lines[-1].tried else _ROWS
+        return lines[-1].tried, next((advice for word, advice in _TRIED.items() if word in lines[-1].tried), _ROWS)
     if lines and all(line.padded for line in lines):
         return f"{lines[-1].padded}: {_LENGTHS}", _LENGTHS
     return "", ""

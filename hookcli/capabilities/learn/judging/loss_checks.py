@@ -99,7 +99,8 @@ class NoBetterThanGuessing(LinesCheck):
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - Rows that have other outputs in another order, as a model that takes the batch for the sequence has them; found in
       the same run, if there is a label for each row.
-    - An autograd Function of the program whose backward gives the same for every gradient, found in such a run, too.
+    - An autograd Function of the program whose backward gives the same for every gradient, or parameters that each
+      forward makes anew; both are found in such a run, too.
     - Embeddings that all get one index alone.
     - No optimizer, and a program that moves no weight itself; or an optimizer that maximizes the loss.
     - Weight decay that shrinks the weights by 5 % or more per step.

@@ -1,0 +1,78 @@
+"""What the graph of a further forward tells: parameters that it makes itself, and a backward that ignores gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import nn
+from torch.autograd.graph import Node
+
+from hookcli.engine.preserve import copied, preserved_with_attributes
+from hookcli.errors import ModelError, UserCode, in_brief
+from hookcli.hooks.node_hooks import walk
+from hookcli.hooks.torch_private.nodes import returned
+from hookcli.system.unheard import unheard
+from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
+
+_OWN = UserCode(lambda error: ModelError(in_brief(error)))
+
+
+def graph_faults(module: nn.Module, batch: tuple[Args, Kwargs]) -> str:
+    """Words on what is wrong in the graph of a forward with this batch; "" if nothing is, or if it fails.
+
+    The model and all random states are afterwards as before.
+    """
+    try:
+        with unheard(), preserved_with_attributes(module, batch), torch.enable_grad(), _OWN:
+            name, made = look(module, batch)
+    except ModelError:
+        return ""
+    if name:
+        return f"the backward of {name} gives the same whatever gradient it gets: multiply by grad_output"
+    anew = [shape for parameter, shape in made if parameter() is None]  # else somebody keeps it
+    if not anew:
+        return ""
+    more = f" and {len(anew) - 1:,} more" if anew[1:] else ""
+    return f"its forward makes a parameter of shape {anew[0]}{more} anew in each call, which no optimizer can train"
+
+
+def look(module: nn.Module, batch: tuple[Args, Kwargs]) -> tuple[str, list[tuple[ref[nn.Parameter], str]]]:
+    """Run a forward. Returns the first of the program's Functions whose backward gives the same for each gradient, and
+    the parameters in the graph that are none of the module's, with their shapes.
+
+    A derivative is linear: for a gradient of 0 it is 0.
+    """
+    args, kwargs = copied(batch)
+    nodes = [*walk(x.grad_fn for x in tree.tensors(module(*args, **kwargs)) if x.grad_fn is not None)]
+    name = next((name for node, name in own_functions(nodes) if ignores_gradient(node)), "")
+    known = {id(p) for p in module.parameters()}
+    variables = (getattr(node, "variable", None) for node in nodes)
+    others = (one for one in variables if isinstance(one, nn.Parameter) and id(one) not in known)
+    largest_first = sorted(others, key=lambda one: -one.numel())
+    return name, [(ref(one), tree.shape_text(one)) for one in largest_first]
+
+
+def own_functions(nodes: Iterable[Node]) -> Iterator[tuple[Any, str]]:
+    """Those nodes that are of Functions that are not PyTorch's, each with the Function's name."""
+    node: Any
+    for node in nodes:
+        kind = getattr(type(node), "_forward_cls", None)
+        if kind is not None and not kind.__module__.startswith(("torch.", "functorch.")):
+            yield node, kind.__qualname__
+
+
+def ignores_gradient(node: Any) -> bool:
+    """True if this node's backward gives the same numbers, not all 0, for gradients of 0 and of 1."""
+    outputs = [(tuple(made.shape), made.dtype, made.device) for made in returned(node)]
+    answers = []
+    for value in (0.0, 1.0):
+        given = [torch.full(shape, value, dtype=dtype, device=device) for shape, dtype, device in outputs]
+        with torch.no_grad():
+            answers.append(tree.tensors(node.apply(*given)))
+    zeros, ones = answers
+    same = len(zeros) == len(ones) and all(map(torch.equal, zeros, ones))
+    return same and any(bool(x.any()) for x in zeros)
