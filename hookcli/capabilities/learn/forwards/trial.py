@@ -28,7 +28,7 @@ from hookcli.tensors import tree
 if TYPE_CHECKING:
     from hookcli.engine.eval_mode import Arguments
 
-_STEP = 24  # before which a loss near guessing's says nothing
+_STEP = 16  # before which a loss near guessing's says nothing
 _LAST, _LEAST, _MOST = 8, 3, 0.75  # recorded steps, at most and at least, and the share of them that must be near it
 _NEAR = 0.95  # of the loss of guessing
 PLACE = (

@@ -92,7 +92,7 @@ class NoBetterThanGuessing(LinesCheck):
     - A recurrent or attention module without batch_first=True that takes the rows of the batch for a sequence.
     - A recurrent cell whose state is detached, or begins anew, at each time step.
     - Rows of a batch that mix, where HK020 is sure that they must not. To see this, hookcli runs the model twice more,
-      in eval mode and without gradients, once in a run whose recorded losses are near this level after 24 steps; all is
+      in eval mode and without gradients, once in a run whose recorded losses are near this level after 16 steps; all is
       put back as it was. Not so for models with forward hooks of the program, or in several processes.
     - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
       padding_idx tells).
