@@ -72,6 +72,13 @@ def operator(node: Node) -> str:
     return _ENDING.sub("", node.name().rpartition("::")[2])
 
 
+def own_function(node: Node) -> str:
+    """The name of the autograd Function that made this node, if it is not PyTorch's; "" for other nodes."""
+    made_by: type | None = getattr(type(node), "_forward_cls", None)
+    is_own = made_by is not None and not made_by.__module__.startswith(("torch.", "functorch."))
+    return made_by.__qualname__ if made_by is not None and is_own else ""
+
+
 def attended(node: Node, length: int) -> tuple[Tensor | None, Tensor | None, bool] | None:
     """The weights, the mask, and whether it is causal, of an attention of so many tokens to each other.
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import ref
 
 import torch
 from torch import nn
-from torch.autograd.graph import Node
 
 from hookcli.engine.preserve import copied, preserved_with_attributes
 from hookcli.errors import ModelError, UserCode, in_brief
 from hookcli.hooks.node_hooks import walk
-from hookcli.hooks.torch_private.nodes import returned
+from hookcli.hooks.torch_private.nodes import own_function, returned
 from hookcli.system.unheard import unheard
 from hookcli.tensors import tree
 from hookcli.tensors.tree import Args, Kwargs
@@ -48,21 +46,13 @@ def look(module: nn.Module, batch: tuple[Args, Kwargs]) -> tuple[str, list[tuple
     """
     args, kwargs = copied(batch)
     nodes = [*walk(x.grad_fn for x in tree.tensors(module(*args, **kwargs)) if x.grad_fn is not None)]
-    name = next((name for node, name in own_functions(nodes) if ignores_gradient(node)), "")
+    own = ((node, name) for node in nodes if (name := own_function(node)))
+    name = next((name for node, name in own if ignores_gradient(node)), "")
     known = {id(p) for p in module.parameters()}
     variables = (getattr(node, "variable", None) for node in nodes)
     others = (one for one in variables if isinstance(one, nn.Parameter) and id(one) not in known)
     largest_first = sorted(others, key=lambda one: -one.numel())
     return name, [(ref(one), tree.shape_text(one)) for one in largest_first]
-
-
-def own_functions(nodes: Iterable[Node]) -> Iterator[tuple[Any, str]]:
-    """Those nodes that are of Functions that are not PyTorch's, each with the Function's name."""
-    node: Any
-    for node in nodes:
-        kind = getattr(type(node), "_forward_cls", None)
-        if kind is not None and not kind.__module__.startswith(("torch.", "functorch.")):
-            yield node, kind.__qualname__
 
 
 def ignores_gradient(node: Any) -> bool:
