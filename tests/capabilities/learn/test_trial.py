@@ -13,8 +13,10 @@ from observing import observed
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.forwards.trial import PLACE
+from hookcli.capabilities.learn.forwards.trial import PLACE, may_run
 from hookcli.capabilities.learn.lines import Learning
+from hookcli.record.observe.parts import BegunStep
+from hookcli.tensors.stats import Reducer
 
 B, T, D = 16, 4, 8
 STEPS = 30
@@ -229,3 +231,10 @@ def test_the_headline_names_what_mixes() -> None:
     assert "no better than guessing among 4 classes" in fault
     assert f"; {MIXED}" in fault
     assert operator in fault
+
+
+@pytest.mark.parametrize("compiled", [{}, {"": "torch.compile runs it"}])
+def test_a_compiled_model_is_left_alone(compiled: dict[str, str]) -> None:
+    model = nn.Linear(2, 2)
+    begun = BegunStep("Linear", model, str, True, (), True, False, Reducer(), compiled=compiled)
+    assert may_run(begun) is not bool(compiled)

@@ -46,8 +46,8 @@ class Trial:
 
     Asked is a model whose last recorded losses are near the level of guessing, and once, as the program is about to
     call it in another recorded step. The model, its inputs and all random states are then as before. Not asked are
-    models with hooks, which may belong to the program's own observation, very large ones, and those of several
-    processes.
+    models with hooks, which may belong to the program's own observation, compiled or very large ones, and those of
+    several processes.
     """
 
     words: str = ""
@@ -79,15 +79,20 @@ class Trial:
         if batch is None or not (self._asks and self._late):
             return
         self._asked, self._asks = True, False
-        mixed = compared_rows(begun.module, batch) if may_run(begun.module) else None
-        if mixed and is_fault("", mixed):
-            place = f", from {begun.name(mixed.fqn)} on" * bool(mixed.fqn)
-            why = f": {mixed.reason}" * bool(mixed.reason)
-            self.words = f"the output for a row also depends on other rows of its batch{place}{why}"
-        elif mixed and not mixed.value and depends_on_place(begun.module, batch, self._items):
-            self.words = PLACE
-        elif may_run(begun.module):
-            self.words = graph_faults(begun.module, batch)
+        if may_run(begun):
+            self.words = words_on(begun, batch, self._items)
+
+
+def words_on(begun: BegunStep, batch: Arguments, items: int) -> str:
+    """What further runs of a model on this batch with so many labels show; "" if nothing is wrong."""
+    rows = compared_rows(begun.module, batch)
+    if rows and is_fault("", rows):
+        place = f", from {begun.name(rows.fqn)} on" * bool(rows.fqn)
+        why = f": {rows.reason}" * bool(rows.reason)
+        return f"the output for a row also depends on other rows of its batch{place}{why}"
+    if rows and not rows.value and depends_on_place(begun.module, batch, items):
+        return PLACE
+    return graph_faults(begun.module, batch)
 
 
 def loss_of_guessing(level: Mapping[str, Any]) -> float | None:
@@ -101,10 +106,12 @@ def loss_of_guessing(level: Mapping[str, Any]) -> float | None:
     return -float(times * (share * math.log(share) + (1 - share) * math.log(1 - share))) if 0 < share < 1 else None
 
 
-def may_run(module: nn.Module) -> bool:
-    """True if a further run of this model is no other's business, and costs little."""
-    size = sum(p.numel() for p in module.parameters())
-    return joined_world().size == 1 and size <= _SIZE and not any(map(has_forward_hooks, module.modules()))
+def may_run(begun: BegunStep) -> bool:
+    """True if a further run of this model is no other's business, costs little, and compiles nothing."""
+    modules = [*begun.module.modules()]
+    size = sum(p.numel() for p in begun.module.parameters())
+    alone = joined_world().size == 1 and not (begun.compiled or any(map(has_forward_hooks, modules)))
+    return alone and size <= _SIZE
 
 
 def compared_rows(module: nn.Module, batch: Arguments) -> Comparison | None:
