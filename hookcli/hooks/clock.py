@@ -115,11 +115,6 @@ class ProgramClock:
         """Seconds of processor time that hookcli's own work took, which others on the machine do not make longer."""
         return self._processor + (self._processor_now() if self._depth else 0.0)
 
-    @property
-    def processor_cost(self) -> float:
-        """Seconds of processor time that hookcli costs: its own work, and about what it takes to call hookcli."""
-        return self.processor + self._entries * seconds_outside()
-
     def _processor_now(self) -> float:
         """Processor time of the work under way; 0 if it began in another thread, whose clock is another one."""
         return max(thread_time() - self._processor_before, 0.0) if self._counts_processor else 0.0

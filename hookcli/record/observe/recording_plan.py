@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -162,11 +163,10 @@ _DENSE, _SPARSE = 48, 16
 _DENSE_RANKS = _SPARSE_RANKS = 8
 _ALWAYS = 2
 _MINUTE = 60
-_SHARE = 0.015
+_SHARE = 0.02
 """The share of the run's time that hookcli may take, of the first minute in any case."""
-_AT_ONCE = 0.55
-"""Seconds that it may take of the first steps; the rest of the first minute's 0.9 leaves a short run's end some."""
-_SPREAD, _EARLY = _SHARE * _MINUTE - _AT_ONCE, 0.4
+_AT_ONCE = _SHARE * _MINUTE / 2
+"""Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
 _AFTER = 2
 _REMEMBERED = 4096
 
@@ -177,11 +177,10 @@ class Schedule:
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
     The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
-    spent more than 1.5 % of the run's time in recorded steps, or than its part of the first minute; the first of them
-    is not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
-    out. Counted are the processor's time, so that a busy machine records as much, and what it takes to call hookcli.
-    Ranks must choose alike, without a word to each other: they go by numbers alone; and so it is `for_all`, where a
-    part looks at every step.
+    spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
+    not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
+    out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
+    without a word to each other: they go by numbers alone; and so it is `for_all`, where a part looks at every step.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs, *, for_all: bool = False) -> None:
@@ -244,8 +243,8 @@ class Schedule:
         usual = cost if len(self._costs) > 1 else 0.0  # one alone may be a second model's first, which has more to do
         if self._spent + usual <= _AT_ONCE:
             return True
-        spread = _SPREAD * (seconds / _MINUTE) ** _EARLY
-        allowed, growth = (_AT_ONCE + spread, spread) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
+        slowly = _AT_ONCE * math.sqrt(seconds / _MINUTE)
+        allowed, growth = (_AT_ONCE + slowly, slowly) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
         return self._spent + cost <= allowed and number % _power_of_two(cost * number / growth) == 0
 
     def _seconds_and_cost(self) -> tuple[float, float]:
@@ -254,7 +253,7 @@ class Schedule:
 
     def goes_on(self) -> bool:
         """True while the recorded step that is under way may observe more forwards: a closure may have hundreds."""
-        return self._plan.every is not None or not self._is_dear(self._clock.processor_cost)
+        return self._plan.every is not None or not self._is_dear(self._clock.processor)
 
     def _is_dear(self, own: float) -> bool:
         """True if the last recorded step has taken more of hookcli's time than the first minute of a run has for it."""
@@ -274,7 +273,7 @@ class Schedule:
         self._soon = range(step + 1 - self._plan.start, step + 1 + _AFTER - self._plan.start)
 
     def _chooses(self, number: int) -> bool:
-        own = self._clock.processor_cost
+        own = self._clock.processor
         if self._before is not None and (self._recorded > 1 or self._is_dear(own)):
             self._costs.append(own - self._before)
             self._spent += own - self._before

@@ -37,7 +37,7 @@ class Clock:
 
     seconds: float = 0.0
     cost: float = 0.0
-    processor_cost: float = 0.0
+    processor: float = 0.0
 
     def now(self) -> float:
         return self.seconds

@@ -20,7 +20,7 @@ class Clock:
     """The time of the run, and of the processor in hookcli's own work, in seconds."""
 
     seconds: float = 0.0
-    processor_cost: float = 0.0
+    processor: float = 0.0
 
     def count_processor(self, counts: bool) -> None:
         """It is counted by the test."""
@@ -42,7 +42,7 @@ class Run:
         for number in range(first, stop):
             if self.schedule.records(number):
                 recorded.append(number)
-                self.clock.processor_cost += self.cost
+                self.clock.processor += self.cost
                 self.clock.seconds += self.cost * self.load
             self.clock.seconds += self.step * self.load
         return recorded
@@ -54,7 +54,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
     monkeypatch.setattr(module, "perf_counter", lambda: clock.seconds)
 
     def started(step: float = 0.001, cost: float = 0.0, *, for_all: bool = False, **plan: object) -> Run:
-        clock.seconds = clock.processor_cost = 0.0
+        clock.seconds = clock.processor = 0.0
         schedule = Schedule(RecordingPlan(**plan), cast(ProgramClock, clock), Epochs(), for_all=for_all)  # type: ignore[arg-type]
         return Run(schedule, clock, step, cost)
 
@@ -78,8 +78,8 @@ def test_a_run_that_ends_within_its_first_minute_is_recorded_up_to_its_end(
     runs, steps: int, step: float, cost: float
 ) -> None:
     recorded = runs(step, cost).steps(0, steps)
-    assert len(recorded) >= 10 and recorded[-1] >= steps * 0.6
-    assert any(steps // 4 <= number < steps * 2 // 3 for number in recorded)
+    assert len(recorded) >= 10 and recorded[-1] >= steps * 0.7
+    assert any(steps // 4 <= number < steps // 2 for number in recorded)
 
 
 @pytest.mark.parametrize("load", [3.0, 10.0])
@@ -92,7 +92,7 @@ def test_a_busy_machine_records_as_many_steps_of_a_short_run(runs, load: float) 
 
 @pytest.mark.parametrize("step", [swept(0.02), 0.1, 2.0])
 @pytest.mark.parametrize("relative", [0.2, swept(1.0), 3.0])
-def test_recording_takes_at_most_a_small_share_of_a_minute_and_more(runs, step: float, relative: float) -> None:
+def test_recording_takes_at_most_two_percent_of_a_run_of_a_minute_and_more(runs, step: float, relative: float) -> None:
     run = runs(step, step * relative)
     recorded, first = list[int](), 0
     for minutes in (1, 3, 10):
@@ -100,7 +100,7 @@ def test_recording_takes_at_most_a_small_share_of_a_minute_and_more(runs, step: 
             recorded += run.steps(first, first + 1)
             first += 1
         spent = (len(recorded) - 2) * step * relative  # the first one comes whatever it costs, and has more to do
-        assert spent <= 0.015 * run.clock.seconds + 1e-9, (minutes, len(recorded), first)
+        assert spent <= 0.02 * run.clock.seconds + 1e-9, (minutes, len(recorded), first)
     assert len(recorded) >= (10 if step * relative < 1 else 1)
 
 
@@ -120,13 +120,13 @@ def test_the_steps_after_one_in_which_something_was_found(runs) -> None:
     assert run.steps(101, 110) == [102, 103]
 
 
-@pytest.mark.parametrize(("cost", "first"), [(0.1, [0, 1]), (0.8, [0, 1]), (1.0, [0]), (20.0, [0])])
+@pytest.mark.parametrize(("cost", "first"), [(0.1, [0, 1]), (1.1, [0, 1]), (1.3, [0]), (20.0, [0])])
 def test_a_first_step_that_takes_all_of_the_time_is_not_followed_by_a_second(
     runs, cost: float, first: list[int]
 ) -> None:
     run = runs(0.01, cost)
     assert run.steps(0, 2) == first
-    assert len(run.steps(2, 100)) < 0.55 / cost
+    assert len(run.steps(2, 100)) < 0.6 / cost
 
 
 def test_a_step_of_many_forwards_observes_them_while_there_is_time(runs) -> None:
@@ -134,8 +134,8 @@ def test_a_step_of_many_forwards_observes_them_while_there_is_time(runs) -> None
         run = runs(0.01, **plan)
         assert run.schedule.records(0)
         now = []
-        for seconds in (0.8, 0.8):
-            run.clock.processor_cost += seconds
+        for seconds in (1.0, 1.0):
+            run.clock.processor += seconds
             now.append(run.schedule.goes_on())
         assert now == seen
 
