@@ -67,10 +67,12 @@ def outcomes(names: Sequence[str], options: Sequence[str]) -> Iterator[Outcome]:
         "faulty": {name: words for name, (_, words) in import_module("faulty").FAULTS.items()},
         "healthy": dict.fromkeys(import_module("healthy").TRAININGS, ""),
     }
+    tried = import_module("faulty").TRIED
     for script, trainings in wanted.items():
         for name, words in trainings.items():
             if not names or name in names:
-                yield Outcome(name, words, first_line(FOLDER / f"{script}.py", name, options))
+                asked = [*options, "--trial"] if name in tried else options
+                yield Outcome(name, words, first_line(FOLDER / f"{script}.py", name, asked))
 
 
 def told(outcomes: Iterable[tuple[bool, bool]]) -> str:

@@ -1288,16 +1288,21 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "not_shifted": (not_shifted, "the labels are the very tokens that the model receives"),
     "by_hand": (by_hand, "gradients are never cleared: each update also took the gradients of all earlier steps"),
     "rebound": (rebound, "no optimizer has the weights, and the program moves none"),
-    "smoothed_away": (smoothed_away, "cross_entropy has a label_smoothing of 1, which leaves 0% of the labels"),
+    "smoothed_away": (
+        smoothed_away,
+        "a label_smoothing of 1, which leaves the labels 0% of the weight",
+    ),
     "one_weight": (one_weight, "all labels that count are one of the 10 classes"),
     "along_the_gradient": (along_the_gradient, "the optimizer maximizes it (maximize=True)"),
     "own_backward": (own_backward, "the backward of Swish gives the same whatever gradient it gets"),
     "code_of_rows": (code_of_rows, "the output for a row depends on its place in the batch"),
-    "new_head": (new_head, "its forward makes a parameter of shape 10x32 and 1 more anew in each call"),
+    "new_head": (new_head, "its forward makes a new parameter of shape 10x32 and 1 more in each call"),
     "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),
     "not_normalized": (not_normalized, "the inputs are large"),
 }
 """The trainings, each with words that the first line on its run has."""
+TRIED = ("clips", "own_backward", "code_of_rows", "new_head")
+"""Those that are run with --trial."""
 
 if __name__ == "__main__":
     torch.manual_seed(0)

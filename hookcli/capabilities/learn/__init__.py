@@ -1,6 +1,6 @@
 """Says why a training does not learn: gradients never cleared, the same batch, a loss at the level of guessing."""
 
-from hookcli.registry.capability import Capability
+from hookcli.registry.capability import Capability, RecorderOption
 
 _CHECKS, _OF_LOSSES = "hookcli.capabilities.learn.judging.checks", "hookcli.capabilities.learn.judging.loss_checks"
 
@@ -21,6 +21,14 @@ CAPABILITY = Capability(
         "HK068": f"{_CHECKS}:UnitsAlike",
     },
     recorder="hookcli.capabilities.learn.recorder:Recorder",
+    options=(
+        RecorderOption(
+            name="trial",
+            help="Run a model that learns nothing a few more times on one batch, to find out why.",
+            default=False,
+            seldom=True,
+        ),
+    ),
     lines="hookcli.capabilities.learn.lines:LINES",
     headline="hookcli.capabilities.learn.judging.headline:headline",
     headline_place=-1,

@@ -46,7 +46,7 @@ from hookcli.probes.shared.unregistered import unregistered
 from hookcli.record.file.record_lines import PartLine, RecordedStep
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.parts import BegunStep, RecordedRun, RecorderPart, StepPart
-from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, gradients_of, looked_at
+from hookcli.record.observe.steps.losses import Gradients, Held, HeldGradients, looked_at
 from hookcli.tensors import tree
 
 _TENSORS = 16  # of a step, whose checksums are compared
@@ -90,7 +90,7 @@ class Course:
     norms: FrozenNorms = field(default_factory=FrozenNorms)
     clones: Clones = field(default_factory=Clones)
     zeroed: Zeroed = field(default_factory=Zeroed)
-    trial: Trial = field(default_factory=Trial)
+    trial: Trial = field(default_factory=lambda: Trial(wanted=False))
     unmoved: Unmoved = field(default_factory=Unmoved)
 
     def note_gradients(self, old: bool | None) -> None:
@@ -126,7 +126,8 @@ class Course:
 class Recorder(RecorderPart):
     """Knows the recorded steps of each model."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trial: bool = False) -> None:
+        self.trial = trial
         self.scale: Tensor | None = None
         """The scale of the GradScaler that has scaled the last loss, if any has."""
         self._trained = self._evaluated = 0
@@ -160,7 +161,8 @@ class Recorder(RecorderPart):
         self._evaluated += not step.training
         if not step.training:
             return None
-        course = self._courses.setdefault(step.model, Course(Batches(self._loaders), ref(step.module)))
+        new = Course(Batches(self._loaders), ref(step.module), trial=Trial(self.trial))
+        course = self._courses.setdefault(step.model, new)
         course.trial.ask(step)
         return StepOfLearning(self, course, step)
 
@@ -266,8 +268,7 @@ class StepOfLearning(StepPart):
                 self._parts.trace(outputs)
 
     def _mark(self, node: Node | None) -> None:
-        if node is not None:
-            self._marks.append(Mark.on(node))
+        self._marks += [Mark.on(node)] if node is not None else []
 
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         self._several = self._several or len(optimizers) > 1
@@ -388,13 +389,12 @@ class StepOfLearning(StepPart):
         return [Untrained(step.model, step.step, UNSTEPPED, [self._names[0]], len(self._losses.choices))]
 
     def began_with_old(self, *, moves: bool) -> bool | None:
-        """True if the gradients that the optimizer took include the step before's; None if that is not known.
+        """True if the gradients that the optimizer took, or else those that are there, include the step before's.
 
-        Without one those that are there, if the program `moves` the weights. Not known if it writes gradients itself.
+        None: that is not known, as the program `moves` no weight itself, or writes gradients itself.
         """
-        before = self._before
-        if before.by_hand and self._taken is None:
-            return before.are_in(gradients_of(self._begun.module.parameters())) if moves and before.each else None
-        if self._taken is None or self._several or not self._reached or not (before.each and self._taken.filled):
+        if self._before.by_hand and self._taken is None:
+            return self._before.left_by_hand(self._begun.module, moves=moves)
+        if self._taken is None or self._several or not (self._reached and self._before.each and self._taken.filled):
             return None
-        return before.are_in(self._taken)
+        return self._before.are_in(self._taken)

@@ -118,10 +118,13 @@ def gathered(node: Node) -> tuple[int, Tensor] | None:
 
 def selects_last(node: Node, dim: int) -> bool:
     """True if a node selects the last place of this dimension, from 0 on."""
-    if operator(node) != "Select" or private(node, "_saved_dim", None, _UNPICKED) != dim:
+    shape = returned_shape(*node.next_functions[0]) if operator(node) == "Select" else ()
+    if dim >= len(shape):
         return False
+    selected: int = private(node, "_saved_dim", -1, _UNPICKED)
     place: int = private(node, "_saved_index", 0, _UNPICKED)
-    return place in (2**64 - 1, -1, returned_shape(*node.next_functions[0])[dim] - 1)
+    selected = selected - 2**64 + len(shape) if selected >= 2**63 else selected
+    return selected == dim and place in (2**64 - 1, -1, shape[dim] - 1)
 
 
 _ATTENTION = 3  # dimensions of its weights

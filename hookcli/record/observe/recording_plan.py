@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,7 +169,7 @@ _SHARE = 0.02
 _AT_ONCE = _SHARE * _MINUTE / 2
 """Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
 _AFTER = 2
-_REMEMBERED = 4096
+_REMEMBERED, _COSTS = 4096, 64
 
 
 class Schedule:
@@ -191,7 +192,7 @@ class Schedule:
         self._began = perf_counter()
         self._chosen: dict[int, bool] = {}
         self._recorded = 0
-        self._costs: list[float] = []  # of the recorded steps after the first, which has more to do
+        self._costs = deque[float](maxlen=_COSTS)  # of the last recorded steps but the first, which has more to do
         self._spent = 0.0  # in these
         self._before: float | None = None  # hookcli's processor time as the recorded step began that is under way
         self._soon: range = range(0)

@@ -100,7 +100,7 @@ def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Pat
     assert ("checks passed" in ran.stderr) is (fault == "none") is ("checks passed" in shown.stdout)
     assert ("HK056  error" in ran.stderr) is (fault == "kept") is ("HK056  error" in shown.stdout)
     assert fault == "kept" or ("HK057  warning" in ran.stderr) is (fault != "none")
-    tells_apart = "`hookcli run --probe inputs,activations train.py labels`"  # it has no cause
+    tells_apart = "`hookcli run --trial --probe inputs,activations train.py labels`"  # it has no cause
     assert (tells_apart in " ".join(ran.stderr.split())) is (fault == "labels")
 
 
@@ -108,7 +108,7 @@ def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Pat
 def test_the_next_command_shows_what_layers_receive_where_no_cause_is_known(fault: str, tmp_path: Path) -> None:
     (tmp_path / "my train.py").write_text(TRAIN)
     ran = run(tmp_path, "run", "--every", "10", "my train.py", fault)
-    command = f"hookcli run --probe inputs,activations 'my train.py' {fault}"
+    command = f"hookcli run --trial --probe inputs,activations 'my train.py' {fault}"
     assert (ran.stderr.splitlines()[-1] == f"Next: {command}") is (fault == "labels"), ran.stderr
     again = run(tmp_path, *shlex.split(command)[1:])
     assert again.returncode == 0

@@ -182,7 +182,10 @@ def test_labels_that_are_smoothed_away(share: float) -> None:
 
     said = [text for text in all_faults(program, every=EVERY) if "label_smoothing" in text]
     assert bool(said) is (share >= 0.8)
-    assert all(f"a label_smoothing of {share:g}, which leaves {1 - share:.0%} of the labels" in text for text in said)
+    assert all(
+        f"a label_smoothing of {share:g}, which leaves the labels {1 - share:.0%} of the weight" in text
+        for text in said
+    )
 
 
 NO_LABEL = ": the mean over no label is NaN"

@@ -939,6 +939,6 @@ def test_embeddings_that_get_one_index_alone(first: int, second: int) -> None:
             optimizer.step()
         return model
 
-    said = [text for text in all_faults(program) if "gets the same index" in text]
+    said = [text for text in all_faults(program) if "gets one and the same index" in text]
     assert bool(said) is not (first or second)
-    assert all("; kinds, as each embedding," in text for text in said)
+    assert all("; kinds, like every embedding," in text for text in said)

@@ -89,7 +89,7 @@ def program(
 
 def said(run: Callable[[], dict[str, Any]]) -> list[str]:
     """What the lines of a run say of rows that mix; nothing of it is otherwise than without hookcli."""
-    lines = [line for line in observed(run).of_parts if isinstance(line, Learning)]
+    lines = [line for line in observed(run, trial=True).of_parts if isinstance(line, Learning)]
     assert len(lines) == STEPS
     return [line.tried for line in lines]
 
@@ -127,6 +127,18 @@ def test_a_model_that_learns_is_not_run() -> None:
     assert len(calls) == 2 * STEPS
     assert not any(said(program(counted)))
     assert len(calls) > 4 * STEPS  # one that does not learn is run
+
+
+def test_no_model_is_run_unless_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = list[int]()
+
+    def counted(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x.view(T, B, D).mean(0)
+
+    lines = [line for line in observed(program(counted)).of_parts if isinstance(line, Learning)]
+    assert not any(line.tried for line in lines)
+    assert len(calls) == 2 * STEPS
 
 
 HOOKED: dict[str, Callable[[nn.Module], object]] = {
@@ -216,7 +228,11 @@ def test_a_layer_that_each_forward_makes(once: bool) -> None:
         return {**model.state_dict(), "after": torch.rand(2)}
 
     *_, last = said(run)
-    assert last == "" if once else last.startswith("its forward makes a parameter of shape 4x8 and 1 more anew")
+    assert (
+        last == ""
+        if once
+        else last.startswith("its forward makes a new parameter of shape 4x8 and 1 more in each call")
+    )
 
 
 @pytest.mark.parametrize("function", [Scaled, Ignores, Penalized, Fails])
@@ -227,7 +243,7 @@ def test_a_backward_that_ignores_the_gradient_it_gets(function: type[torch.autog
 
 def test_the_headline_names_what_mixes() -> None:
     over_time, operator = WAYS["a view for a permute"]
-    [fault] = all_faults(program(over_time, steps=100))
+    [fault] = all_faults(program(over_time, steps=100), trial=True)
     assert "no better than guessing among 4 classes" in fault
     assert f"; {MIXED}" in fault
     assert operator in fault

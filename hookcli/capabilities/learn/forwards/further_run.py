@@ -26,7 +26,7 @@ def graph_faults(module: nn.Module, batch: tuple[Args, Kwargs]) -> str:
     """
     try:
         with unheard(), preserved_with_attributes(module, batch), torch.enable_grad(), _OWN:
-            name, made = look(module, batch)
+            name, made = faults_in_graph(module, batch)
     except ModelError:
         return ""
     if name:
@@ -35,10 +35,10 @@ def graph_faults(module: nn.Module, batch: tuple[Args, Kwargs]) -> str:
     if not anew:
         return ""
     more = f" and {len(anew) - 1:,} more" if anew[1:] else ""
-    return f"its forward makes a parameter of shape {anew[0]}{more} anew in each call, which no optimizer can train"
+    return f"its forward makes a new parameter of shape {anew[0]}{more} in each call, which no optimizer can train"
 
 
-def look(module: nn.Module, batch: tuple[Args, Kwargs]) -> tuple[str, list[tuple[ref[nn.Parameter], str]]]:
+def faults_in_graph(module: nn.Module, batch: tuple[Args, Kwargs]) -> tuple[str, list[tuple[ref[nn.Parameter], str]]]:
     """Run a forward. Returns the first of the program's Functions whose backward gives the same for each gradient, and
     the parameters in the graph that are none of the module's, with their shapes.
 
@@ -48,9 +48,9 @@ def look(module: nn.Module, batch: tuple[Args, Kwargs]) -> tuple[str, list[tuple
     nodes = [*walk(x.grad_fn for x in tree.tensors(module(*args, **kwargs)) if x.grad_fn is not None)]
     own = ((node, name) for node in nodes if (name := own_function(node)))
     name = next((name for node, name in own if ignores_gradient(node)), "")
-    known = {id(p) for p in module.parameters()}
+    own_ids = {id(p) for p in module.parameters()}
     variables = (getattr(node, "variable", None) for node in nodes)
-    others = (one for one in variables if isinstance(one, nn.Parameter) and id(one) not in known)
+    others = (one for one in variables if isinstance(one, nn.Parameter) and id(one) not in own_ids)
     largest_first = sorted(others, key=lambda one: -one.numel())
     return name, [(ref(one), tree.shape_text(one)) for one in largest_first]
 
@@ -60,9 +60,9 @@ def ignores_gradient(node: Any) -> bool:
     outputs = [(tuple(made.shape), made.dtype, made.device) for made in returned(node)]
     answers = []
     for value in (0.0, 1.0):
-        given = [torch.full(shape, value, dtype=dtype, device=device) for shape, dtype, device in outputs]
+        gradients = [torch.full(shape, value, dtype=dtype, device=device) for shape, dtype, device in outputs]
         with torch.no_grad():
-            answers.append(tree.tensors(node.apply(*given)))
+            answers.append(tree.tensors(node.apply(*gradients)))
     zeros, ones = answers
     same = len(zeros) == len(ones) and all(map(torch.equal, zeros, ones))
     return same and any(bool(x.any()) for x in zeros)

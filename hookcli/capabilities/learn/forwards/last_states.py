@@ -67,9 +67,10 @@ class LastStates:
     def leave(self, event: HookEvent) -> None:
         """Note what a recurrent layer returns, unless its rows are packed. Waits for nothing."""
         layer = event.module
-        if not self.padding or not isinstance(layer, nn.RNNBase):
+        returned = tree.tensors(event.output)[:2]
+        if not self.padding or not isinstance(layer, nn.RNNBase) or len(returned) < 2:
             return
-        outputs, state = tree.tensors(event.output)[:2]
+        outputs, state = returned
         rows = tree.shape_of(outputs)[:-1]
         either_way = (one for x in self.padding if x.dim() == 2 for one in (x, x.t()))
         padding = next((x for x in either_way if tree.shape_of(x) == rows), None)

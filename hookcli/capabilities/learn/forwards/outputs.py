@@ -119,7 +119,7 @@ class FirstInput:
     def enter(self, event: HookEvent) -> None:
         """Look at what a module is about to receive. Waits for nothing."""
         module = event.module
-        if isinstance(module, nn.Embedding):
+        if isinstance(module, nn.Embedding) and module.num_embeddings > 1:
             self.look_at_indices(event)
         if self._seen or not event.fqn or module is None or next(module.parameters(recurse=False), None) is None:
             return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from hookcli.capabilities.learn.forwards.further_run import graph_faults
@@ -44,12 +46,14 @@ class Trial:
     """Runs a model on the batch of a recorded step: in eval mode beside other rows, and in another order; and with
     gradients, to look at its graph.
 
-    Asked is a model whose last recorded losses are near the level of guessing, and once, as the program is about to
-    call it in another recorded step. The model, its inputs and all random states are then as before. Not asked are
-    models with hooks, which may belong to the program's own observation, compiled or very large ones, and those of
-    several processes.
+    It does so if that is `wanted`, as the program's code is called for it, and what that changes elsewhere stays
+    changed. A model is asked once, if its last recorded losses are near the level of guessing, as the program is about
+    to call it in another recorded step. The model, its inputs and PyTorch's, Python's and numpy's random states are
+    then as before. Models with hooks, which may belong to the program's own observation, compiled or very large ones,
+    and those of several processes are not asked.
     """
 
+    wanted: bool
     words: str = ""
     """How the rows mix, or depend on their places, or which Function ignores its gradient; "" if nothing is known."""
     _near: deque[bool] = field(default_factory=lambda: deque(maxlen=_LAST))
@@ -65,12 +69,12 @@ class Trial:
         guessed = loss_of_guessing(level)
         self._near.append(step.loss is not None and guessed is not None and step.loss >= _NEAR * guessed)
         self._items = level.get("items") or level.get("targets") or 0
-        enough = len(self._near) >= _LEAST and sum(self._near) >= _MOST * len(self._near)
+        enough = self.wanted and len(self._near) >= _LEAST and sum(self._near) >= _MOST * len(self._near)
         self._asks, self._late = enough and not self._asked, step.step >= _STEP
 
     def take(self, event: HookEvent) -> None:
         """Keep a copy of what the model receives, if it is asked next."""
-        if self._asks:
+        if self._asks and self._batch is None:
             self._batch = copied((event.args, dict(event.kwargs)))
 
     def ask(self, begun: BegunStep) -> None:
@@ -80,7 +84,19 @@ class Trial:
             return
         self._asked, self._asks = True, False
         if may_run(begun):
-            self.words = words_on(begun, batch, self._items)
+            with without_cache_of_casts():
+                self.words = words_on(begun, batch, self._items)
+
+
+@contextmanager
+def without_cache_of_casts() -> Iterator[None]:
+    """Keep casts of weights that autocast makes in this block, perhaps without a graph, from the program's own runs."""
+    caches = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(caches)
 
 
 def words_on(begun: BegunStep, batch: Arguments, items: int) -> str:
@@ -107,7 +123,7 @@ def loss_of_guessing(level: Mapping[str, Any]) -> float | None:
 
 
 def may_run(begun: BegunStep) -> bool:
-    """True if a further run of this model is no other's business, costs little, and compiles nothing."""
+    """True if running this model again disturbs nothing else, costs little and compiles nothing."""
     modules = [*begun.module.modules()]
     size = sum(p.numel() for p in begun.module.parameters())
     alone = joined_world().size == 1 and not (begun.compiled or any(map(has_forward_hooks, modules)))
@@ -131,14 +147,23 @@ def depends_on_place(module: nn.Module, batch: Arguments, items: int) -> bool:
     from hookcli.engine.eval_mode import run_in_eval
     from hookcli.engine.eval_runs import batch_size
 
-    if batch_size(batch) != items:
+    if batch_size(batch) != items or keeps_rows(module, items):
         return False
     rolled: Arguments = tree.replace(batch, lambda _, x: x.roll(1, 0))
-    with unheard(), preserved_with_attributes(module, batch):
-        runs = [run_in_eval(module, one) for one in (batch, rolled)]
+    try:
+        with unheard(), preserved_with_attributes(module, batch):
+            runs = [run_in_eval(module, one) for one in (batch, rolled)]
+    except ModelError:  # as where lengths must be sorted
+        return False
     pairs = [(a.roll(1, 0), b) for a, b in comparable(*(run.outputs[0] for run in runs))]
     rows = [(a, b) for a, b in pairs if a.dim() and a.shape == b.shape and len(a) == items]
     return not any(run.drew for run in runs) and largest_difference(rows) > _APART
+
+
+def keeps_rows(module: nn.Module, items: int) -> bool:
+    """True if a module keeps a tensor with so many rows, as a state for each row of a batch."""
+    kept = tree.tensors([[*vars(one).values()] for one in module.modules()])
+    return any(items in tree.shape_of(x) for x in (*kept, *module.buffers()))
 
 
 def is_fault(_: str, measured: object) -> bool:

@@ -65,7 +65,7 @@ _UNMOVED = 5  # recorded steps
 _INDICES = "look at how the indices are made: scaled categories all become 0"
 _TRIED = {
     "grad_output": "multiply by grad_output in backward, and try torch.autograd.gradcheck",
-    "anew": "make the layer once, in __init__",
+    "new parameter": "make the layer once, in __init__",
 }
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
@@ -140,7 +140,7 @@ def one_index(lines: Sequence[Learning]) -> str:
     """Words on embeddings that get one index alone in every recorded step; "" if they do not."""
     if len(lines) < _UNMOVED or not all(line.one_index for line in lines):
         return ""
-    return f"{lines[0].one_index}, as each embedding, gets the same index for all rows, in each recorded step"
+    return f"{lines[0].one_index}, like every embedding, gets one and the same index for all rows in each recorded step"
 
 
 def apart(lines: Sequence[Learning], guessed: float) -> str:

@@ -15,6 +15,7 @@ _FEW, _TIMES = 0.05, 100.0  # of the values that were not zero; times the size, 
 
 def changed_inputs(lines: Sequence[Learning]) -> str:
     """Words on inputs that have become zeros since the first recorded steps, or vary far less or more; else ""."""
+    lines = [line for line in lines if line.dense is not None]  # it is not known of a single row
     if len(lines) < _STEPS + _LAST:
         return ""
     asks = "does the program change its data in place?"

@@ -68,7 +68,7 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _NOTHING = 1e-3  # of the first loss
-_INPUTS = "--probe inputs,activations"  # which show what each layer receives
+_INPUTS = "--trial --probe inputs,activations"  # which try the model, and show what each layer receives
 
 
 def headline(record: Record) -> str:

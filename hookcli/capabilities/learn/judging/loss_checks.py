@@ -48,7 +48,7 @@ _BOUNDED = "scale the targets, or leave the last activation out"
 _DATA = "look at what is done to the data, as with integers that are divided"
 ONE_BATCH = (
     "overfit one batch: if that works, look at the labels, and at what layers receive "
-    "(`hookcli run --probe inputs,activations SCRIPT`), else at the learning rate"
+    "(`hookcli run --trial --probe inputs,activations SCRIPT`), else at the learning rate"
 )
 _CAUSES = ("HK056", "HK058", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
@@ -91,16 +91,18 @@ class NoBetterThanGuessing(LinesCheck):
     - Outputs and targets of different shapes.
     - A recurrent or attention module without batch_first=True that takes the rows of the batch for a sequence.
     - A recurrent cell whose state is detached, or begins anew, at each time step.
-    - Rows of a batch that mix, where HK020 is sure that they must not. To see this, hookcli runs the model twice more,
-      in eval mode and without gradients, once in a run whose recorded losses are near this level after 16 steps; all is
-      put back as it was. Not so for models with forward hooks of the program, or in several processes.
+    - With `run --trial`, rows of a batch that mix, where HK020 is sure that they must not. To see this, hookcli runs
+      the model a few more times on one batch: in eval mode, and once with gradients, calling the backward of the
+      program's own Functions. It does so once, after 16 steps, if the recorded losses are near this level; not for
+      compiled models, for models with forward hooks of the program, or in several processes. The model, its inputs and
+      random states are put back as they were; what its code changes elsewhere is not.
     - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
       padding_idx tells).
     - Parameters that no optimizer has, and weights that the program resets between steps.
-    - Rows that have other outputs in another order, as a model that takes the batch for the sequence has them; found in
-      the same run, if there is a label for each row.
+    - Rows that have other outputs in another order, as a model that takes the batch for the sequence has them; found by
+      --trial, too, if there is a label for each row.
     - An autograd Function of the program whose backward gives the same for every gradient, or parameters that each
-      forward makes anew; both are found in such a run, too.
+      forward makes anew; both are found by --trial, too.
     - Embeddings that all get one index alone.
     - No optimizer, and a program that moves no weight itself; or an optimizer that maximizes the loss.
     - Weight decay that shrinks the weights by 5 % or more per step.

@@ -201,7 +201,7 @@ def times_counted(choices: Choices) -> Tensor | None:
         counts = labels != ignored_label(node)
         if weights is None:
             return choices.factor * counts.sum()
-        return choices.factor * (weights.detach()[labels.clamp(0, len(weights) - 1)] * counts).sum()
+        return choices.factor * (weights.detach()[labels.long().clamp(0, len(weights) - 1)] * counts).sum()
 
 
 def labels_that_count(node: Node) -> Tensor | None:
@@ -210,7 +210,8 @@ def labels_that_count(node: Node) -> Tensor | None:
     if labels is None or weights is None or not tree.is_plain(labels):
         return labels
     with torch.no_grad():
-        return labels.where(weights.detach()[labels.clamp(0, len(weights) - 1)] != 0, ignored_label(node))
+        known = labels.long()  # bytes would be a mask
+        return known.where(weights.detach()[known.clamp(0, len(weights) - 1)] != 0, ignored_label(node))
 
 
 def ranks(choices: Choices) -> bool:
@@ -245,7 +246,9 @@ def misused(roots: Sequence[Tensor], nodes: Sequence[Node]) -> str:
         return words
     shares = (one.share for root in roots if root.grad_fn is not None and (one := smoothed(root.grad_fn)))
     if (share := max(shares, default=0.0)) >= _SMOOTH:
-        return f"cross_entropy has a label_smoothing of {share:.3g}, which leaves {1 - share:.0%} of the labels"
+        return (
+            f"cross_entropy has a label_smoothing of {share:.3g}, which leaves the labels {1 - share:.0%} of the weight"
+        )
     if pair := next(filter(None, map(paired, roots)), None):
         before, after = map(shape_text, pair)
         return f"in the loss, outputs of shape {before} and other values are broadcast to {after}: give both one shape"

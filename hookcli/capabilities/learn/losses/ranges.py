@@ -44,7 +44,6 @@ _NOISE, _FEW = 0.5, 0.1  # as labels have on purpose, and the share of them that
 _FLAT, _NEAR = 0.5, 0.7  # times a cosine, which no temperature in use gives; of the loss of guessing
 _LOOKED_AT = 64  # nodes
 _DIMENSIONS = ("the rows of the batch (dim=0)", "the classes (dim=1)")
-_LOOKED_AT = 16  # nodes
 _HALVES = {"Relu": "a ReLU before the sigmoid", "Softplus": "a Softplus before the sigmoid"}
 
 
@@ -136,7 +135,7 @@ def no_alignment(nodes: Iterable[Node]) -> Unlikely | None:
     for node in islice(walk(nodes, lambda one: operator(one) not in _NORMALIZED), _LOOKED_AT):
         values = ctc_log_probabilities(node)
         if values is not None and tree.is_plain(values) and values.numel():
-            words = "in {} of the time steps what ctc_loss gets for log-probabilities does not add up to 1"
+            words = "in {} of the time steps the exponentials of what ctc_loss gets do not add up to 1"
             with torch.no_grad():
                 off = ((values.detach().float().exp().sum(-1) - 1).abs() > _SUM).mean(dtype=torch.float32)
             return Unlikely(f"{words}: put log_softmax before it", off, _NOISE)

@@ -37,6 +37,11 @@ class GradientsBefore:
         """
         return all(one.number >= taken.number and any(map(bool, one.filled)) for one in self.each)
 
+    def left_by_hand(self, module: nn.Module, *, moves: bool) -> bool | None:
+        """True if a step without an optimizer began with old gradients; None if it did, but `moves` no weight."""
+        old = self.are_in(gradients_of(module.parameters())) if self.each else None
+        return old if moves or old is False else None
+
 
 @dataclass
 class Unmoved:

@@ -291,7 +291,7 @@ def last_known(courses: Mapping[str, LossCourse]) -> Iterator[str]:
     """Say of which step the last loss is, where it is not known of later ones."""
     for model, course in courses.items():
         if 0 <= course.known_at < course.ends:
-            yield f"{model}: the last loss that is known is step {course.known_at:,}'s, of {course.ends + 1:,} steps"
+            yield f"{model}: the last known loss is that of step {course.known_at:,}, of {course.ends + 1:,} steps"
 
 
 def _unrecorded(end: End, latest: Mapping[tuple[str, str], RecordedStep]) -> Iterator[str]:

@@ -347,5 +347,5 @@ def test_a_loss_is_the_first_or_the_last_only_if_it_is(
     row = next(line for line in lines if line.startswith("Net ")).split()
     found = tuple(figure for figure in row if figure in ("3.500", "2.500", "1.500", "1.250"))
     assert found == tuple(figure for figure in shown if figure != "-")
-    said = [line for line in lines if "that is known" in line]
-    assert said == ["Net: the last loss that is known is step 2's, of 4 steps"] * (losses[-1] is None)
+    said = [line for line in lines if "the last known loss" in line]
+    assert said == ["Net: the last known loss is that of step 2, of 4 steps"] * (losses[-1] is None)
