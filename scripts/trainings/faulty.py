@@ -561,7 +561,7 @@ class Placed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.token, self.head = nn.Linear(24, 64), nn.Linear(64, 10)
-        self.register_buffer("code", 3 * torch.randn(SIZE, 1, 64))
+        self.register_buffer("code", 3 * torch.randn(2 * SIZE, 1, 64))
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.token(x.permute(0, 2, 1, 3).flatten(2))

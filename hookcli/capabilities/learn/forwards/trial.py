@@ -37,6 +37,7 @@ PLACE = (
     "the output for a row depends on its place in the batch: "
     "the model may take dimension 0, the batch, for the sequence"
 )
+_TABLES = ("_parameters", "_buffers", "_modules")
 _APART = 1e-3  # of the largest output
 _SIZE = 2**28  # elements of parameters that are copied
 
@@ -162,8 +163,9 @@ def depends_on_place(module: nn.Module, batch: Arguments, items: int) -> bool:
 
 def keeps_rows(module: nn.Module, items: int) -> bool:
     """True if a module keeps a tensor with so many rows, as a state for each row of a batch."""
-    kept = tree.tensors([[*vars(one).values()] for one in module.modules()])
-    return any(items in tree.shape_of(x) for x in (*kept, *module.buffers()))
+    attributes = (item for one in module.modules() for item in vars(one).items())
+    kept = tree.tensors([value for name, value in attributes if name not in _TABLES])
+    return any(items in tree.shape_of(x)[:2] for x in (*kept, *module.buffers()) if x.dim() > 1)
 
 
 def is_fault(_: str, measured: object) -> bool:
