@@ -19,6 +19,7 @@ from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken,
 from hookcli.capabilities.learn.forwards.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.forwards.future import Future
 from hookcli.capabilities.learn.forwards.graphless import Graphless
+from hookcli.capabilities.learn.forwards.last_states import LastStates
 from hookcli.capabilities.learn.forwards.lost_batches import STEPS as LOST_STEPS
 from hookcli.capabilities.learn.forwards.lost_batches import LostBatches
 from hookcli.capabilities.learn.forwards.outputs import Alike, FirstInput
@@ -36,7 +37,7 @@ from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.weights.reach import reach, saturated
 from hookcli.capabilities.learn.weights.shares import Shares
 from hookcli.capabilities.learn.weights.still import Still, some_values
-from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, Unmoved, gradients_for
+from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, gradients_for
 from hookcli.capabilities.learn.weights.wiring import SeenParts, Wiring
 from hookcli.capabilities.learn.weights.zeroed import Zeroed
 from hookcli.hooks.events import HookEvent
@@ -62,6 +63,7 @@ class Course:
 
     batches: Batches
     module: ref[nn.Module]
+    trial: Trial
     judged: int = 0
     left: int = 0
     knows_loss: bool = False
@@ -90,8 +92,6 @@ class Course:
     norms: FrozenNorms = field(default_factory=FrozenNorms)
     clones: Clones = field(default_factory=Clones)
     zeroed: Zeroed = field(default_factory=Zeroed)
-    trial: Trial = field(default_factory=lambda: Trial(wanted=False))
-    unmoved: Unmoved = field(default_factory=Unmoved)
 
     def note_gradients(self, old: bool | None) -> None:
         """Note whether a recorded step began with old gradients; None: that is not known."""
@@ -161,7 +161,7 @@ class Recorder(RecorderPart):
         self._evaluated += not step.training
         if not step.training:
             return None
-        new = Course(Batches(self._loaders), ref(step.module), trial=Trial(self.trial))
+        new = Course(Batches(self._loaders), ref(step.module), Trial(self.trial))
         course = self._courses.setdefault(step.model, new)
         course.trial.ask(step)
         return StepOfLearning(self, course, step)
@@ -218,7 +218,7 @@ class StepOfLearning(StepPart):
         self._time_first = TimeFirst()
         self._last = LastLayer()
         self._masks = PaddingMasks()
-        self._states = States(self._masks.padding)
+        self._states = States(LastStates(self._masks.padding))
         self._shares = Shares()
         self._future = Future(asked=len(course.future) < FUTURE_STEPS)
         self._lost = LostBatches(course.batches.loaders)
@@ -310,7 +310,7 @@ class StepOfLearning(StepPart):
         if not step.complete:
             return [] if scaled else self.unstepped(step)
         parameters = self._parts.parameters = dict(begun.module.named_parameters())
-        reached = reach(step)
+        reached, by_hand = reach(step), self._before.by_hand
         course.note_gradients(self.began_with_old(moves=bool(reached.get("reach"))) if step.step else None)
         course.batches.add(self._batch)
         course.graphs.add(step.step, self._marks)
@@ -335,12 +335,11 @@ class StepOfLearning(StepPart):
             "alone": self._recorder.alone,
             **course.note_labels(labels),
             **course.batches.fields() | course.graphs.fields(),
-            **course.still.fields(step, self._begun.module, self._values, reached.get("gradient")),
+            **course.still.fields(step, begun.module, self._values, reached.get("gradient"), by_hand=by_hand),
             **course.overwritten.fields(step.step, self._began, self._stepping, some_values(parameters, _WEIGHTS)),
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
-            **course.unmoved.fields(self._values, by_hand=self._before.by_hand),
             "held_up": saturated(step) or course.zeroed.words(step),
             **self._settings.fields(),
             **reached,

@@ -41,32 +41,28 @@ def test_weights_that_a_program_without_an_optimizer_leaves_as_they_are(in_place
     assert any("guessing among 4 classes" in text for text in said) is not (in_place and learns)
 
 
-@pytest.mark.parametrize("maximizes", [True, False])
-def test_an_optimizer_that_maximizes_a_loss(maximizes: bool) -> None:
+def maximizing(sign: int, *, maximizes: bool) -> Callable[[], Any]:
+    """A training whose optimizer minimizes or `maximizes` a cross-entropy with this sign."""
+
     def program() -> nn.Module:
         model = nn.Linear(6, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.1, maximize=maximizes)
         for _ in range(STEPS):
             x = torch.randn(32, 6)
             optimizer.zero_grad()
-            F.cross_entropy(model(x), x[:, :4].argmax(1)).backward()
+            (sign * F.cross_entropy(model(x), x[:, :4].argmax(1))).backward()
             optimizer.step()
         return model
 
-    said = all_faults(program, every=EVERY)
+    return program
+
+
+@pytest.mark.parametrize("maximizes", [True, False])
+def test_an_optimizer_that_maximizes_a_loss(maximizes: bool) -> None:
+    said = all_faults(maximizing(1, maximizes=maximizes), every=EVERY)
     assert all(("(maximize=True)" in text) is maximizes for text in said)
     assert bool(said) is maximizes
 
 
 def test_a_reward_may_be_maximized() -> None:
-    def program() -> nn.Module:
-        model = nn.Linear(6, 4)
-        optimizer = torch.optim.SGD(model.parameters(), 0.1, maximize=True)
-        for _ in range(STEPS):
-            x = torch.randn(32, 6)
-            optimizer.zero_grad()
-            (-F.cross_entropy(model(x), x[:, :4].argmax(1))).backward()
-            optimizer.step()
-        return model
-
-    assert not all_faults(program, every=EVERY)
+    assert not all_faults(maximizing(-1, maximizes=True), every=EVERY)

@@ -70,19 +70,22 @@ class Future:
         if labels is None or not tree.is_plain(labels) or roots[0].grad_fn is None:
             return
         ignored = ignored_label(choices[0].node)
-        self.copied += any_of([self.copies(labels, ignored, roots[0].grad_fn)])
         self.skipped += any_of([next_ones(x, labels, ignored, 2) for x in self.tokens if self._trained])
-        asked = [(x, next_ones(x, labels, ignored)) for x in self.tokens]
-        nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for _, one in asked) else []
-        self.seen += any_of([shows_asked(nodes, x, one) for x, one in asked if one is not None])
+        asked = [next_ones(x, labels, ignored) for x in self.tokens]
+        nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
+        shown = [shows_next(nodes, x) if one is not None else [] for x, one in zip(self.tokens, asked, strict=True)]
+        self.seen += any_of([all_of([one, *sees]) for one, sees in zip(asked, shown, strict=True) if sees])
+        self.copied += self.copies(labels, ignored, shown)
 
-    def copies(self, labels: Tensor, ignored: int, loss: Node) -> Tensor | None:
-        """True if these labels are the tokens of each embedding, and attention to them is causal; None if not known."""
-        same = [one for x in self.tokens if (one := same_ones(x, labels, ignored)) is not None]
-        if not same or len(same) < len(self.tokens):
-            return None
-        shown = shows_next([*islice(walk([loss]), _NODES)], self.tokens[0])
-        return torch.stack([*same, *(~one.to(labels.device) for one in shown)]).all() if shown else None
+    def copies(self, labels: Tensor, ignored: int, shown: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Whether these labels are the tokens of each embedding, and attention to the first is causal; empty without.
+
+        `shown`: for each whether attention to it sees the next token.
+        """
+        hidden = [~one for one in shown[0]] if shown else []
+        if not hidden:
+            return []
+        return any_of([all_of([*(next_ones(x, labels, ignored, 0) for x in self.tokens), *hidden])])
 
     def words(self) -> str:
         """Words on a fault that each loss of the step has; "" if there is none. Waits for an accelerator."""
@@ -98,37 +101,27 @@ def any_of(truths: Sequence[Tensor | None]) -> list[Tensor]:
     return [torch.stack(known).any()] if known else []
 
 
-def shows_asked(nodes: Sequence[Node], tokens: Tensor, are_next: Tensor) -> Tensor | None:
-    """True if the next tokens are asked for, and all attention to these tokens sees them; None without attention."""
-    shown = shows_next(nodes, tokens)
-    with torch.no_grad():
-        return torch.stack([are_next, *(one.to(are_next.device) for one in shown)]).all() if shown else None
+def all_of(truths: Sequence[Tensor | None]) -> Tensor | None:
+    """True if all of these are; None if one is not known. Waits for nothing."""
+    known = [one for one in truths if one is not None]
+    return torch.stack([one.to(known[0].device) for one in known]).all() if len(known) == len(truths) else None
 
 
 def next_ones(tokens: Tensor, labels: Tensor, ignored: int, places: int = 1) -> Tensor | None:
-    """True if these labels, but for ignored ones, are the tokens so many `places` ahead, and differ from those before.
+    """True if these labels, but for ignored ones, are the tokens so many `places` ahead, which are not all the same.
 
     None: other sizes.
     """
     rows, length = tokens.shape
-    if labels.numel() not in (rows * length, rows * (length - 1)) or labels.device != tokens.device:
+    if labels.numel() not in (rows * length, rows * (length - min(places, 1))) or labels.device != tokens.device:
         return None
     with torch.no_grad():
         after, asked = tokens[:, places:], labels.reshape(rows, -1)[:, : length - places]
         counts = asked != ignored
         mostly = 2 * counts.sum() >= counts.numel()
-        return ((after == asked) | ~counts).all() & mostly & (after != tokens[:, places - 1 : -1]).any()
-
-
-def same_ones(tokens: Tensor, labels: Tensor, ignored: int) -> Tensor | None:
-    """True if these labels, but for ignored ones, are the tokens, which differ from each other. None: other sizes."""
-    if labels.numel() != tokens.numel() or labels.device != tokens.device:
-        return None
-    with torch.no_grad():
-        asked = labels.reshape(tokens.shape)
-        counts = asked != ignored
-        mostly = 2 * counts.sum() >= counts.numel()
-        return ((tokens == asked) | ~counts).all() & mostly & (tokens[:, 1:] != tokens[:, :-1]).any()
+        first = max(places, 1)
+        differ = (tokens[:, first:] != tokens[:, first - 1 : -1]).any()
+        return ((after == asked) | ~counts).all() & mostly & differ
 
 
 def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:

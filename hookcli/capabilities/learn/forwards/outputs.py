@@ -131,10 +131,9 @@ class FirstInput:
     def look_at_indices(self, event: HookEvent) -> None:
         """Note whether an embedding is about to receive one index alone. Waits for nothing."""
         for x in filter(tree.is_plain, tree.received(event.args, event.kwargs)):
-            with torch.no_grad():
-                same = (x == x.flatten()[:1]).all() if x.numel() >= _INDICES else torch.zeros((), dtype=torch.bool)
-                before = self.indices.get(event.fqn)
-                self.indices[event.fqn] = same if before is None else same & before.to(same.device)
+            _, same, _ = sameness(x) if x.numel() >= _INDICES else [torch.zeros((), dtype=torch.bool)] * 3
+            before = self.indices.get(event.fqn)
+            self.indices[event.fqn] = same if before is None else same & before.to(same.device)
 
     def fields(self) -> dict[str, Any]:
         """The fields of a line: 0 if it is not known, as behind an embedding or a normalization. May wait."""

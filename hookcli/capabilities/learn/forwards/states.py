@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,8 +22,7 @@ NONE, DETACHED, ZERO, LINKED = "none", "detached", "zero", "linked"
 class States:
     """The states that recurrent layers got in a step, if they take one time step per call; first calls are left out."""
 
-    padding: InitVar[Sequence[Tensor]]
-    """Where the tokens of each embedding in the step are padding, once it has run."""
+    last: LastStates
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """The calls of each in the forward under way."""
@@ -32,9 +31,6 @@ class States:
     """For each state without a graph whether all of it is zero, on its device."""
     returned: dict[str, int] = field(default_factory=dict)
     """The place in memory of the state that it returned last, with a graph."""
-
-    def __post_init__(self, padding: Sequence[Tensor]) -> None:
-        self.last = LastStates(padding)
 
     def enter(self, event: HookEvent) -> None:
         """Note the state that a layer is about to get. Waits for nothing."""

@@ -7,28 +7,23 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from hookcli.capabilities.learn.forwards.further_run import graph_faults
+from hookcli.capabilities.learn.forwards.further_run import Batch, graph_faults, put_back_after
 from hookcli.checks.base import ERROR
 from hookcli.checks.evaluation import BatchDependence
 from hookcli.checks.measurements import Comparison, Measurements
 from hookcli.engine.outputs import comparable, largest_difference
-from hookcli.engine.preserve import copied, preserved_with_attributes
-from hookcli.errors import ModelError
+from hookcli.engine.preserve import copied
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.torch_private.modules import has_forward_hooks
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.parts import BegunStep
 from hookcli.system.torchrun import joined_world
-from hookcli.system.unheard import unheard
 from hookcli.tensors import tree
-
-if TYPE_CHECKING:
-    from hookcli.engine.eval_mode import Arguments
 
 _STEP = 16  # before which a loss near guessing's says nothing
 _LAST, _LEAST, _MOST = 8, 3, 0.75  # recorded steps, at most and at least, and the share of them that must be near it
@@ -58,7 +53,7 @@ class Trial:
     words: str = ""
     """How the rows mix, or depend on their places, or which Function ignores its gradient; "" if nothing is known."""
     _near: deque[bool] = field(default_factory=lambda: deque(maxlen=_LAST))
-    _batch: Arguments | None = None
+    _batch: Batch | None = None
     _asks: bool = False
     _late: bool = False
     _asked: bool = False
@@ -100,8 +95,8 @@ def without_cache_of_casts() -> Iterator[None]:
         torch.set_autocast_cache_enabled(caches)
 
 
-def words_on(begun: BegunStep, batch: Arguments, items: int) -> str:
-    """What further runs of a model on this batch with so many labels show; "" if nothing is wrong."""
+def words_on(begun: BegunStep, batch: Batch, items: int) -> str:
+    """Words on the fault that running a model again on this batch, which has so many labels, shows; "" for none."""
     rows = compared_rows(begun.module, batch)
     if rows and is_fault("", rows):
         place = f", from {begun.name(rows.fqn)} on" * bool(rows.fqn)
@@ -131,30 +126,26 @@ def may_run(begun: BegunStep) -> bool:
     return alone and size <= _SIZE
 
 
-def compared_rows(module: nn.Module, batch: Arguments) -> Comparison | None:
+def compared_rows(module: nn.Module, batch: Batch) -> Comparison | None:
     """The outputs for one row beside other ones, as HK020 compares them; None if they can't be."""
     from hookcli.engine.eval_runs import EvalOfBatch  # which few runs need, and which takes long to import
 
-    try:
-        with unheard(), preserved_with_attributes(module, batch):
-            measured = EvalOfBatch(module, batch, {"companions"}, is_fault, None, None).measured()["companions"]
-    except ModelError:  # as where it has no eval mode
-        return None
+    measured = put_back_after(
+        module, batch, lambda: EvalOfBatch(module, batch, {"companions"}, is_fault, None, None).measured()["companions"]
+    )
     return measured if isinstance(measured, Comparison) else None
 
 
-def depends_on_place(module: nn.Module, batch: Arguments, items: int) -> bool:
+def depends_on_place(module: nn.Module, batch: Batch, items: int) -> bool:
     """True if rows in another order have other outputs, though there is a label for each, and they do not mix."""
     from hookcli.engine.eval_mode import run_in_eval
     from hookcli.engine.eval_runs import batch_size
 
     if batch_size(batch) != items or keeps_rows(module, items):
         return False
-    rolled: Arguments = tree.replace(batch, lambda _, x: x.roll(1, 0))
-    try:
-        with unheard(), preserved_with_attributes(module, batch):
-            runs = [run_in_eval(module, one) for one in (batch, rolled)]
-    except ModelError:  # as where lengths must be sorted
+    rolled: Batch = tree.replace(batch, lambda _, x: x.roll(1, 0))
+    runs = put_back_after(module, batch, lambda: [run_in_eval(module, one) for one in (batch, rolled)])
+    if runs is None:  # it failed, as where lengths must be sorted
         return False
     pairs = [(a.roll(1, 0), b) for a, b in comparable(*(run.outputs[0] for run in runs))]
     rows = [(a, b) for a, b in pairs if a.dim() and a.shape == b.shape and len(a) == items]

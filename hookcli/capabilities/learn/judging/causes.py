@@ -61,7 +61,7 @@ WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it i
 _FROZEN = 0.01  # of the weights: as few are trained
 MAXIMIZES = "the optimizer maximizes it (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
-_UNMOVED = 5  # recorded steps
+_SEVERAL = 5  # recorded steps
 _INDICES = "look at how the indices are made: scaled categories all become 0"
 _TRIED = {
     "grad_output": "multiply by grad_output in backward, and try torch.autograd.gradcheck",
@@ -131,14 +131,14 @@ def of_updates(lines: Sequence[Learning]) -> tuple[str, str]:
     last = lines[-1] if lines else None
     if last and last.maximizes:
         return MAXIMIZES, "leave maximize=True out"
-    if last and last.by_hand and last.unmoved >= max(_UNMOVED, len(lines) - 1):
+    if last and last.by_hand and last.unmoved >= max(_SEVERAL, len(lines) - 1):
         return f"no optimizer has the weights, and the program moves none in {len(lines):,} recorded steps", _IN_PLACE
     return "", ""
 
 
 def one_index(lines: Sequence[Learning]) -> str:
     """Words on embeddings that get one index alone in every recorded step; "" if they do not."""
-    if len(lines) < _UNMOVED or not all(line.one_index for line in lines):
+    if len(lines) < _SEVERAL or not all(line.one_index for line in lines):
         return ""
     return f"{lines[0].one_index}, like every embedding, gets one and the same index for all rows in each recorded step"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from hookcli.capabilities.learn.judging.causes import (
     WITH_GRAPH,
@@ -59,6 +58,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.views.headlines import WithNext
 from hookcli.record.file.views.verdict import causes, script_of, whole_run
 from hookcli.system.escaping import shell_path
+from hookcli.system.files import relative
 from hookcli.table.formatting import counted, setting
 from hookcli.table.rates import FALLEN
 from hookcli.table.training import SPAN
@@ -69,6 +69,12 @@ _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, Graph
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
 _NOTHING = 1e-3  # of the first loss
 _INPUTS = "--trial --probe inputs,activations"  # which try the model, and show what each layer receives
+
+
+class NoCause(str):
+    """The text on a loss that is no better than guessing, for a reason that is not known."""
+
+    __slots__ = ()
 
 
 def headline(record: Record) -> str:
@@ -82,17 +88,14 @@ def headline(record: Record) -> str:
     learn = {model for model, run in runs.items() if any(line.gradient for line in learned(run.lines))}
     for model, run in runs.items():
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
-            guesses = judge([NoBetterThanGuessing()], run).findings
-            no_cause = any((one.message, one.remedy) == (said, ONE_BATCH) for one in guesses)
-            return WithNext(f"{model}: {said}", inputs_command(record) if no_cause else "")
+            return WithNext(f"{model}: {said}", inputs_command(record) if isinstance(said, NoCause) else "")
     return ""
 
 
 def inputs_command(record: Record) -> str:
     """The command that shows what each layer receives, or that records it; "" where the script is not known."""
     if any("inputs" in step.probes for step in record.last(record.entries)):
-        here = record.path.is_relative_to(Path.cwd())
-        return f"hookcli show --probe inputs {shell_path(record.path.relative_to(Path.cwd()) if here else record.path)}"
+        return f"hookcli show --probe inputs {shell_path(relative(record.path))}"
     return f"hookcli run {_INPUTS} {script_of(record)}" if script_of(record) else ""
 
 
@@ -129,7 +132,7 @@ def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[
     """The messages of these checks' findings, but for notes."""
     for finding in judge([check() for check in checks], measured).findings:
         if finding.fails(WARNING):
-            yield finding.message
+            yield NoCause(finding.message) if finding.remedy == ONE_BATCH else finding.message
 
 
 def outside(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:

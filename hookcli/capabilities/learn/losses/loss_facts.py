@@ -201,7 +201,7 @@ def times_counted(choices: Choices) -> Tensor | None:
         counts = labels != ignored_label(node)
         if weights is None:
             return choices.factor * counts.sum()
-        return choices.factor * (weights.detach()[labels.long().clamp(0, len(weights) - 1)] * counts).sum()
+        return choices.factor * (weights_of(labels, weights) * counts).sum()
 
 
 def labels_that_count(node: Node) -> Tensor | None:
@@ -210,8 +210,12 @@ def labels_that_count(node: Node) -> Tensor | None:
     if labels is None or weights is None or not tree.is_plain(labels):
         return labels
     with torch.no_grad():
-        known = labels.long()  # bytes would be a mask
-        return known.where(weights.detach()[known.clamp(0, len(weights) - 1)] != 0, ignored_label(node))
+        return labels.long().where(weights_of(labels, weights) != 0, ignored_label(node))
+
+
+def weights_of(labels: Tensor, weights: Tensor) -> Tensor:
+    """The weight of each label's class; any for a label that is none, such as an ignored one. Waits for nothing."""
+    return weights.detach()[labels.long().clamp(0, len(weights) - 1)]  # bytes would be a mask
 
 
 def ranks(choices: Choices) -> bool:

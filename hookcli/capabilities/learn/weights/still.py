@@ -1,4 +1,4 @@
-"""Weights that keep their values though an optimizer steps."""
+"""Weights that keep their values though an optimizer steps, or though no optimizer has them."""
 
 from __future__ import annotations
 
@@ -42,33 +42,45 @@ def first_values(parameter: Tensor) -> Tensor:
 class Still:
     """The last recorded steps in a row in which no optimizer changed a weight, and between which none moved.
 
-    An optimizer may change weights in some of its steps alone, which need not be recorded.
+    An optimizer may change weights in some of its steps alone, which need not be recorded. Without one, `unmoved`
+    counts the recorded steps in a row before which no weight has moved.
     """
 
     steps: int = 0
     since: int = 0
+    unmoved: int = 0
     _before: Sequence[Tensor] = field(default_factory=tuple)
 
     def fields(
-        self, step: RecordedStep, module: nn.Module, values: Sequence[Tensor], gradient: float | None
+        self,
+        step: RecordedStep,
+        module: nn.Module,
+        values: Sequence[Tensor],
+        gradient: float | None,
+        *,
+        by_hand: bool,
     ) -> dict[str, Any]:
         """The fields of a line, with this step of a module, before which some parameters had these values.
 
-        `gradient`: the norm of the gradient that the optimizer took. May wait for an accelerator.
+        `gradient`: the norm of the gradient that the optimizer took. `by_hand`: no optimizer has the parameters. May
+        wait for an accelerator.
         """
         moved = len(values) != len(self._before) or not all(map(torch.equal, values, self._before))
         self._before = values
+        self.unmoved = 0 if moved or not by_hand else self.unmoved + 1
+        fields = {"by_hand": by_hand, "unmoved": self.unmoved}
         groups = step.rows("optimizer")
         ends = any(row.get("optimizer") == _ENDS_BY_ITSELF for row in groups)
         if ends or not groups or any(row.get("update") != 0 for row in groups):
             self.steps = 0
-            return {}
+            return fields
         self.steps = 1 if moved else self.steps + 1
         self.since = step.step if self.steps == 1 else self.since
         rates = [row.get("lr") or 0.0 for row in groups]
         numel = max(sum(p.numel() for p in module.parameters()), 1)
         rounded = gradient is not None and rounds_away(values, max(rates) * min(1.0, gradient / math.sqrt(numel)))
-        return {"still": self.steps, "since": self.since, "rounded": rounded, "optimizer": groups[0]["optimizer"]}
+        name = groups[0]["optimizer"]
+        return {**fields, "still": self.steps, "since": self.since, "rounded": rounded, "optimizer": name}
 
 
 def rounds_away(values: Sequence[Tensor], update: float) -> bool:

@@ -1,4 +1,4 @@
-"""How a step updates the weights: gradients from steps before, updates without an optimizer, and its settings."""
+"""The gradients by which a step updates the weights, with an optimizer or without one, and the optimizer's settings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.observe.steps.losses import Gradients, gradients_of
@@ -41,20 +40,6 @@ class GradientsBefore:
         """True if a step without an optimizer began with old gradients; None if it did, but `moves` no weight."""
         old = self.are_in(gradients_of(module.parameters())) if self.each else None
         return old if moves or old is False else None
-
-
-@dataclass
-class Unmoved:
-    """The last recorded steps in a row, up to one of a model without an optimizer, before which no weight has moved."""
-
-    steps: int = 0
-    _values: Sequence[Tensor] = ()
-
-    def fields(self, values: Sequence[Tensor], *, by_hand: bool) -> dict[str, Any]:
-        """The fields of a line; `values` are a few of the weights' before a step. May wait for an accelerator."""
-        same = len(values) == len(self._values) and all(map(torch.equal, values, self._values))
-        self.steps, self._values = (self.steps + 1 if same and by_hand else 0), values
-        return {"by_hand": by_hand, "unmoved": self.steps}
 
 
 @dataclass
