@@ -74,8 +74,8 @@ class FrozenBetween(Check):
     """The parameters of a layer are frozen although layers before and after it are trained.
 
     For information only; it never makes the check fail, since such a layer may be frozen on purpose. A layer counts if
-    none of its own parameters requires grad, its input does, and a layer that is called later is trained. The
-    check leaves out layers in eval mode. As with adapters, it also reports nothing if there are more frozen layers than
+    none of its own parameters requires grad but its input does, and a layer called after it is trained. The check
+    leaves out layers in eval mode. As with adapters, it also reports nothing if there are more frozen layers than
     trained ones, or if they have more than four times as many parameters. The figure is the number of such layers.
     """
 

@@ -13,8 +13,9 @@ from hookcli.diff.settings import advice
 from hookcli.errors import UsageError
 from hookcli.table import Report
 from hookcli.table.columns.layouts import DUMPED, with_operators
+from hookcli.table.meta import WEIGHTS
 
-_SENTENCES = ("settings", "structure", "weights", "times")  # another word
+_SENTENCES = ("settings", "structure", WEIGHTS, "times")
 
 
 def compare_tensors(asked: Asked, runs: Callable[[], Callable[..., Any]]) -> int:

@@ -1,1 +1,1 @@
-"""What a step feeds the model, and what its modules make of it."""
+"""What goes into a model in a training step, and what its modules do with it."""

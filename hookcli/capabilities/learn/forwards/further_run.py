@@ -1,4 +1,4 @@
-"""What the graph of a further forward tells: parameters that it makes itself, and a backward that ignores gradients."""
+"""Runs a model once more and reads the graph: for parameters made in forward, and a backward that ignores gradients."""
 
 from __future__ import annotations
 

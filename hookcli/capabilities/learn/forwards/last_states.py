@@ -24,7 +24,7 @@ _MOST, _NODES = 0.5, 8  # of the rows; nodes on the way
 
 @dataclass
 class Returned:
-    """What a recurrent layer has returned for rows of which some are padded."""
+    """The outputs of a recurrent layer for a batch in which some rows are padded."""
 
     fqn: str
     time: int
@@ -52,7 +52,7 @@ class LastStates:
     """Where the tokens of each embedding in the step are padding."""
     returned: list[Returned] = field(default_factory=list)
     read: dict[str, Returned] = field(default_factory=dict)
-    """What a layer reads the last state of, by its name."""
+    """For each layer, by name, the recurrent layer whose last state it reads."""
 
     def enter(self, event: HookEvent) -> None:
         """Look at what a layer is about to receive."""

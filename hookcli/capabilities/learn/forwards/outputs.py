@@ -108,7 +108,7 @@ class Alike:
 
 @dataclass
 class FirstInput:
-    """What the first layer with weights receives in a step, and all embeddings; the figures stay on the device."""
+    """The inputs of the first layer with weights and of all embeddings, in one step; the figures stay on the device."""
 
     size: Tensor | None = None
     """The root mean square."""

@@ -1,4 +1,4 @@
-"""What a further run tells of a model whose loss stays near that of guessing: rows that mix, or a wrong backward."""
+"""Runs a model whose loss stays near that of guessing a few more times, to find rows that mix or a wrong backward."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def without_cache_of_casts() -> Iterator[None]:
 
 
 def words_on(begun: BegunStep, batch: Batch, items: int) -> str:
-    """Words on the fault that running a model again on this batch, which has so many labels, shows; "" for none."""
+    """Words on the first fault found by running the model again on this batch of so many labels; "" for none."""
     rows = compared_rows(begun.module, batch)
     if rows and is_fault("", rows):
         place = f", from {begun.name(rows.fqn)} on" * bool(rows.fqn)

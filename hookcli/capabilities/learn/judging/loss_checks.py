@@ -99,8 +99,8 @@ class NoBetterThanGuessing(LinesCheck):
     - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
       padding_idx tells).
     - Parameters that no optimizer has, and weights that the program resets between steps.
-    - Rows that have other outputs in another order, as a model that takes the batch for the sequence has them; found by
-      --trial, too, if there is a label for each row.
+    - A row whose output changes when the rows are put in another order, as in a model that takes the batch for the
+      sequence. It is also found by --trial, if each row has one label.
     - An autograd Function of the program whose backward gives the same for every gradient, or parameters that each
       forward makes anew; both are found by --trial, too.
     - Embeddings that all get one index alone.

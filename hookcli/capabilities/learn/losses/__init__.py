@@ -1,1 +1,1 @@
-"""What the graph of a loss tells: which loss it is, what it gets, and whether that fits."""
+"""Reads a loss from its autograd graph: which one it is, what it receives, and whether the two fit."""

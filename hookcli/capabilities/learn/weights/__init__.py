@@ -1,1 +1,1 @@
-"""What becomes of the weights: whether gradients and optimizers reach them, and whether they move."""
+"""Whether gradients and optimizers reach the weights, and whether the weights move."""
