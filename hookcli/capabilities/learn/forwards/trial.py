@@ -19,7 +19,7 @@ from hookcli.checks.measurements import Comparison, Measurements
 from hookcli.engine.outputs import comparable, largest_difference
 from hookcli.engine.preserve import copied
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.torch_private.modules import has_forward_hooks
+from hookcli.hooks.torch_private.modules import PARTS, has_forward_hooks
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.observe.parts import BegunStep
 from hookcli.system.torchrun import joined_world
@@ -32,7 +32,6 @@ PLACE = (
     "the output for a row depends on its place in the batch: "
     "the model may take dimension 0, the batch, for the sequence"
 )
-_TABLES = ("_parameters", "_buffers", "_modules")
 _APART = 1e-3  # of the largest output
 _SIZE = 2**28  # elements of parameters that are copied
 
@@ -155,7 +154,7 @@ def depends_on_place(module: nn.Module, batch: Batch, items: int) -> bool:
 def keeps_rows(module: nn.Module, items: int) -> bool:
     """True if a module keeps a tensor with so many rows, as a state for each row of a batch."""
     attributes = (item for one in module.modules() for item in vars(one).items())
-    kept = tree.tensors([value for name, value in attributes if name not in _TABLES])
+    kept = tree.tensors([value for name, value in attributes if name not in PARTS])
     return any(items in tree.shape_of(x)[:2] for x in (*kept, *module.buffers()) if x.dim() > 1)
 
 
