@@ -1,4 +1,4 @@
-"""The graphs of recorded steps that stay in memory: a program that sums losses, or keeps outputs, keeps each."""
+"""Objects on nodes of autograd's graph, and the graphs of recorded steps that stay in memory, as of kept losses."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ class Mark:
     @classmethod
     def on(cls, node: Node) -> ref[Mark]:
         mark = cls()
-        held: dict[Any, Any] = node.metadata  # type: ignore[assignment]  # a property, which PyTorch types as a method
-        held.setdefault(_NAME, []).append(mark)
+        held_by(node).setdefault(_NAME, []).append(mark)
         return ref(mark)
 
     def is_on(self, node: Node) -> bool:
         """True if it was put on this node."""
-        held: dict[Any, Any] = node.metadata  # type: ignore[assignment]
-        return any(one is self for one in held.get(_NAME, ()))
+        return any(one is self for one in held_by(node).get(_NAME, ()))
+
+
+def held_by(node: Node) -> dict[Any, Any]:
+    """The dictionary of a node, which lives as long as it does."""
+    held: dict[Any, Any] = node.metadata  # type: ignore[assignment]  # a property, which PyTorch types as a method
+    return held
 
 
 @dataclass

@@ -27,13 +27,14 @@ class Learning(PartLine):
     it is their sum; `passes` is the number of the backward passes in which they are. Both are left out for other
     losses.
 
-    If the loss is a squared error, `spread` is the variance of its targets, `center` their mean if a row has one, and
-    `broadcast` the shape to which both outputs and targets were broadcast, each along a dimension of the other:
-    "64x64"; `returned` and `expected` are the means of all outputs and targets. `bounded`: the function that made the
-    outputs of a squared error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the targets that it never
-    returns. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones; it is left
-    out where the model has several optimizers. `times` tells how often the mean of all these errors counts in the loss
-    of the step: as many times as there are targets in a sum, or passes whose losses are not divided.
+    If the loss is a squared error, `spread` is the variance of its targets, and `center` their mean if a row has one;
+    if it is an `absolute` one, or Huber's loss, `spread` is that of the targets' median. `broadcast` is the shape to
+    which both outputs and targets were broadcast, each along a dimension of the other: "64x64"; `returned` and
+    `expected` are the means of all outputs and targets. `bounded`: the function that made the outputs of a squared
+    error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the targets that it never returns. If the loss is a
+    binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones; it is left out where the model has
+    several optimizers. `times` tells how often the mean of all these errors counts in the loss of the step: as many
+    times as there are targets in a sum, or passes whose losses are not divided.
 
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
@@ -100,6 +101,7 @@ class Learning(PartLine):
     passes: int = 0
     spread: float | None = None
     center: float | None = None
+    absolute: bool = False
     times: float | None = None
     returned: float | None = None
     expected: float | None = None

@@ -30,7 +30,6 @@ from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.losses.lost_head import LastLayer, LostHead
-from hookcli.capabilities.learn.losses.rebuilt import place_of
 from hookcli.capabilities.learn.weights.clones import Clones
 from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
@@ -249,7 +248,7 @@ class StepOfLearning(StepPart):
         self._alike.unknown |= bool(unseen or received[_TENSORS:]) or not all(map(tree.is_plain, received))
         for x in filter(tree.is_plain, islice(received, _TENSORS)):
             self._alike.receive(x)
-            self._losses.received.add(place_of(x))
+            self._losses.receive(x)
             if len(self._batch) < _TENSORS and not (batches.differ or x.is_complex()):
                 batches.search(x)
                 self._batch.append(taken(x))
@@ -262,6 +261,7 @@ class StepOfLearning(StepPart):
         if not event.fqn:
             outputs = tree.tensors(event.output)
             self._lost.leave(outputs)
+            self._losses.returned.hold(outputs)
             self._mark(next((x.grad_fn for x in outputs if x.grad_fn is not None), None))
             self._alike.returned(outputs)
             if self._course.wiring.asked:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
 from torch.autograd.graph import Node
+from torch.nn import functional as F  # noqa: N812
 
 from hookcli.hooks.torch_private.nodes import kept, operator, returned_shape
 from hookcli.tensors.torch_private import private
@@ -22,6 +25,8 @@ _NAMES = {
     **dict.fromkeys(_CHOICES, "cross_entropy"),
     **dict.fromkeys(_BINARY, "binary_cross_entropy"),
     _SQUARES: "mse_loss",
+    "SmoothL1LossBackward0": "smooth_l1_loss",
+    "HuberLossBackward0": "huber_loss",
 }
 _SHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "ToCopyBackward0")
 _TIMES_NUMBER, _VIEW = "MulBackward1", "ViewBackward0"
@@ -105,7 +110,7 @@ def reduced(node: Node, factor: float) -> Term | None:
     """The part of a loss whose mean or sum this node is, by itself or of errors that were not reduced before."""
     whole = node.name() in ("MeanBackward0", "SumBackward0")
     of = _past(node.next_functions[0][0], *_SHAPES) if whole else node
-    if of is None or (of.name() not in _NAMES and not (whole and divergence_in(of))):
+    if of is None or (of.name() not in _NAMES and not (whole and (divergence_in(of) or difference_in(of)))):
         return None
     reduction = private(of, "_saved_reduction", _MEAN, _GUESSING) if of.name() in _NAMES else _NONE
     if whole and reduction == _NONE:
@@ -195,9 +200,36 @@ def binary_targets_in(node: Node) -> Tensor | None:
     return None if weighted else binary_targets(node)
 
 
-def squares_in(node: Node) -> tuple[Tensor, Tensor] | None:
-    """The outputs and targets of a squared error, as they were broadcast; None for other nodes."""
-    return compared(node) if node.name() == _SQUARES else None
+class Difference(NamedTuple):
+    """The `values` of outputs less targets, times `sign`; `source` is the node that made the outputs, and which one."""
+
+    values: Tensor
+    source: tuple[Node, int]
+    sign: int
+
+
+def difference_in(node: Node) -> Difference | None:
+    """What a node squares, or takes the absolute of, if it is the difference from a constant; None for other nodes."""
+    is_square = operator(node) == "Pow" and private(node, "_saved_exponent", 2, _GUESSING) == 2
+    minus = node.next_functions[0][0] if is_square or operator(node) == "Abs" else None
+    if minus is None or operator(minus) != "Sub" or private(minus, "_saved_alpha", 1, _GUESSING) != 1:
+        return None
+    pairs = zip(minus.next_functions, (1, -1), strict=False)
+    sources = [((one, number), sign) for (one, number), sign in pairs if one is not None]
+    values = kept(node, "self", _GUESSING)
+    return Difference(values, *sources[0]) if values is not None and len(sources) == 1 else None
+
+
+def absolute_error(node: Node) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The mean error whose parts this node makes, if it grows with their size, and not its square; else None."""
+    match operator(node):
+        case "Abs":
+            return F.l1_loss
+        case "SmoothL1Loss":
+            return partial(F.smooth_l1_loss, beta=private(node, "_saved_beta", 1.0, _GUESSING))
+        case "HuberLoss":
+            return partial(F.huber_loss, delta=private(node, "_saved_delta", 1.0, _GUESSING))
+    return None
 
 
 def divergence_in(node: Node) -> tuple[Tensor, Node] | None:

@@ -27,7 +27,7 @@ from hookcli.tensors import tree
 
 _STEP = 16  # before which a loss near guessing's says nothing
 _LAST, _LEAST, _MOST = 8, 3, 0.75  # recorded steps, at most and at least, and the share of them that must be near it
-_NEAR = 0.95  # of the loss of guessing
+_NEAR, _UNFALLEN = 0.95, 0.75  # of the loss of guessing; of the first loss, where that is not known
 PLACE = (
     "the output for a row depends on its place in the batch: "
     "the model may take dimension 0, the batch, for the sequence"
@@ -42,10 +42,10 @@ class Trial:
     gradients, to look at its graph.
 
     It does so if that is `wanted`, as the program's code is called for it, and what that changes elsewhere stays
-    changed. A model is asked once, if its last recorded losses are near the level of guessing, as the program is about
-    to call it in another recorded step. The model, its inputs and PyTorch's, Python's and numpy's random states are
-    then as before. Models with hooks, which may belong to the program's own observation, compiled or very large ones,
-    and those of several processes are not asked.
+    changed. A model is asked once, if its last recorded losses are near the level of guessing, or near the first one
+    where that level is not known, as the program is about to call it in another recorded step. The model, its inputs
+    and PyTorch's, Python's and numpy's random states are then as before. Models with hooks, which may belong to the
+    program's own observation, compiled or very large ones, and those of several processes are not asked.
     """
 
     wanted: bool
@@ -58,11 +58,16 @@ class Trial:
     _asked: bool = False
     _items: int = 0
     """The labels of the step."""
+    _first: float | None = None
+    """The loss of the first recorded step, where it is not known what guessing gives."""
 
     def note(self, step: RecordedStep, level: Mapping[str, Any]) -> None:
         """Note a recorded step, and the fields of its line from which the level of guessing follows."""
+        if self._first is None:
+            self._first = step.loss
         guessed = loss_of_guessing(level)
-        self._near.append(step.loss is not None and guessed is not None and step.loss >= _NEAR * guessed)
+        high = _NEAR * guessed if guessed is not None else _UNFALLEN * (self._first or 0.0)
+        self._near.append(step.loss is not None and step.loss >= high)
         self._items = level.get("items") or level.get("targets") or 0
         enough = self.wanted and len(self._near) >= _LEAST and sum(self._near) >= _MOST * len(self._near)
         self._asks, self._late = enough and not self._asked, step.step >= _STEP

@@ -148,7 +148,10 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
     late = lines[len(lines) // 2 :]
     pairs = [(line.returned, line.expected) for line in late if line.returned is not None and line.expected is not None]
     times = median(times_of(line) for line in late) if late else 1.0
-    if not pairs or len(pairs) < len(late) or times * min((a - b) ** 2 for a, b in pairs) < _MUCH * guessed:
+    if not pairs or len(pairs) < len(late):
+        return ""
+    power = 1 if late[-1].absolute else 2
+    if times * min(abs(a - b) ** power for a, b in pairs) < _MUCH * guessed:
         return ""
     returned, expected = (figure(median(means)) for means in zip(*pairs, strict=True))
     return f"the outputs are {returned} on average, and the targets {expected}"

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-_BLOCKS = 16
+LEAST = 16  # losses, and the parts into which they are cut
 _Z = 3.0  # standard deviations of the sum below, for losses without a trend
 _HIGHER = 1.1
 _NOTHING = 0.01  # of the loss of guessing
@@ -32,14 +32,24 @@ def rise(losses: Sequence[float]) -> Rise | None:
     Test: Mann and Kendall's, on the means of 16 blocks, whose noise is nearly independent. A loss that rises as it is
     warmed up, or late, and one that jumps, has no such trend.
     """
-    if len(losses) < 4 * _BLOCKS:
+    if len(losses) < 4 * LEAST:
         return None
-    ends = [len(losses) * number // _BLOCKS for number in range(_BLOCKS + 1)]
-    blocks = [fmean(losses[a:b]) for a, b in pairwise(ends)]
-    pairs = sum((b > a) - (b < a) for a, b in combinations(blocks, 2))
-    deviation = math.sqrt(_BLOCKS * (_BLOCKS - 1) * (2 * _BLOCKS + 5) / 18)
+    blocks = block_means(losses)
     found = Rise(fmean(blocks[:2]), fmean(blocks[-2:]))
-    return found if pairs / deviation >= _Z and found.after > _HIGHER * found.before > 0 else None
+    return found if trend(losses) >= _Z and found.after > _HIGHER * found.before > 0 else None
+
+
+def trend(losses: Sequence[float]) -> float:
+    """Mann and Kendall's statistic of 16 losses or more, in standard deviations: below 0 where they fall."""
+    blocks = block_means(losses)
+    pairs = sum((b > a) - (b < a) for a, b in combinations(blocks, 2))
+    return pairs / math.sqrt(LEAST * (LEAST - 1) * (2 * LEAST + 5) / 18)
+
+
+def block_means(losses: Sequence[float]) -> list[float]:
+    """The means of 16 parts of as many losses or more."""
+    ends = [len(losses) * number // LEAST for number in range(LEAST + 1)]
+    return [fmean(losses[a:b]) for a, b in pairwise(ends)]
 
 
 def cut_short(before: Sequence[tuple[float, float]], after: Sequence[float]) -> Rise | None:

@@ -126,23 +126,28 @@ def times_of(line: Learning) -> float:
 def by_variance(
     lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]
 ) -> Guess | None:
-    """The guess that is always the mean of the targets, if the mean squared error is near its loss, their variance."""
+    """The guess that is always one number, if the mean error is near its loss.
+
+    Squared errors are least for the mean of the targets, and are their variance then; absolute ones for their median.
+    """
     spreads = [line.spread for line in lines if line.spread]
     if number < SQUARES or not spreads or len(spreads) < len(lines):
         return None
+    absolute = lines[-1].absolute
     centers = [line.center for line in lines if line.center is not None]
     middle = fmean(centers) if len(centers) == len(lines) else None
 
     def level_of(line: Learning) -> float:
-        away = 0.0 if middle is None or line.center is None else line.center - middle
+        away = 0.0 if absolute or middle is None or line.center is None else line.center - middle
         return times_of(line) * ((line.spread or 0.0) + away**2)
 
     same = beside(lines, late, level_of) if middle is not None else None
     compared = same or of_last(last, median(times_of(line) * (line.spread or 0.0) for line in lines))
-    times = times_text(fmean(map(times_of, lines)), "times ")
-    words = f"always returning the mean of the targets ({times}their variance is {text_of(compared.level)})"
+    level, times = text_of(compared.level), times_text(fmean(map(times_of, lines)), "times ")
+    known = f"the median of the targets ({level})" if absolute else ""
+    words = known or f"the mean of the targets ({times}their variance is {level})"
     weak = same is not None and (same.is_lower or not same.is_sure(NEAR_VARIANCE))
-    return compared.guess(words, NEAR_VARIANCE, weak=weak)
+    return compared.guess(f"always returning {words}", NEAR_VARIANCE, weak=weak)
 
 
 def by_ones(lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]) -> Guess | None:

@@ -35,6 +35,7 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     filled,
     of_losses,
 )
+from hookcli.capabilities.learn.judging.unfallen import falls, text_on, unfallen
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -55,7 +56,7 @@ from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.headlines import WithNext
+from hookcli.record.file.views.headlines import Remark, WithNext
 from hookcli.record.file.views.verdict import causes, script_of, whole_run
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
@@ -77,10 +78,11 @@ class NoCause(str):
     __slots__ = ()
 
 
-def headline(record: Record) -> str:
-    """Net: gradients are never cleared: the optimizer also took all earlier steps', ... "" if all is well.
+def headline(record: Record) -> list[str]:
+    """Net: gradients are never cleared: the optimizer also took all earlier steps', ...
 
-    Causes come before what is seen of the loss.
+    Causes come before what is seen of the loss. If all is well, as far as that is known, remarks on losses that have
+    not fallen.
     """
     models = dict.fromkeys(line.model for kind in LINES for line in record.of(kind))
     errors = causes(record)
@@ -88,8 +90,9 @@ def headline(record: Record) -> str:
     learn = {model for model, run in runs.items() if any(line.gradient for line in learned(run.lines))}
     for model, run in runs.items():
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
-            return WithNext(f"{model}: {said}", inputs_command(record) if isinstance(said, NoCause) else "")
-    return ""
+            return [WithNext(f"{model}: {said}", inputs_command(record) if isinstance(said, NoCause) else "")]
+    remarks = ((model, unfallen(run)) for model, run in runs.items())
+    return [Remark(f"{model}: {text}", inputs_command(record)) for model, text in remarks if text]
 
 
 def inputs_command(record: Record) -> str:
@@ -126,6 +129,9 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     yield from filter(None, [error])
     yield from found_by(_SEEN, measured)
     yield from filter(None, [fallen_early(lines, measured.every_loss)])
+    losses = [loss for _, loss in sorted(measured.every_loss.items())]
+    if lines and lines[-1].tried and not falls(losses):
+        yield f"{text_on(losses)}; {lines[-1].tried}"
 
 
 def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[str]:

@@ -59,7 +59,9 @@ class NoBetterThanGuessing(LinesCheck):
     What guessing gives, and what is reported once the learning rate is no longer warmed up:
     - A cross-entropy among C classes: ln C. Reported if the loss is at least 0.9 ln C.
     - A mean squared error: the variance of the targets in a batch. Reported from 95 % of it on, after 100 losses.
-      Skipped if another model runs under no_grad in the step, since it may produce the targets.
+      Skipped if another model runs under no_grad in the step, since it may produce the targets. Of a mean absolute
+      error, or Huber's loss: that of the median of the targets. Errors that the program computes from a model's output
+      itself count, too.
     - A binary cross-entropy: the entropy of the share of ones among the targets, ln 2 for half of them. Reported from
       98 % of it on, after 100 losses and 2,000 targets that all are 0 or 1. Skipped if the model has a second
       optimizer.

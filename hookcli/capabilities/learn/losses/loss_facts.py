@@ -23,7 +23,8 @@ from hookcli.capabilities.learn.losses.ranges import (
     no_probabilities,
     words_on,
 )
-from hookcli.capabilities.learn.losses.rebuilt import Place, outweighed
+from hookcli.capabilities.learn.losses.rebuilt import Place, outweighed, place_of
+from hookcli.capabilities.learn.losses.returned import Returned
 from hookcli.capabilities.learn.losses.squashed import squashed
 from hookcli.capabilities.learn.losses.targets import Targets
 from hookcli.capabilities.learn.losses.views import misplaced
@@ -84,6 +85,7 @@ class LossFacts:
     """The scale of the GradScaler that has scaled the last loss."""
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
+    returned: Returned = field(default_factory=Returned)
     _beyond: tuple[str, Tensor] | None = None
     _unlikely: list[Unlikely] = field(default_factory=list)
     _outweighed: tuple[str, Tensor] | None = None
@@ -91,6 +93,10 @@ class LossFacts:
     """The number of labels in each loss, and the figures of `range_of`."""
     _times: list[Tensor | float] = field(default_factory=list)
     """How often the mean of each cross-entropy counts in the loss, where that is known."""
+
+    def receive(self, x: Tensor) -> None:
+        """Note a tensor that the model receives."""
+        self.received.add(place_of(x))
 
     def add(self, roots: Sequence[Tensor]) -> Sequence[Term]:
         """Take in the losses of a backward pass. Returns the terms of its only one, if known. Waits for nothing."""
@@ -112,6 +118,7 @@ class LossFacts:
         self._unlikely += [*ignoring_all(roots, nodes), *filter(None, (*unlikely, *picked))]
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None, terms)
+        self.returned.let_go()
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hookcli.hooks.torch_private.losses import Term, binary_targets_in, squares_in
+from hookcli.capabilities.learn.losses.returned import errors_of
+from hookcli.hooks.torch_private.losses import Term, absolute_error, binary_targets_in
 from hookcli.tensors import tree
 
 
 class Squares(NamedTuple):
     """The targets of a squared error whose mean counts `times` in the loss; figures stay on the device.
 
-    `spread`: their variance over the rows of the batch; `center`: their mean, if each row has one; `means`: those of
-    all outputs and of all targets. Each is None where it is not known.
+    `spread`: their variance over the rows of the batch, or the mean of `absolute` errors of their median; `center`:
+    their mean, if each row has one; `means`: those of all outputs and of all targets. Each is None where it is not
+    known.
     """
 
     times: float
     spread: Tensor | None
     center: Tensor | None
     means: Tensor | None
+    absolute: bool = False
 
 
 class Ones(NamedTuple):
@@ -52,9 +55,10 @@ class Targets:
         if len(terms) != 1:
             return []
         (term,) = terms
-        if pair := squares_in(term.node):
-            times = term.times(pair[1].numel())
-            self.squares.append(Squares(times, variance(pair[1]), center(pair[1]), means(*pair)))
+        if pair := errors_of(term.node):
+            times, error = term.times(pair[1].numel()), absolute_error(term.node)
+            spread = deviation(pair[1], error) if error else variance(pair[1])
+            self.squares.append(Squares(times, spread, center(pair[1]), means(*pair), error is not None))
             self.broadcast = self.broadcast or broadcast_to(*pair)
             return tree.shape_of(pair[1])
         binary = binary_targets_in(term.node)
@@ -74,7 +78,9 @@ class Targets:
         if spreads:
             middle = mean_of(centers, times) if centers else None
             away = [(x - middle) ** 2 if middle is not None else 0.0 for x in centers or spreads]
-            fields |= {"spread": mean_of(spreads, times) + mean_of(away, times), "center": middle}
+            absolute = any(one.absolute for one in self.squares)  # errors of medians are not added up to others
+            spread = mean_of(spreads, times) + (0.0 if absolute else mean_of(away, times))
+            fields |= {"spread": spread, "center": middle, "absolute": absolute}
             fields["times"] = math.fsum(times)
         return fields
 
@@ -114,6 +120,18 @@ def share_of_ones(targets: Tensor) -> Tensor | None:
     with torch.no_grad():
         known = targets.detach()
         return known.mean(dtype=torch.float32) + torch.where(((known == 0) | (known == 1)).all(), 0.0, math.nan)
+
+
+def deviation(targets: Tensor, error: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
+    """The mean error of always returning the median of targets over the rows of a batch. Waits for nothing.
+
+    Times n / (n - 1), as the median is that of the same n rows.
+    """
+    rows = rows_of(targets)
+    if rows is None or len(rows) < 2:
+        return None
+    with torch.no_grad():
+        return error(rows.median(0).values.expand_as(rows), rows) * len(rows) / (len(rows) - 1)
 
 
 def variance(targets: Tensor) -> Tensor | None:

@@ -30,6 +30,10 @@ class WithNext(str):
         return line
 
 
+class Remark(WithNext, Aside):
+    """A line of a capability on what is no fault, or not known for one: it stands below the tables."""
+
+
 def wrong_lines(record: Record, *others: str) -> list[str]:
     """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last.
 
@@ -43,7 +47,7 @@ def wrong_lines(record: Record, *others: str) -> list[str]:
     if not any(line and not isinstance(line, Aside) for line in lines):
         lines += [f"{model}: {error}" for model, error in causes(record).items()]
     lines += [faults(courses) or jumps(courses), *others]
-    return sorted(filter(None, lines), key=lambda line: isinstance(line, Aside))
+    return sorted(filter(None, lines), key=lambda line: (isinstance(line, Aside), isinstance(line, Remark)))
 
 
 def first_bad_lines(record: Record) -> list[str]:

@@ -1,0 +1,54 @@
+"""The remark on a loss that has not fallen, where no cause is named: silence would pass for a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from hookcli.capabilities.learn.judging.checks import learned
+from hookcli.capabilities.learn.judging.curve import LEAST, trend
+from hookcli.capabilities.learn.judging.guessing import LOSSES, SQUARES, guess_of, has_level
+from hookcli.capabilities.learn.judging.loss_checks import as_guessed
+from hookcli.checks.measurements import Measurements
+from hookcli.table.formatting import loss as text_of
+
+_FALLS = -2.0  # standard deviations of a loss's trend
+_FIRST, _NOISE = 4, 3.0  # losses at the beginning; standard errors of their mean
+_UNKNOWN = "what guessing gives is not known for this loss, so hookcli can't tell whether it should fall"
+
+
+def unfallen(measured: Measurements) -> str:
+    """The loss has hardly fallen: 0.8200 → 0.8044 (means of the first and last 100 of 400 steps); what guessing ...
+
+    "" where it has, or where it need not: of models that are trained against each other, or far below guessing's.
+    """
+    lines, losses = learned(measured.lines), [loss for _, loss in sorted(measured.every_loss.items())]
+    if not lines or not lines[-1].alone or not all(map(math.isfinite, losses)):
+        return ""
+    if guess := guess_of(lines, measured.every_loss):
+        return f"{as_guessed(guess)}, and no cause of it is known: there may be little to learn"
+    if falls(losses):
+        return ""
+    needed = LOSSES if any(line.classes for line in lines) else SQUARES
+    why = f"hookcli looks for a cause after {needed} steps" * (len(losses) < needed)
+    why = why if any(map(has_level, lines)) else _UNKNOWN
+    return f"{text_on(losses)}; {why}" if why else ""
+
+
+def text_on(losses: Sequence[float]) -> str:
+    """Words on a loss that has not fallen."""
+    quarter = len(losses) // 4
+    first, last = fmean(losses[:quarter]), fmean(losses[-quarter:])
+    has = "has hardly fallen" if last < first else "has not fallen"
+    means = f"means of the first and last {quarter:,} of {len(losses):,} steps"
+    return f"the loss {has}: {text_of(first)} → {text_of(last)} ({means})"
+
+
+def falls(losses: Sequence[float]) -> bool:
+    """True if losses fall, or have fallen at once; or if there are too few to tell."""
+    if len(losses) < LEAST:
+        return True
+    late = losses[-(len(losses) // 4) :]
+    at_once = fmean(losses[:_FIRST]) - fmean(late) > _NOISE * stdev(late) / math.sqrt(_FIRST)
+    return at_once or trend(losses) <= _FALLS
