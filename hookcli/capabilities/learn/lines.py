@@ -74,7 +74,8 @@ class Learning(PartLine):
     of such a model has moved. `maximizes`: an optimizer steps along the gradient, not against it (maximize=True).
     `rate`: the learning rate of the first parameter group; `initial`: that with which its scheduler began, if any.
     `gradient`: the norm of the gradient that the optimizers took, and `unclipped` that before it was
-    clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step.
+    clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step, and
+    `ratio` that by which the step moved the weights of a parameter group.
     `scale`: the GradScaler's, which scaled the loss; None without one.
     `overwritten`: how often the program itself was seen to move a weight by more than half of its size, and farther
     than the optimizer can; `weight` is the last one, `away` the share of its size by which it moved, and `moved` the
@@ -154,6 +155,7 @@ class Learning(PartLine):
     gradient: float | None = None
     unclipped: float | None = None
     decay: float | None = None
+    ratio: float | None = None
     scale: float | None = None
     cleared: int = 0
     overwritten: int = 0

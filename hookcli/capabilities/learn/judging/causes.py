@@ -69,6 +69,7 @@ _TRIED = {
 }
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
+_FAR, _LOWER_RATE = 0.3, "lower the learning rate"  # of the weights, where a thousandth is usual
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
 
@@ -97,7 +98,8 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         (changed_inputs(lines), COPY),
         (hardly_varied(lines), INPUTS),
     )
-    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), (dropped, _DROP), (large_inputs(lines), INPUTS))
+    values = ((dropped, _DROP), (large_inputs(lines), INPUTS))
+    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), *values, (far(lines), _LOWER_RATE))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
 
@@ -230,6 +232,14 @@ def decays(lines: Sequence[Learning]) -> str:
     shares = [line.decay for line in lines if line.decay is not None]
     share = median(shares) if shares else 0.0
     return f"weight decay takes {share:.0%} of the weights in each step" if share >= _SHARE else ""
+
+
+def far(lines: Sequence[Learning]) -> str:
+    """Words on a first step that moved the weights by much of their size; "" if it did not, or was not recorded."""
+    ratio, rate = (lines[0].ratio, lines[0].rate) if lines and not lines[0].step else (None, None)
+    if ratio is None or rate is None or ratio < _FAR:
+        return ""
+    return f"the first step moved the weights by {ratio:.0%} of their size (learning rate {setting(rate)})"
 
 
 def warms_up(lines: Sequence[Learning]) -> bool:

@@ -24,7 +24,8 @@ def unfallen(measured: Measurements) -> str:
     "" where it has, or where it need not: of models that are trained against each other, or far below guessing's.
     """
     lines, losses = learned(measured.lines), [loss for _, loss in sorted(measured.every_loss.items())]
-    if not lines or not lines[-1].alone or not all(map(math.isfinite, losses)):
+    jumped = measured.losses.first_jump is not None  # which another line says
+    if not lines or not lines[-1].alone or jumped or not all(map(math.isfinite, losses)):
         return ""
     if guess := guess_of(lines, measured.every_loss):
         return f"{as_guessed(guess)}, and no cause of it is known: there may be little to learn"

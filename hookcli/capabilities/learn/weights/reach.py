@@ -30,6 +30,7 @@ def reach(step: RecordedStep) -> dict[str, float]:
         "unclipped": unclipped,
         "rate": groups[0].get("lr"),
         "decay": decay(groups),
+        "ratio": max((row.get("ratio") or 0.0 for row in groups), default=0.0),
     }
     return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
 
