@@ -254,3 +254,23 @@ def test_a_compiled_model_is_left_alone(compiled: dict[str, str]) -> None:
     model = nn.Linear(2, 2)
     begun = BegunStep("Linear", model, str, True, (), True, False, Reducer(), compiled=compiled)
     assert may_run(begun) is not bool(compiled)
+
+
+def test_what_mixes_is_named_where_the_level_of_guessing_is_unknown() -> None:
+    over_time, operator = WAYS["a softmax over rows"]
+
+    def unknown() -> nn.Module:
+        model = Clips(over_time)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            outputs = model(torch.randn(B, T, D))
+            ((outputs - torch.randn(B, 4)).abs().mean() + 0.1 * outputs.square().mean()).backward()
+            optimizer.step()
+        return model
+
+    [fault] = all_faults(unknown, trial=True)
+    assert fault.startswith("the loss has ")
+    assert f"; {MIXED}" in fault
+    assert operator in fault
+    assert not all_faults(unknown)

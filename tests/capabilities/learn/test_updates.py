@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from capabilities.learn.test_misused import all_faults
+from support import swept
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -66,3 +67,25 @@ def test_an_optimizer_that_maximizes_a_loss(maximizes: bool) -> None:
 
 def test_a_reward_may_be_maximized() -> None:
     assert not all_faults(maximizing(-1, maximizes=True), every=EVERY)
+
+
+@pytest.mark.parametrize(("rate", "norm"), [(10.0, True), (0.1, True), swept(0.1, False)])
+def test_a_first_step_that_moves_the_weights_by_much_of_their_size(rate: float, norm: bool) -> None:
+    """A normalization hides a learning rate that is far too high: the loss does not run away."""
+
+    def program() -> nn.Module:
+        torch.manual_seed(1)
+        layers = [nn.Linear(16, 64), nn.BatchNorm1d(64) if norm else nn.Identity(), nn.ReLU(), nn.Linear(64, 10)]
+        model = nn.Sequential(*layers)
+        optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
+        for _ in range(STEPS):
+            x = torch.randn(64, 16)
+            y = x[:, :10].argmax(1) if rate < 1 else torch.randint(10, (64,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        return model
+
+    said = " ".join(all_faults(program, every=EVERY))
+    assert ("; the first step moved the weights by" in said) is (rate > 1)
+    assert bool(said) is (rate > 1)

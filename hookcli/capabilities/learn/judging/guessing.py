@@ -123,6 +123,12 @@ def times_of(line: Learning) -> float:
     return 1.0 if line.times is None else line.times
 
 
+def level_of(line: Learning, middle: float | None = None) -> float:
+    """The loss of always returning one number, in a recorded step: `middle`, where the targets' mean is known."""
+    away = 0.0 if line.absolute or middle is None or line.center is None else line.center - middle
+    return times_of(line) * ((line.spread or 0.0) + away**2)
+
+
 def by_variance(
     lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]
 ) -> Guess | None:
@@ -133,21 +139,20 @@ def by_variance(
     spreads = [line.spread for line in lines if line.spread]
     if number < SQUARES or not spreads or len(spreads) < len(lines):
         return None
-    absolute = lines[-1].absolute
     centers = [line.center for line in lines if line.center is not None]
     middle = fmean(centers) if len(centers) == len(lines) else None
-
-    def level_of(line: Learning) -> float:
-        away = 0.0 if absolute or middle is None or line.center is None else line.center - middle
-        return times_of(line) * ((line.spread or 0.0) + away**2)
-
-    same = beside(lines, late, level_of) if middle is not None else None
-    compared = same or of_last(last, median(times_of(line) * (line.spread or 0.0) for line in lines))
-    level, times = text_of(compared.level), times_text(fmean(map(times_of, lines)), "times ")
-    known = f"the median of the targets ({level})" if absolute else ""
-    words = known or f"the mean of the targets ({times}their variance is {level})"
+    same = beside(lines, late, lambda line: level_of(line, middle)) if middle is not None else None
+    compared = same or of_last(last, median(level_of(line) for line in lines))
     weak = same is not None and (same.is_lower or not same.is_sure(NEAR_VARIANCE))
-    return compared.guess(f"always returning {words}", NEAR_VARIANCE, weak=weak)
+    return compared.guess(f"always returning {best_number(lines, compared.level)}", NEAR_VARIANCE, weak=weak)
+
+
+def best_number(lines: Sequence[Learning], level: float) -> str:
+    """Words on the number whose mean error is the least, which is the level of guessing."""
+    if lines[-1].absolute:
+        return f"the median of the targets ({text_of(level)})"
+    times = times_text(fmean(map(times_of, lines)), "times ")
+    return f"the mean of the targets ({times}their variance is {text_of(level)})"
 
 
 def by_ones(lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]) -> Guess | None:

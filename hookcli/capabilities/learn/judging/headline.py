@@ -35,7 +35,7 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     filled,
     of_losses,
 )
-from hookcli.capabilities.learn.judging.unfallen import falls, text_on, unfallen
+from hookcli.capabilities.learn.judging.unfallen import tried, unfallen
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -128,10 +128,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     yield from found_by(_CAUSES, measured)
     yield from filter(None, [error])
     yield from found_by(_SEEN, measured)
-    yield from filter(None, [fallen_early(lines, measured.every_loss)])
-    losses = [loss for _, loss in sorted(measured.every_loss.items())]
-    if lines and lines[-1].tried and not falls(losses):
-        yield f"{text_on(losses)}; {lines[-1].tried}"
+    yield from filter(None, [fallen_early(lines, measured.every_loss), tried(measured)])
 
 
 def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[str]:

@@ -37,6 +37,13 @@ def unfallen(measured: Measurements) -> str:
     return f"{text_on(losses)}; {why}" if why else ""
 
 
+def tried(measured: Measurements) -> str:
+    """What `--trial` has found in a model whose loss has not fallen, where it is not known what guessing gives."""
+    lines, losses = learned(measured.lines), [loss for _, loss in sorted(measured.every_loss.items())]
+    found = lines[-1].tried if lines and not any(map(has_level, lines)) else ""
+    return f"{text_on(losses)}; {found}" if found and not falls(losses) else ""
+
+
 def text_on(losses: Sequence[float]) -> str:
     """Words on a loss that has not fallen."""
     quarter = len(losses) // 4
