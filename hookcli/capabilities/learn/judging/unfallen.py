@@ -24,7 +24,7 @@ def unfallen(measured: Measurements) -> str:
     "" where it has, or where it need not: of models that are trained against each other, or far below guessing's.
     """
     lines, losses = learned(measured.lines), [loss for _, loss in sorted(measured.every_loss.items())]
-    jumped = measured.losses.first_jump is not None  # which another line says
+    jumped = measured.losses is not None and measured.losses.first_jump is not None  # which another line says
     if not lines or not lines[-1].alone or jumped or not all(map(math.isfinite, losses)):
         return ""
     if guess := guess_of(lines, measured.every_loss):
