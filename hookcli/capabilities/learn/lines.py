@@ -41,6 +41,7 @@ class Learning(PartLine):
     expects.
     `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
     `tried`: words on what a further run of the model has shown, such as rows of a batch that mix.
+    `unloaded`: words on a state of which the model, or a part of it, has taken nothing.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
     gradients; `padded`: on a layer that reads a last state which padding has made in most rows. `outweighed`: words on
     a loss that averages the error of a reconstruction of the input, and sums another term; then `unexplained` is the
@@ -54,6 +55,7 @@ class Learning(PartLine):
     `batches`: the recorded steps whose batch is known, if each saw the same one; 0 if any differed. `source` tells how
     it is known that the program has more: the DataLoader has `of` batches ("loader"), or a tensor `of` rows, of which
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
+    `ordered`: the epochs that have begun, if each gives its batches in one order; else 0.
 
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
     `in_use`: the bytes that the device had allocated at most in the step, or of the process on the CPU; 0 if not
@@ -116,6 +118,7 @@ class Learning(PartLine):
     doubled: str = ""
     over_batch: str = ""
     tried: str = ""
+    unloaded: str = ""
     states: str = ""
     padded: str = ""
     outweighed: str = ""
@@ -131,6 +134,7 @@ class Learning(PartLine):
     of: int = 0
     rows: int = 0
     anew: bool = False
+    ordered: int = 0
     graphs: int = 0
     seen: int = 0
     in_use: int = 0

@@ -15,7 +15,7 @@ from torch.autograd.graph import Node
 from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
-from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken, are_blocks, taken
+from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken
 from hookcli.capabilities.learn.forwards.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.forwards.future import Future
 from hookcli.capabilities.learn.forwards.graphless import Graphless
@@ -28,10 +28,12 @@ from hookcli.capabilities.learn.forwards.states import States
 from hookcli.capabilities.learn.forwards.trial import Trial
 from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
+from hookcli.capabilities.learn.losses.labels import Labels
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.losses.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.weights.clones import Clones
 from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
+from hookcli.capabilities.learn.weights.loaded import LoadedStates
 from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.weights.reach import reach, saturated
 from hookcli.capabilities.learn.weights.shares import Shares
@@ -68,12 +70,7 @@ class Course:
     knows_loss: bool = False
     alike: int = 0
     cleared: int = 0
-    labels: set[int] = field(default_factory=set)
-    """The classes that recorded steps had alone; -1 for steps with several."""
-    labelled: int = 0
-    classes: list[int] = field(default_factory=list)
-    """The class of each recorded step whose labels all count, and are one."""
-    in_blocks: bool = False
+    labels: Labels = field(default_factory=Labels)
     stepped: bool = False
     """True if an optimizer was about to make a step."""
 
@@ -108,19 +105,6 @@ class Course:
         self.alike = self.alike if of_step is None else self.alike + 1 if of_step else 0
         return self.alike
 
-    def note_labels(self, of_step: LabelRange | None) -> dict[str, int]:
-        """Note the labels of a recorded step; None if they are not known. Returns the fields of a line."""
-        one_class = of_step.one_class() if of_step else None
-        if of_step is not None and one_class is not None:
-            self.labelled += 1
-            self.classes += [one_class] if one_class >= 0 and of_step.counted == of_step.number else []
-            self.in_blocks |= are_blocks(self.classes)
-            self.labels.add(one_class)
-        one = len(self.labels) == 1 and -1 not in self.labels
-        one_each = len(self.classes) if self.in_blocks else 0
-        counts = {"counted": of_step.counted, "number": of_step.number} if of_step else {}
-        return {"one_label": self.labelled if one else 0, "labelled": self.labelled, "one_each": one_each, **counts}
-
 
 class Recorder(RecorderPart):
     """Knows the recorded steps of each model."""
@@ -131,6 +115,7 @@ class Recorder(RecorderPart):
         """The scale of the GradScaler that has scaled the last loss, if any has."""
         self._trained = self._evaluated = 0
         self._loaders = Loaders()
+        self.loaded = LoadedStates()
         self._courses: dict[str, Course] = {}
         self._root: ref[Tensor] | None = None  # of the backward pass that began last
         self._through: set[str] = set()  # the models that it went through
@@ -140,6 +125,9 @@ class Recorder(RecorderPart):
     def batch_taken(self, iterator: object) -> None:
         if torch.is_grad_enabled():
             self._loaders.take(iterator)
+
+    def state_loaded(self, module: nn.Module, state: object, keys: object) -> None:
+        self.loaded.note(module, state, keys)
 
     def begin_run(self, run: RecordedRun) -> None:
         self._write = run.write
@@ -249,9 +237,7 @@ class StepOfLearning(StepPart):
         for x in filter(tree.is_plain, islice(received, _TENSORS)):
             self._alike.receive(x)
             self._losses.receive(x)
-            if len(self._batch) < _TENSORS and not (batches.differ or x.is_complex()):
-                batches.search(x)
-                self._batch.append(taken(x))
+            batches.take(x, self._batch)
         self._parts.look(self._begun.module)
 
     def leave(self, event: HookEvent) -> None:
@@ -312,7 +298,7 @@ class StepOfLearning(StepPart):
         parameters = self._parts.parameters = dict(begun.module.named_parameters())
         reached, by_hand = reach(step), self._before.by_hand
         course.note_gradients(self.began_with_old(moves=bool(reached.get("reach"))) if step.step else None)
-        course.batches.add(self._batch)
+        course.batches.add(step.step, self._batch)
         course.graphs.add(step.step, self._marks)
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         labels = self._losses.label_range()
@@ -330,10 +316,11 @@ class StepOfLearning(StepPart):
             "cleared": course.cleared,
             **of_losses,
             "tried": course.trial.words,
+            "unloaded": self._recorder.loaded.words(begun.module),
             "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,
-            **course.note_labels(labels),
+            **course.labels.fields(labels),
             **course.batches.fields() | course.graphs.fields(),
             **course.still.fields(step, begun.module, self._values, reached.get("gradient"), by_hand=by_hand),
             **course.overwritten.fields(step.step, self._began, self._stepping, some_values(parameters, _WEIGHTS)),

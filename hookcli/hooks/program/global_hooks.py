@@ -2,7 +2,8 @@
 
 A global pre-hook finds the outermost module of each call, and a hook on that module sees the call's end; global hooks
 on optimizers see each step. PyTorch has no hooks for the start of a backward pass, the scaling of a loss, an optimizer
-that gets parameters and a module that is compiled in place: these functions are wrapped meanwhile.
+that gets parameters, a module that is compiled in place and one that gets a state: these functions are wrapped
+meanwhile.
 
 Code that `torch.compile` traces bypasses all of this. It is off in a forked process, which only marks that it trains.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from mmap import mmap
@@ -65,9 +66,16 @@ class GlobalHooks:
         without_ours: Wrapper = lambda _: partial(other_global_hooks, handle.id)  # noqa: E731
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
-        scaler = torch.amp.GradScaler
-        stepped = self._of_scaler(lambda _, scaler, optimizer, *args, **kwargs: self.listener.scaler_stepped(optimizer))
-        for owner, name, wrapper, lost in (
+        on(replaced(torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"))
+        for owner, name, wrapper, lost in (*self.wrapped_calls(), *self.wrapped_scaler()):
+            on(replaced(owner, name, wrapper, lost))
+
+    def wrapped_calls(self) -> Sequence[tuple[object, str, Wrapper, str]]:
+        """The functions that are wrapped, as `replaced` takes them."""
+        loaded: Callable[..., object] = lambda keys, own, state_dict, *_, **how: (  # noqa: E731
+            self.listener.state_loaded(own, state_dict, keys)
+        )
+        return (
             (
                 torch.autograd,
                 "backward",
@@ -86,18 +94,24 @@ class GlobalHooks:
                 then(lambda _, own, *args, **kwargs: self.compiled_in_place(own)),
                 "modules compiled in place are not named",
             ),
+            (nn.Module, "load_state_dict", then(loaded), "states that do not fit are not known"),
             (
                 BaseProcess,
                 "start",
                 between(self.children.starts, self.children.has_started),
                 "processes that begin anew are not counted",
             ),
+            (DataLoaderIterator, "__next__", between(self._data_wait_begins, self.listener.data_wait_over), NO_WAITING),
+        )
+
+    def wrapped_scaler(self) -> Sequence[tuple[object, str, Wrapper, str]]:
+        """The methods of GradScaler that are wrapped, as `replaced` takes them."""
+        scaler = torch.amp.GradScaler
+        stepped = self._of_scaler(lambda _, scaler, optimizer, *args, **kwargs: self.listener.scaler_stepped(optimizer))
+        return (
             (scaler, "__init__", then(self.scaler_made), _AS_SCALED),
             (scaler, "step", stepped, "steps that a GradScaler skips are not known"),
-            (DataLoaderIterator, "__next__", between(self._data_wait_begins, self.listener.data_wait_over), NO_WAITING),
-            (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
-        ):
-            on(replaced(owner, name, wrapper, lost))
+        )
 
     def __exit__(self, *error: object) -> None:
         _on_now.discard(self)

@@ -72,6 +72,9 @@ class Listener(Protocol):
         Returns whether its calls are to be reported nevertheless.
         """
 
+    def state_loaded(self, module: nn.Module, state: object, keys: object) -> None:
+        """`module.load_state_dict(state)` has returned these keys: missing ones, and unexpected ones."""
+
     def data_wait_begins(self) -> None:
         """The program waits for the next batch of a DataLoader."""
 

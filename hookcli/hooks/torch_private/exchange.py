@@ -10,6 +10,8 @@ from threading import RLock
 from types import ClassMethodDescriptorType
 from typing import Any
 
+from torch.utils.data import SequentialSampler
+
 from hookcli.hooks.importlib_bootstrap import call_of_class, latest
 from hookcli.tensors.torch_private import private
 
@@ -102,6 +104,12 @@ DataLoaderIterator: type = private("torch.utils.data.dataloader", "_BaseDataLoad
 def batches_yielded(iterator: object) -> int:
     """The number of batches that a DataLoader's iterator has yielded; 0 in a PyTorch that does not count them."""
     return int(getattr(iterator, "_num_yielded", 0))
+
+
+def takes_in_order(iterator: object) -> bool:
+    """True if a DataLoader's iterator takes the items of its dataset one after another, and does not shuffle."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    return type(getattr(sampler, "sampler", sampler)) is SequentialSampler
 
 
 def loader_workers(iterator: object) -> int:

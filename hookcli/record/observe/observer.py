@@ -54,6 +54,7 @@ class Observer:
         self.backward_begins = self.safe(self._begin_backward)
         self.loss_scaled = self.safe(self._passes.scaled)
         self.parameters_added = self.safe(self._add_parameters)
+        self.state_loaded = self.safe(partial(self._steps.parts.tell, "state_loaded", ""))
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
         self._hooks = GlobalHooks(self)
         hears_steps = self._steps.parts.hear("optimizer_stepped", "loss_read", "wants", "inside")

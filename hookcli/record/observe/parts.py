@@ -201,6 +201,9 @@ class RecorderPart:
     def batch_taken(self, iterator: object) -> None:
         """The iterator of a DataLoader has yielded a batch in this thread, or has no more, or has raised."""
 
+    def state_loaded(self, module: nn.Module, state: object, keys: object) -> None:
+        """`module.load_state_dict(state)` has returned these keys, of which PyTorch's docs tell."""
+
     def backward_begins(self, scale: Callable[[], Tensor | None]) -> None:
         """A backward pass that leaves gradients in parameters begins in this thread; its loss was scaled by `scale`."""
 

@@ -16,10 +16,10 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.forwards.batches import are_blocks
 from hookcli.capabilities.learn.judging.headline import faults
 from hookcli.capabilities.learn.judging.loss_checks import MisusedLoss, NoBetterThanGuessing, collapsed
 from hookcli.capabilities.learn.lines import Learning
+from hookcli.capabilities.learn.losses.labels import are_blocks
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import lgamma, log
 from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
 from torch import Tensor
 
+from hookcli.capabilities.learn.forwards.order import Order, first_row
 from hookcli.capabilities.learn.lines import LOADER, ROWS
-from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded
+from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded, takes_in_order
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum
 
 _TENSORS = 16  # of a step
 _AFTER = 2  # equal batches: then the tensors of the program are searched, once
-_BY_CHANCE = 1e-4  # the share of all orders
 _COLUMNS, _CANDIDATES = 16, 64
 
 
 class Taken(NamedTuple):
-    """A tensor that the model received: its checksum, its shape, and the tensor that it is, or is a view of."""
+    """A tensor that the model received: its shape, the tensor that it is, or is a view of, and its first row there.
 
-    total: Tensor
+    `total` is its checksum; None if it was not asked for.
+    """
+
     shape: tuple[int, ...]
     owner: ref[Tensor]
+    row: int | None
+    total: Tensor | None
 
 
-def taken(tensor: Tensor) -> Taken:
+def taken(tensor: Tensor, *, summed: bool = True) -> Taken:
     """Waits for nothing."""
-    return Taken(checksum(tensor), tuple(tensor.shape), ref(tree.base(tensor)))
+    total = checksum(tensor) if summed else None
+    return Taken(tuple(tensor.shape), ref(tree.base(tensor)), first_row(tensor), total)
 
 
 @dataclass
@@ -44,6 +46,8 @@ class Loaders:
 
     firsts: int = 0
     others: int = 0
+    in_order: bool = True
+    """True if no DataLoader shuffles."""
     of: int = 0
     """The number of batches of the last one; 0 if unknown."""
 
@@ -53,11 +57,17 @@ class Loaders:
         if number == 1:
             self.firsts += 1
             self.of = batches_in_all(iterator)
+            self.in_order = self.in_order and takes_in_order(iterator) and self.of > 1
 
     @property
     def number(self) -> int:
         """The number of batches that were given."""
         return self.firsts + self.others
+
+    @property
+    def ordered(self) -> int:
+        """The number of epochs that have begun, if none is shuffled; 0 if one is, or for the first."""
+        return self.firsts if self.in_order and self.firsts > 1 and self.others else 0
 
     @property
     def whole(self) -> bool:
@@ -82,6 +92,7 @@ class Batches:
     of: int = 0
     _first: Sequence[tuple[int, tuple[int, ...]]] = ()
     _owners: Sequence[ref[Tensor]] = field(default_factory=tuple)
+    order: Order = field(default_factory=Order)
     differ: bool = False
     """True if one of them received another batch: then no more is to be known."""
     _searched: bool = False
@@ -97,11 +108,21 @@ class Batches:
             index = index_of(batch, alive) if self.of else None
             self._index = ref(index) if index is not None else None
 
-    def add(self, step: Sequence[Taken]) -> None:
-        """Add the tensors of a recorded step. Waits for an accelerator."""
+    def take(self, x: Tensor, into: list[Taken]) -> None:
+        """Take a tensor of a recorded step into those of the step, as far as more is to be known. Waits for nothing."""
+        if len(into) >= _TENSORS or x.is_complex() or (self.differ and into):
+            return
+        if not self.differ:
+            self.search(x)
+        into.append(taken(x, summed=not self.differ))
+
+    def add(self, number: int, step: Sequence[Taken]) -> None:
+        """Add the tensors of the recorded step of this number. Waits for an accelerator."""
+        for one in step[:1]:
+            self.order.note(number, one.owner, one.row, one.shape[0] if one.shape else 0)
         if self.differ or not step:
             return
-        now = [(int(one.total), one.shape) for one in step]
+        now = [(int(one.total), one.shape) for one in step if one.total is not None]
         if self.same and now != self._first:
             self.differ, self.same = True, 0
             return
@@ -115,21 +136,13 @@ class Batches:
     def fields(self) -> dict[str, Any]:
         """The fields of a line."""
         anew = self.anew and not self.loaders.whole
-        known: dict[str, Any] = {"batches": self.same, "anew": anew} if self.same else {}
+        known: dict[str, Any] = {"ordered": self.loaders.ordered if self.loaders.firsts else self.order.epochs()}
+        known |= {"batches": self.same, "anew": anew} if self.same else {}
         if self.same and self.loaders.begin_anew:
             return known | {"source": LOADER, "of": self.loaders.of}
         is_index_kept = self._index is not None and self._index() is not None
         is_drawn = self.same and self.of and not is_index_kept
         return known | ({"source": ROWS, "of": self.of, "rows": self.rows} if is_drawn else {})
-
-
-def are_blocks(classes: Sequence[int]) -> bool:
-    """True if equal classes, of two or more, follow each other as hardly any order by chance has them."""
-    number, counts = len(classes), Counter(classes)
-    if len(counts) < 2 or sum(a != b for a, b in pairwise(classes)) >= len(counts):
-        return False
-    orders = lgamma(len(counts) + 1) + sum(lgamma(count + 1) for count in counts.values()) - lgamma(number + 1)
-    return orders < log(_BY_CHANCE)
 
 
 def alive_tensors() -> list[Tensor]:

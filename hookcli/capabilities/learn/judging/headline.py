@@ -78,7 +78,7 @@ class NoCause(str):
     __slots__ = ()
 
 
-def headline(record: Record) -> list[str]:
+def headline(record: Record) -> Sequence[str]:
     """Net: gradients are never cleared: the optimizer also took all earlier steps', ...
 
     Causes come before what is seen of the loss. If all is well, as far as that is known, remarks on losses that have
@@ -91,8 +91,23 @@ def headline(record: Record) -> list[str]:
     for model, run in runs.items():
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
             return [WithNext(f"{model}: {said}", inputs_command(record) if isinstance(said, NoCause) else "")]
-    remarks = ((model, unfallen(run)) for model, run in runs.items())
-    return [Remark(f"{model}: {text}", inputs_command(record)) for model, text in remarks if text]
+    return [*remarks(record, runs)]
+
+
+def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark]:
+    """The remarks on the runs of models in which no fault was found."""
+    for model, run in runs.items():
+        if text := unfallen(run):
+            yield Remark(f"{model}: {text}", inputs_command(record))
+        if text := in_order(learned(run.lines)):
+            yield Remark(f"{model}: {text}", "")
+
+
+def in_order(lines: Sequence[Learning]) -> str:
+    """Words on epochs that all have their batches in one order, which may be meant; "" if they do not."""
+    epochs = lines[-1].ordered if lines else 0
+    how = "a training mostly learns better if they are shuffled (DataLoader: shuffle=True)"
+    return f"the batches come in one order in each of {epochs:,} epochs; {how}" if epochs else ""
 
 
 def inputs_command(record: Record) -> str:
@@ -120,7 +135,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
-    yield from dict.fromkeys(line.doubled for line in lines if line.doubled)
+    yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.doubled) if text)
     yield from filter(None, [clipped_scaled(lines)])
     if stays(lines, measured.every_loss):
         yield from filter(None, [overwritten(lines, len(measured.every_loss))])
