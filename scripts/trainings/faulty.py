@@ -1188,6 +1188,27 @@ def no_scale() -> None:
     train(Cosines(2000), ((centers[labels] + 0.1 * torch.randn(SIZE, 32), labels) for labels in y), 1.0)
 
 
+def other_names() -> None:
+    """A checkpoint of DataParallel, whose names begin with "module."."""
+    model, state = Net(), {f"module.{name}": value for name, value in Net().state_dict().items()}
+    model.load_state_dict(state, strict=False)
+    train(model, drawn())
+
+
+def absolute() -> None:
+    """Targets that do not belong to the inputs, and absolute errors, written out by hand."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 1))
+    pairs = ((x, torch.randn(len(x))) for _ in range(3) for x, _ in drawn())
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    train(model, pairs, optimizer=optimizer, loss_of=lambda outputs, y: (outputs.squeeze(1) - y).abs().mean())
+
+
+def far_at_once() -> None:
+    """A learning rate that is far too high, where normalizations keep the loss from running away."""
+    layers = [nn.Linear(192, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)]
+    train(nn.Sequential(nn.Flatten(), *layers), ((x, y) for _ in range(3) for x, y in drawn(SHUFFLED)), 10.0)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1299,6 +1320,9 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "new_head": (new_head, "its forward makes a new parameter of shape 10x32 and 1 more in each call"),
     "clips": (clips, "the output for a row also depends on other rows of its batch, from head on: view ("),
     "not_normalized": (not_normalized, "the inputs are large"),
+    "other_names": (other_names, "in the state of load_state_dict(strict=False) is one of Net's"),
+    "absolute": (absolute, "better than always returning the median of the targets"),
+    "far_at_once": (far_at_once, "the first step moved the weights by"),
 }
 """The trainings, each with words that the first line on its run has."""
 TRIED = ("clips", "own_backward", "code_of_rows", "new_head")

@@ -60,11 +60,11 @@ class Learning(PartLine):
     `graphs`: the recorded steps before the last but one whose graph is still in memory; `seen` of them were looked for.
     `in_use`: the bytes that the device had allocated at most in the step, or of the process on the CPU; 0 if not
     measured. `alike`: the last recorded steps in a row in which the model's output was the same for every row of the
-    batch. `inputs`: the root mean square of the model's inputs, of which the largest; `entered`: that of
-    what the first layer with weights receives, 0 if it is no linear, convolutional or recurrent one. `one_index`: the
-    first embedding, if each of them got one index alone in the step; else "". `varied`: the
-    standard deviation of inputs as a share of their size, of which the largest; None if it is not known. `dense`: the
-    share of their values that are not zero, likewise. `fill`:
+    batch; of outputs that are `directions`, whose rows have a norm of 1, they differ by 1 % at most. `inputs`: the root
+    mean square of the model's inputs, of which the largest; `entered`: that of what the first layer with weights
+    receives, 0 if it is no linear, convolutional or recurrent one. `one_index`: the first embedding, if each of them
+    got one index alone in the step; else "". `varied`: the standard deviation of inputs as a share of their size, of
+    which the largest; None if it is not known. `dense`: the share of their values that are not zero, likewise. `fill`:
     the one number that all inputs held; "rows" if only their rows were the same; else "". `alike_too`: then the
     rows of the outputs were the same as well, or the model drops values.
 
@@ -139,6 +139,7 @@ class Learning(PartLine):
     seen: int = 0
     in_use: int = 0
     alike: int = 0
+    directions: bool = False
     inputs: float = 0.0
     entered: float = 0.0
     one_index: str = ""

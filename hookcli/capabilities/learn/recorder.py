@@ -35,7 +35,7 @@ from hookcli.capabilities.learn.weights.clones import Clones
 from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.weights.loaded import LoadedStates
 from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
-from hookcli.capabilities.learn.weights.reach import reach, saturated
+from hookcli.capabilities.learn.weights.reach import reach, saturated, vanished
 from hookcli.capabilities.learn.weights.shares import Shares
 from hookcli.capabilities.learn.weights.still import Still, some_values
 from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, gradients_for
@@ -327,7 +327,7 @@ class StepOfLearning(StepPart):
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
-            "held_up": saturated(step) or course.zeroed.words(step),
+            "held_up": saturated(step) or course.zeroed.words(step) or vanished(step),
             **self._settings.fields(),
             **reached,
         }

@@ -31,6 +31,7 @@ _NAMES = {
 _SHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "ToCopyBackward0")
 _TIMES_NUMBER, _VIEW = "MulBackward1", "ViewBackward0"
 _SMOOTH = tuple(f"{name}Backward{n}" for name in ("Div", "Mean", "Sum", "MaskedFill", "Neg", "Mul") for n in (0, 1))
+_ROWS = ("IndexBackward0", "IndexSelectBackward0", "SliceBackward0")
 _PICKS = ("ViewBackward0", "SqueezeBackward1", "GatherBackward0", "IndexBackward0")
 
 
@@ -142,9 +143,14 @@ def choices_of(loss: Tensor) -> list[Choices]:
 
 
 def scores_shape(node: Node) -> tuple[int, ...]:
-    """The shape of the scores of a cross-entropy, (classes) or (choices, classes, ...); empty for other nodes."""
+    """The shape of the scores of a cross-entropy, (classes) or (choices, classes, ...); empty for other nodes.
+
+    They may be some rows of what a log_softmax made, as where a graph's nodes are picked by a mask.
+    """
     scores = _past(node.next_functions[0][0], _VIEW) if node.name() in _CHOICES else None
-    return returned_shape(scores) if scores is not None and scores.name() == "LogSoftmaxBackward0" else ()
+    of = _past(scores, _VIEW, *_ROWS)
+    is_whole = of is not None and of.name() == "LogSoftmaxBackward0"
+    return returned_shape(scores) if is_whole and returned_shape(scores)[-1:] == returned_shape(of)[-1:] else ()
 
 
 def sum_terms(node: Node) -> list[tuple[Node, float]]:

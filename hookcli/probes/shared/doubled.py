@@ -11,7 +11,7 @@ from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.nodes import operator
 
 _LOSSES = {
-    "LogSoftmax": ("Softmax", "softmax", "cross_entropy, or another log_softmax, which expects logits"),
+    "LogSoftmax": ("Softmax", "softmax", "cross_entropy (or a log_softmax), which expects logits"),
     "BinaryCrossEntropyWithLogits": (
         "Sigmoid",
         "sigmoid",

@@ -307,3 +307,12 @@ MIB = 1 << 20
 def test_kept_graphs_are_said_with_the_bytes_per_step(memory: Callable[[int], int], words: str) -> None:
     lines = [Learning("Net", step, in_use=memory(step), graphs=40, seen=40) for step in range(0, 120, 3)]
     assert said(GraphsKept, [1.0] * 120, *lines).startswith(words)
+
+
+def test_next_to_no_gradient_is_why_steps_are_too_small() -> None:
+    faint = [
+        Learning("Net", 5 * n, reach=1e-6, rate=0.01, gradient=1e-7, classes=10 * (not n), items=64) for n in range(12)
+    ]
+    expected = "; the steps are too small (next to no gradient arrives, a norm of 1.000e-07): 60 updates this small"
+    assert expected in said(NoBetterThanGuessing, [2.4] * 60, *faint)
+    assert "no gradient" not in said(NoBetterThanGuessing, [2.4] * 60, *(replace(one, gradient=0.1) for one in faint))

@@ -65,7 +65,7 @@ def test_since_a_validation_that_leaves_its_modes_behind() -> None:
 
 
 def test_a_loss_from_values_from_some_step_on() -> None:
-    words = "the loss is computed from values alone (item(), numpy(), argmax)"
+    words = "the loss is computed from values alone (item(), numpy(), argmax, a comparison)"
     assert found(lambda: train(lambda step: False, late)) == [("error", f"{NONE} since step 9: {words}")]
     assert found(lambda: train(lambda step: False, always)) == [("error", f"{NONE} in any step: {words}")]
 

@@ -43,6 +43,9 @@ def entropy() -> Tensor:
         lambda: 0.5 * F.cross_entropy(SCORES, LABELS, label_smoothing=1.0),
         lambda: F.cross_entropy(SCORES.view(2, 4, 5).mT, LABELS.view(2, 4), label_smoothing=0.3) + entropy(),
         lambda: F.cross_entropy(SCORES, LABELS, torch.ones(5), label_smoothing=0.3),
+        lambda: F.nll_loss(F.log_softmax(torch.cat([SCORES, SCORES]), 1)[8:], LABELS),
+        lambda: F.nll_loss(F.log_softmax(torch.cat([SCORES, SCORES]), 1)[torch.arange(16) % 2 == 0], LABELS),
+        lambda: F.nll_loss(F.log_softmax(torch.cat([SCORES, SCORES]), 1).index_select(0, torch.arange(8)), LABELS),
     ],
 )
 def test_the_factors_of_a_loss_add_up_to_its_value(make: Callable[[], Tensor]) -> None:
@@ -65,6 +68,7 @@ def test_the_factors_of_a_loss_add_up_to_its_value(make: Callable[[], Tensor]) -
         lambda: entropy().square(),
         lambda: F.cross_entropy(SCORES, LABELS, reduction="sum") + 1.0,
         lambda: F.cross_entropy(SCORES, LABELS, reduction="none")[:4].mean(),
+        lambda: F.nll_loss(F.log_softmax(SCORES, 1)[:, :4], LABELS % 4),  # some of the classes
     ],
 )
 def test_other_losses_have_no_known_level(loss: Callable[[], Tensor]) -> None:

@@ -19,7 +19,7 @@ from torch.nn import functional as F  # noqa: N812
 from hookcli.capabilities.learn.judging.headline import faults
 from hookcli.capabilities.learn.judging.loss_checks import MisusedLoss, NoBetterThanGuessing, collapsed
 from hookcli.capabilities.learn.lines import Learning
-from hookcli.capabilities.learn.losses.labels import are_blocks
+from hookcli.capabilities.learn.losses.labels import are_blocks, are_in_turn
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
@@ -704,6 +704,22 @@ def test_labels_that_are_sorted(rows_shuffled: bool, batches_shuffled: bool) -> 
 )
 def test_classes_that_follow_each_other_are_in_blocks(classes: list[int], expected: bool) -> None:
     assert are_blocks(classes) is expected
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        ([*range(6)] * 6, True),  # 30 of 35 come after a lower one
+        ([*range(5, -1, -1)] * 6, True),
+        ([0, 1] * 20, False),
+        ([0, 2, 1] * 12, False),
+        ([*range(6)], False),
+        ([3] * 40, False),
+        ([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4], False),
+    ],
+)
+def test_classes_that_come_in_turn(classes: list[int], expected: bool) -> None:
+    assert are_in_turn(classes) is expected
 
 
 def test_a_rare_class_is_missing_in_most_batches() -> None:

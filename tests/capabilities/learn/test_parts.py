@@ -475,3 +475,26 @@ def test_rows_of_the_input_that_are_alike_tell_nothing() -> None:
         return train(net(), ((torch.ones(8, 6), torch.randint(4, (8,))) for _ in range(STEPS)))
 
     assert not said(OutputAlike, program)
+
+
+@pytest.mark.parametrize(
+    ("spread", "normalized", "collapsed"), [(1e-3, True, True), (0.5, True, False), (1e-3, False, False)]
+)
+def test_embeddings_that_have_collapsed(spread: float, normalized: bool, collapsed: bool) -> None:
+    """All next to one direction; numbers of another norm may be next to a mean on purpose, as years are."""
+
+    class Embeds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 16)
+            nn.init.ones_(self.linear.bias)
+            with torch.no_grad():
+                self.linear.weight.mul_(spread)
+
+        def forward(self, x: Tensor) -> Tensor:
+            outputs: Tensor = self.linear(x)
+            return F.normalize(outputs, dim=1) if normalized else outputs
+
+    texts = said(OutputAlike, lambda: train(Embeds(), random_batches(), lr=1e-6))
+    assert len(texts) == collapsed
+    assert all("it is next to the same (embeddings of norm 1 that differ by 1% at most)" in text for _, text in texts)

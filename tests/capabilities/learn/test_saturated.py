@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from capabilities.learn.test_parts import measured
@@ -44,3 +46,25 @@ def test_an_activation_at_its_bounds_is_the_cause(activation: nn.Module, bounds:
 def test_others_are_not(activation: nn.Module) -> None:
     texts = [*faults(measured(observed(lambda: train(activation, 1.0), every=6)))]
     assert texts and not any("saturated" in one for one in texts)
+
+
+def deep(activation: Callable[[], nn.Module], layers: int) -> nn.Module:
+    """Train so many layers on labels that nothing tells."""
+    torch.manual_seed(0)
+    hidden = [layer for _ in range(layers) for layer in (nn.Linear(16, 16), activation())]
+    model = nn.Sequential(*hidden, nn.Linear(16, 4))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(STEPS):
+        x = torch.randn(64, 16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), torch.randint(4, (64,))).backward()
+        optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize(("activation", "layers"), [(nn.Sigmoid, 12), (nn.Sigmoid, 2), (nn.Identity, 12)])
+def test_gradients_that_vanish_are_the_cause(activation: Callable[[], nn.Module], layers: int) -> None:
+    text = "".join(faults(measured(observed(lambda: deep(activation, layers), every=6))))
+    expected = "; gradients vanish on their way to the input: that of "
+    assert "guessing among 4 classes" in text
+    assert (expected in text) is (activation is nn.Sigmoid and layers > 10)

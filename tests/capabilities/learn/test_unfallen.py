@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands.test_run_nan import run
 from support import swept
 
+from hookcli.capabilities.learn.judging.headline import remarks
 from hookcli.capabilities.learn.judging.unfallen import falls, unfallen
 from hookcli.capabilities.learn.lines import Learning, Untrained
 from hookcli.checks.measurements import Measurements
+from hookcli.record.file.reading import Record
 from hookcli.table.losses import LossCourse
 
 OTHER, CHOICE = Learning("Net", 0), Learning("Net", 0, classes=10, items=64, scaled=1.0)
@@ -105,3 +108,19 @@ def test_the_remark_stands_below_the_tables_and_leads_on(fault: str, tmp_path: P
     assert UNKNOWN in text
     assert last == "Next: hookcli run --trial --probe inputs,activations train.py wrong"
     assert (tmp_path / "a.run.jsonl").exists() and ran.returncode == 0
+
+
+def test_steps_that_are_too_small_are_named_where_the_level_is_unknown() -> None:
+    small = replace(OTHER, reach=1e-6, rate=0.01, gradient=1e-7)
+    expected = "the steps are too small (next to no gradient arrives, a norm of 1.000e-07): 200 updates this small"
+    assert expected in said([1.0, 1.2] * 100, small)
+    assert UNKNOWN in said([1.0, 1.2] * 100, replace(small, reach=0.1))
+
+
+def test_one_remark_for_models_with_the_same() -> None:
+    run = Measurements(
+        losses=LossCourse(), every_loss={}, lines={Learning.kind: [Learning("Net", 0, ordered=3)], Untrained.kind: []}
+    )
+    made = [*remarks(Record(Path()), {"Net": run, "Other": run, "Third": run})]
+    (remark,) = made
+    assert remark.startswith("Net and 2 more models: the batches come in one order in each of 3 epochs; a training")

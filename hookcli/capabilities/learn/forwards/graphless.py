@@ -9,7 +9,7 @@ from hookcli.capabilities.learn.lines import GRAPHLESS, Untrained
 from hookcli.record.observe.models.model import ObservedModel
 
 _PASSES, _END = 5, 0.1  # the last backward passes in a row, and the share of all: a batch may have no targets
-_VALUES = "the loss is computed from values alone (item(), numpy(), argmax)"
+_VALUES = "the loss is computed from values alone (item(), numpy(), argmax, a comparison)"
 _NO_GRAD = "the model runs without gradients (no_grad, set_grad_enabled(False))"
 
 

@@ -18,7 +18,8 @@ from hookcli.table.formatting import number
 from hookcli.tensors import tree
 
 _ROWS, _VALUES, _OUTPUTS = 32, 4096, 8  # of a batch that are compared
-_ROUNDING = 1e-6  # of the largest output
+_ROUNDING, _COLLAPSED = 1e-6, 0.01  # of the largest output; of that of embeddings
+_UNIT = 1e-3  # by which a norm is off 1
 _LAYERS = (nn.Linear, nn.RNNBase, Convolution)
 _INDICES = 8  # of an embedding in a step, at least
 _NUMBERS = 4  # of a row: fewer may be a constant on purpose, as for an intercept or a point of a boundary
@@ -31,6 +32,7 @@ class Alike:
         self._differ: list[Tensor] = []
         self._rows = 0
         self._spreads: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._norms: list[Tensor] = []
         self._largest: list[Tensor] = []
         self._varied: list[Tensor] = []
         self._dense: list[Tensor] = []
@@ -62,6 +64,7 @@ class Alike:
             if fits and x.requires_grad and x.numel():
                 rows = sample(x).float()
                 self._spreads.append(((rows - rows[:1]).abs().amax(), rows.abs().amax(), rows[0, 0]))
+                self._norms.append((x.detach()[:_ROWS].float().flatten(1).norm(dim=1) - 1).abs().amax())
 
     def size(self) -> float:
         """The largest root mean square of an input; 0 if none is known. Waits for an accelerator."""
@@ -73,7 +76,15 @@ class Alike:
         varied = max(filter(math.isfinite, map(float, self._varied)), default=None)
         alike_too = bool(fill) and self.alike(model)
         dense = max(map(float, self._dense), default=None)
-        return {"inputs": self.size(), "varied": varied, "dense": dense, "fill": fill, "alike_too": alike_too}
+        directions = self.are_directions()
+        return {
+            "directions": directions,
+            "inputs": self.size(),
+            "varied": varied,
+            "dense": dense,
+            "fill": fill,
+            "alike_too": alike_too,
+        }
 
     def fill(self) -> str:
         """The one number that all floating-point inputs hold; ROWS if only their rows are the same; else "".
@@ -103,7 +114,12 @@ class Alike:
         figures = [tuple(map(float, one)) for one in self._spreads]
         if any(min(abs(value), abs(1 - abs(value))) < _ROUNDING for _, _, value in figures):
             return None
-        return all(spread <= _ROUNDING * largest for spread, largest, _ in figures)
+        near = _COLLAPSED if self.are_directions() else _ROUNDING
+        return all(spread <= near * largest for spread, largest, _ in figures)
+
+    def are_directions(self) -> bool:
+        """True if the rows of each output have a norm of 1, as embeddings have. Waits for an accelerator."""
+        return bool(self._norms) and all(float(off) < _UNIT for off in self._norms)
 
 
 @dataclass

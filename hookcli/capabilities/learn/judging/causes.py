@@ -12,6 +12,7 @@ from statistics import fmean, median
 from hookcli.capabilities.learn.judging.changed_inputs import COPY, changed_inputs
 from hookcli.capabilities.learn.judging.checks import learned, untrained
 from hookcli.capabilities.learn.judging.curve import cut_short
+from hookcli.capabilities.learn.judging.first_step import LOWER_RATE, far
 from hookcli.capabilities.learn.judging.guessing import times_of
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
 from hookcli.capabilities.learn.lines import (
@@ -48,7 +49,11 @@ _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _BATCH_FIRST = "give batch_first=True"
 _FLAT = "look for round(), a comparison or a clamp after them, or dead units"
-_SMALLER = "scale the initialisation or the inputs down"
+_HELD_UP = {
+    "saturated": "scale the initialisation or the inputs down",
+    "vanish": "use shortcuts, normalization, or another initialization",
+}
+_FAINT, _VANISHES = 1e-4, "look in which layer the gradient vanishes, and at how the layers are initialized"
 _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
@@ -69,7 +74,6 @@ _TRIED = {
 }
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
-_FAR, _LOWER_RATE = 0.3, "lower the learning rate"  # of the weights, where a thousandth is usual
 _RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
 
 
@@ -99,20 +103,20 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         (hardly_varied(lines), INPUTS),
     )
     values = ((dropped, _DROP), (large_inputs(lines), INPUTS))
-    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), *values, (far(lines), _LOWER_RATE))
+    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), *values, (far(lines), LOWER_RATE))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
 
 def held_up(lines: Sequence[Learning]) -> tuple[str, str]:
-    """Words on what holds gradients up in all recorded steps of the later half, and what to do; "", "" if nothing does.
+    """Words on what holds gradients up after a quarter of the steps, and what to do; "", "" if nothing does.
 
     Not where large inputs are the reason.
     """
-    late = lines[len(lines) // 2 :]
+    late = [line for line in lines if 4 * line.step >= lines[-1].step]
     if not late or large_inputs(lines) or not all(line.held_up for line in late):
         return "", ""
     words = late[-1].held_up
-    return words, _SMALLER if "saturated" in words else _FLAT
+    return words, next((advice for word, advice in _HELD_UP.items() if word in words), _FLAT)
 
 
 def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
@@ -234,14 +238,6 @@ def decays(lines: Sequence[Learning]) -> str:
     return f"weight decay takes {share:.0%} of the weights in each step" if share >= _SHARE else ""
 
 
-def far(lines: Sequence[Learning]) -> str:
-    """Words on a first step that moved the weights by much of their size; "" if it did not, or was not recorded."""
-    ratio, rate = (lines[0].ratio, lines[0].rate) if lines and not lines[0].step else (None, None)
-    if ratio is None or rate is None or ratio < _FAR:
-        return ""
-    return f"the first step moved the weights by {ratio:.0%} of their size (learning rate {setting(rate)})"
-
-
 def warms_up(lines: Sequence[Learning]) -> bool:
     """True if the learning rate still rises in the last recorded steps."""
     rates = [line.rate for line in lines if line.rate is not None]
@@ -294,6 +290,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     reasons = (
         (clipped_scaled(lines), _UNSCALE),
         (clipped(lines), _CLIP),
+        (faint(lines, guessed), _VANISHES),
         (hardly_warm(lines), _WARM_UP),
         (divided_twice(lines), _DIVIDED),
         (few_trained(lines, rate), "unfreeze more of the model, or raise the learning rate"),
@@ -301,6 +298,14 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     )
     why, remedy = next(one for one in reasons if one[0])
     return f"the steps are too small ({why}): {most}", remedy
+
+
+def faint(lines: Sequence[Learning], guessed: float) -> str:
+    """Words on gradients that are next to zero beside the loss, in the recorded steps of the later half; else ""."""
+    norms = [line.gradient for line in lines[len(lines) // 2 :] if line.gradient is not None]
+    if not norms or median(norms) > _FAINT * guessed:
+        return ""
+    return f"next to no gradient arrives, a norm of {figure(median(norms))}"
 
 
 def fallen_early(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:

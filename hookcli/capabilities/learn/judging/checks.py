@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.capabilities.learn.judging.curve import growth
+from hookcli.capabilities.learn.judging.first_step import far
 from hookcli.capabilities.learn.judging.large_inputs import large_inputs
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, LinesCheck
@@ -206,7 +207,8 @@ class OutputAlike(LinesCheck):
     The model has learned a constant, or its units have died: then no gradient tells rows apart. It is reported if the
     rows were the same in the last three recorded steps or more, from the fifth step on: if the last layer begins with
     zeros, they are the same in the first step only. The check compares the first 32 rows of the first output that has
-    as many rows as the input. A sigmoid that is certain of every row is not reported.
+    as many rows as the input. A sigmoid that is certain of every row is not reported. Embeddings whose norm is 1 are
+    the same if they differ by 1 % at most: they have collapsed.
     """
 
     id = "HK061"
@@ -221,9 +223,14 @@ class OutputAlike(LinesCheck):
         for line in lines[-1:] if not jumped else ():
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
-                words = line.padded or line.dropped or large_inputs(lines)
+                words = line.padded or line.dropped or large_inputs(lines) or far(lines)
                 why = f"; {words}" if words else ""
-                same = f"it is the same for every row of the batch, {steps}"
+                same = (
+                    "next to the same (embeddings of norm 1 that differ by 1% at most)"
+                    if line.directions
+                    else "the same"
+                )
+                same = f"it is {same} for every row of the batch, {steps}"
                 depends = "does not depend" if line.alike >= len(lines) - 1 else "no longer depends"
                 text = f"the output {depends} on the input: {same}{why}"
                 yield self.finding("", text, line.alike)

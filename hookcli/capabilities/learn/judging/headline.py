@@ -95,16 +95,20 @@ def headline(record: Record) -> Sequence[str]:
 
 
 def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark]:
-    """The remarks on the runs of models in which no fault was found."""
-    for model, run in runs.items():
-        if text := unfallen(run):
-            yield Remark(f"{model}: {text}", inputs_command(record))
-        if text := in_order(learned(run.lines)):
-            yield Remark(f"{model}: {text}", "")
+    """The remarks on the runs of models in which no fault was found; one for all models with the same."""
+    for words, then in ((unfallen, inputs_command(record)), (in_order, "")):
+        models: dict[str, list[str]] = {}
+        for model, run in runs.items():
+            models.setdefault(words(run), []).append(model)
+        for text, (first, *others) in models.items():
+            more = f" and {counted(len(others), 'more model')}" if others else ""
+            if text:
+                yield Remark(f"{first}{more}: {text}", then)
 
 
-def in_order(lines: Sequence[Learning]) -> str:
+def in_order(measured: Measurements) -> str:
     """Words on epochs that all have their batches in one order, which may be meant; "" if they do not."""
+    lines = learned(measured.lines)
     epochs = lines[-1].ordered if lines else 0
     how = "a training mostly learns better if they are shuffled (DataLoader: shuffle=True)"
     return f"the batches come in one order in each of {epochs:,} epochs; {how}" if epochs else ""
@@ -173,7 +177,7 @@ def unreached(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
     for why in (UNREACHED, BLIND, VALUES, UNUSED):
         line = untrained(lines, why)
         if line and (why == VALUES or (why == BLIND and f"{line.number}" == line.detail)):
-            cut = "the loss is computed from values alone (item(), numpy(), argmax) or under no_grad"
+            cut = "the loss is computed from values alone (item(), numpy(), argmax, a comparison) or under no_grad"
             yield f"no gradient reaches any of the {line.number:,} parameters of the optimizer: {cut}"
         elif line and why != BLIND:
             yield not_reached(line)

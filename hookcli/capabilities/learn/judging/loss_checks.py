@@ -86,7 +86,8 @@ class NoBetterThanGuessing(LinesCheck):
     Causes that the finding names:
     - Steps that are too small, mostly by too low a learning rate: |gradient| |update|, summed over all steps, is how
       much the loss could fall to first order if every step went straight down. It is less than a quarter of the loss.
-      If at most 1 % of the weights are trained, and the others frozen, that is said.
+      If at most 1 % of the weights are trained, and the others frozen, that is said; so it is if next to no gradient
+      arrives (a norm below 1e-4 of the loss).
     - A learning rate that has fallen below a hundredth of its highest in half of all steps, as by a scheduler that is
       stepped in every batch, where that sum is less than half of the loss.
     - Outputs whose mean is farther from the targets' mean than 1.4 of their standard deviations.
@@ -113,6 +114,7 @@ class NoBetterThanGuessing(LinesCheck):
     - Inputs that lose nearly all of their values, or whose standard deviation shrinks or grows a hundredfold.
     - Inputs whose root mean square is above 20, where the first linear, convolutional or recurrent layer receives them.
     - A Tanh or Sigmoid whose outputs are nearly all at its bounds, so that next to no gradient passes it.
+    - Gradients that vanish on their way to the input (HK012).
     - Gradients that are zero in all recorded steps, of at least 10 % of the weights, as before a round().
 
     Inputs that are the same in all rows are reported by HK066.
@@ -222,8 +224,8 @@ class MisusedLoss(LinesCheck):
       model above 1,000.
     - Inputs are one number, or the same in all rows of a batch, and the loss is no better than guessing. So for inputs
       of four numbers a row or more, unless another input differs, or the outputs differ though the model drops nothing.
-    - The labels of most batches are one class, and those of one class follow each other: the data are sorted by class.
-      Batches of one class each, in an order like those by chance, may be meant.
+    - The labels of most batches are one class, and those of one class follow each other, or the classes come in turn:
+      the data are sorted by class. Batches of one class each, in an order like those by chance, may be meant.
     - At least a quarter of the targets of a squared error, or of Huber's loss, are numbers that the ReLU, Sigmoid,
       Tanh, Softmax or Softplus at the end of the model can't return; or those of a binary cross-entropy are below 0.5,
       as no sigmoid of a ReLU is. Skipped if models also run without gradients in the steps.

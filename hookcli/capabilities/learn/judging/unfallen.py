@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+from hookcli.capabilities.learn.judging.causes import too_small
 from hookcli.capabilities.learn.judging.checks import learned
 from hookcli.capabilities.learn.judging.curve import LEAST, trend
 from hookcli.capabilities.learn.judging.guessing import LOSSES, SQUARES, guess_of, has_level
@@ -14,6 +15,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.table.formatting import loss as text_of
 
 _FALLS = -2.0  # standard deviations of a loss's trend
+_MUCH = 0.2  # of the loss, at which steps that can lower it by a quarter of this are too small
 _FIRST, _NOISE = 4, 3.0  # losses at the beginning; standard errors of their mean
 _UNKNOWN = "what guessing gives is not known for this loss, so hookcli can't tell whether it should fall"
 
@@ -33,7 +35,8 @@ def unfallen(measured: Measurements) -> str:
         return ""
     needed = LOSSES if any(line.classes for line in lines) else SQUARES
     why = f"hookcli looks for a cause after {needed} steps" * (len(losses) < needed)
-    why = why if any(map(has_level, lines)) else _UNKNOWN
+    if not any(map(has_level, lines)):
+        why = too_small(lines, len(losses), _MUCH * abs(fmean(losses)))[0] or _UNKNOWN
     return f"{text_on(losses)}; {why}" if why else ""
 
 

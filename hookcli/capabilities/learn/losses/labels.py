@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import lgamma, log
+from math import comb, lgamma, log
 
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange
 
@@ -31,7 +31,7 @@ class Labels:
         if of_step is not None and one_class is not None:
             self.number += 1
             self.alone += [one_class] if one_class >= 0 and of_step.counted == of_step.number else []
-            self.in_blocks |= are_blocks(self.alone)
+            self.in_blocks |= are_blocks(self.alone) or are_in_turn(self.alone)
             self.classes.add(one_class)
         one = len(self.classes) == 1 and -1 not in self.classes
         one_each = len(self.alone) if self.in_blocks else 0
@@ -46,3 +46,14 @@ def are_blocks(classes: Sequence[int]) -> bool:
         return False
     orders = lgamma(len(counts) + 1) + sum(lgamma(count + 1) for count in counts.values()) - lgamma(number + 1)
     return orders < log(_BY_CHANCE)
+
+
+def are_in_turn(classes: Sequence[int]) -> bool:
+    """True if next to all classes come after a lower one, or next to none, as hardly any order by chance has them.
+
+    So if one batch in ten is recorded, and the batches of a class are ten.
+    """
+    pairs = [(a, b) for a, b in pairwise(classes) if a != b]
+    fewer = min(sum(a < b for a, b in pairs), sum(a > b for a, b in pairs))
+    orders: int = 2 ** len(pairs)
+    return 2 * sum(comb(len(pairs), number) for number in range(fewer + 1)) < _BY_CHANCE * orders

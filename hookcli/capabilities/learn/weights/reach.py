@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Row
+from hookcli.table.formatting import number
+from hookcli.table.slope import VANISHES, slope
 from hookcli.table.stats import norm
 
 _BOUNDS = {"Tanh": (0.0, 1.0), "Softsign": (0.0, 1.0), "Hardtanh": (0.0, 1.0), "Sigmoid": (0.5, 0.5)}
@@ -47,6 +49,18 @@ def saturated(step: RecordedStep) -> str:
             bounds = f"{center - half:g} and {center + half:g}"
             return f"{row.fqn} ({row['type']}) is saturated: nearly all that it returns is at its bounds, {bounds}"
     return ""
+
+
+def vanished(step: RecordedStep) -> str:
+    """Words on gradients that vanish on their way to the input, by the figures and the limit of HK012; else ""."""
+    weights = {row.fqn: row.get("weight") for row in step.rows("updates") if len(row.get("shape") or ()) > 1}
+    norms = {row.fqn: row.stats.l2 for row in reversed(step.parameter_grads()) if row.stats}
+    relative = {name: x / weights[name] for name, x in norms.items() if x and weights.get(name)}
+    steep = slope(relative, VANISHES, above=False)
+    if steep is None:
+        return ""
+    share = f"{number(steep.utmost)} times those near the loss"
+    return f"gradients vanish on their way to the input: that of {steep.where}, relative to the weight, is {share}"
 
 
 def decay(groups: Sequence[Row]) -> float:

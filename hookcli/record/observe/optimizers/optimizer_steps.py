@@ -106,7 +106,7 @@ class OptimizerSteps:
         # Also itself.
         alike = [x for x, (_, last) in self._spans.items() if last >= began and type(x) is type(optimizer)]
         twin = sum(parameter_ids(one) == parameter_ids(optimizer) for one in alike) > 1
-        self._stale[optimizer] = f"{has} without gradients, in no module that runs" if left else ""
+        self._stale[optimizer] = f"{has} without gradients, of modules that do not run" if left else ""
         if twin and not left:
             same = f"the same {counted(len(held), 'other parameter')}"
             self._stale[optimizer] = f"two optimizers ({type(optimizer).__name__}) have {same}"
