@@ -18,6 +18,7 @@ _NAMED = 3  # parameters
 CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
 _SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
 _RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
+_FAINT, _VANISHES = 1e-6, "look in which layer the gradient vanishes (HK012)"
 _UNDO = "look for what writes to them after the optimizer's step: a clamp, a copy, or load_state_dict"
 _IN_PLACE = "look at the optimizer's step(): it must change parameters in place"
 _HELD = "give the optimizer parameters of the model that runs, with gradients"
@@ -90,6 +91,7 @@ class StillWeights(Check):
     Warnings:
     - The learning rate of one optimizer, or of all, fell to 0, or below a ten-thousandth of its highest. It stayed
       there for nine steps or more, and for more than a tenth of all, and nothing moved.
+    - A parameter did not move, whose gradient is less than a millionth of the largest of another one: it has vanished.
     - An optimizer moved a parameter of more than one number in each of these steps, and the next recorded step began
       with the value from before: the program undid the update.
     """
@@ -144,14 +146,17 @@ class StillWeights(Check):
         clipped = course.clipped
         by = f", clipped from a norm of {number(clipped[0])} to {number(clipped[1])}" if clipped else ""
         still = course.still()
+        largest = max((one.gradient for one in course.parameters.values()), default=0.0)
         for dtype in dict.fromkeys(one.dtype for one in still.values()):
             names = [fqn for fqn, one in still.items() if one.dtype == dtype]
             owner, listed = _place(names)
             first = still[names[0]]
             steps = f"in any of {len(first.pushed):,} recorded steps, with a gradient of {number(first.gradient)}{by}"
-            why, remedy = _why(first)
+            faint = first.gradient < _FAINT * largest
+            why, remedy = (f": the largest is {number(largest)}", _VANISHES) if faint else _why(first)
             remedy = _CLIP if clipped and first.rounds_away else remedy
             finding = self.finding(owner, f"{listed} did not move {steps}{why}", len(names))
+            finding = replace(finding, severity=WARNING) if faint else finding
             yield replace(finding, remedy=remedy, hint=remedy) if remedy else finding
 
     def _warned(self, place: str, message: str, value: int, remedy: str) -> Finding:

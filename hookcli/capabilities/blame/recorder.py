@@ -14,8 +14,8 @@ from hookcli.record.observe.parts import BegunStep, RecorderPart, StepPart
 from hookcli.table.losses import KNOWN
 
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
-_ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
-_GROWTH = 3  # times the last of these: gradients that are small at first, as of LoRA, grow without a jump
+_ABOVE = 3  # times the largest of these; one sample a step makes gradients of ten times the median again and again
+_GROWTH = 4  # times the last of these: gradients that are small at first, as of LoRA, grow without a jump
 
 
 class GradientCourse:

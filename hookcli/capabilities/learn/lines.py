@@ -39,7 +39,8 @@ class Learning(PartLine):
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
     expects.
-    `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
+    `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing;
+    `recurs`: it is a recurrent one.
     `tried`: words on what a further run of the model has shown, such as rows of a batch that mix.
     `unloaded`: words on a state of which the model, or a part of it, has taken nothing.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
@@ -77,7 +78,7 @@ class Learning(PartLine):
     `rate`: the learning rate of the first parameter group; `initial`: that with which its scheduler began, if any.
     `gradient`: the norm of the gradient that the optimizers took, and `unclipped` that before it was
     clipped; None if not measured. `decay`: the largest share of the weights that weight decay took in this step, and
-    `ratio` that by which the step moved the weights of a parameter group.
+    `ratio` that by which the step moved the weight of a layer, in the median.
     `scale`: the GradScaler's, which scaled the loss; None without one.
     `overwritten`: how often the program itself was seen to move a weight by more than half of its size, and farther
     than the optimizer can; `weight` is the last one, `away` the share of its size by which it moved, and `moved` the
@@ -117,6 +118,7 @@ class Learning(PartLine):
     misused: str = ""
     doubled: str = ""
     over_batch: str = ""
+    recurs: bool = False
     tried: str = ""
     unloaded: str = ""
     states: str = ""

@@ -153,6 +153,9 @@ class Recorder(RecorderPart):
         course.trial.ask(step)
         return StepOfLearning(self, course, step)
 
+    def notes(self) -> Sequence[str]:
+        return [note for name, course in self._courses.items() if (note := course.trial.note_on(name))]
+
     def run_ends(self) -> None:
         for course in self._courses.values():
             if line := course.wiring.at_end(alone=len(self._courses) == 1):
@@ -317,7 +320,7 @@ class StepOfLearning(StepPart):
             **of_losses,
             "tried": course.trial.words,
             "unloaded": self._recorder.loaded.words(begun.module),
-            "over_batch": self._time_first.over_batch(self._losses.shape, self._begun.name),
+            **self._time_first.fields(self._losses.shape, begun.name),
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,
             **course.labels.fields(labels),

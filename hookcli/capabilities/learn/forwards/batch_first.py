@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +23,8 @@ class TimeFirst:
     """The modules that took dimension 0 of their first input in a step for time, each with the shape of this input."""
 
     shapes: dict[str, list[int]] = field(default_factory=dict)
+    recurrent: set[str] = field(default_factory=set)
+    """Those that are recurrent: of attention rows may look at each other on purpose."""
 
     def enter(self, event: HookEvent) -> None:
         """Note a module that gets a batch of sequences. Outer ones come first, which give batch_first to inner ones."""
@@ -30,9 +33,11 @@ class TimeFirst:
         setting = next((vars(one)["batch_first"] for one in event.module.modules() if "batch_first" in vars(one)), True)
         received = tree.received(event.args, event.kwargs) if not setting else []
         self.shapes[event.fqn] = tree.shape_of(received[0]) if received else []
+        if isinstance(event.module, nn.RNNBase):
+            self.recurrent.add(event.fqn)
 
-    def over_batch(self, targets: list[int], name: Callable[[str], str]) -> str:
-        """Words on the first module that takes as many steps of a sequence as targets of this shape have rows; else "".
+    def fields(self, targets: list[int], name: Callable[[str], str]) -> dict[str, Any]:
+        """The fields of a line on the first module that takes as many steps of a sequence as these targets have rows.
 
         It is not told if it gets one sequence alone, or as many as the targets have rows or positions of a row: then
         dimension 0 may be the sequence as well.
@@ -40,5 +45,6 @@ class TimeFirst:
         for fqn, shape in self.shapes.items():
             if len(shape) == 3 and shape[:1] == targets[:1] and shape[1] > 1 and shape[1] not in targets:
                 what = f"dimension 0 of its input ({shape[0]:,}, the batch) for the sequence"
-                return f"{name(fqn) or 'the model'} takes {what}"
-        return ""
+                words = f"{name(fqn) or 'the model'} takes {what}"
+                return {"over_batch": words, "recurs": fqn in self.recurrent}
+        return {}

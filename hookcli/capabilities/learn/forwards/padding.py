@@ -13,12 +13,13 @@ from hookcli.tensors import tree
 
 _HIDES = ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask")
 _SHOWS = "attention_mask"  # of Transformers: 1 for what is attended to
+_LONG, _RUN = 8, 4  # tokens of a row; the part of it that padding takes
 _MOST, _LEAST = 16, 16  # masks, and embeddings, of a step; places of a batch
 
 
 @dataclass
 class PaddingMasks:
-    """The masks that modules got in a step, and where the batch has padding, by an embedding that knows its index."""
+    """The masks that modules got in a step, and where the batch has padding, as embeddings tell."""
 
     hidden: list[tuple[str, str, Tensor]] = field(default_factory=list)
     """The module, the name of its mask, and the places that are hidden."""
@@ -26,10 +27,10 @@ class PaddingMasks:
 
     def enter(self, event: HookEvent) -> None:
         """Note what a module is about to get. Waits for nothing."""
-        if isinstance(event.module, nn.Embedding) and event.module.padding_idx is not None:
+        if isinstance(event.module, nn.Embedding):
             for tokens in tree.received(event.args, event.kwargs)[:1]:
                 if tree.is_plain(tokens) and len(self.padding) < _MOST:
-                    self.padding.append(tokens == event.module.padding_idx)
+                    self.padding += padding_of(tokens, event.module.padding_idx)
         for name, mask in (event.kwargs or {}).items():
             hidden = hidden_by(mask, name, event.module) if len(self.hidden) < _MOST else None
             if hidden is not None:
@@ -41,6 +42,20 @@ class PaddingMasks:
             alike = (one for one in self.padding if one.shape == hidden.shape and one.device == hidden.device)
             if any(is_opposite(hidden, padding) for padding in alike):
                 yield fqn, name
+
+
+def padding_of(tokens: Tensor, index: int | None) -> list[Tensor]:
+    """Where tokens are this index; without one, where rows (N, T) end with a long run of the most usual last token.
+
+    Waits for nothing.
+    """
+    if index is not None:
+        return [tokens == index]
+    if tokens.dim() != 2 or tokens.shape[1] < _LONG or not len(tokens):
+        return []
+    with torch.no_grad():
+        at_end = (tokens == tokens[:, -1].mode().values).flip(1).cumprod(1).flip(1)
+        return [(at_end * (at_end.sum(1, keepdim=True) >= tokens.shape[1] // _RUN)).bool()]
 
 
 def hidden_by(mask: object, name: str, module: nn.Module | None) -> Tensor | None:

@@ -72,6 +72,14 @@ class Trial:
         enough = self.wanted and len(self._near) >= _LEAST and sum(self._near) >= _MOST * len(self._near)
         self._asks, self._late = enough and not self._asked, step.step >= _STEP
 
+    def note_on(self, model: str) -> str:
+        """A note for the end of the run on a trial that has found nothing, or did not take place; "" else."""
+        if not self.wanted or self.words:
+            return ""
+        if self._asked:
+            return f"{model}: --trial has run it on one batch, and found no fault"
+        return f"{model}: --trial did not run it, as no loss after step {_STEP} was near that of guessing"
+
     def take(self, event: HookEvent) -> None:
         """Keep a copy of what the model receives, if it is asked next."""
         if self._asks and self._batch is None:

@@ -14,7 +14,7 @@ from hookcli.capabilities.learn.judging.checks import learned, untrained
 from hookcli.capabilities.learn.judging.curve import cut_short
 from hookcli.capabilities.learn.judging.first_step import LOWER_RATE, far
 from hookcli.capabilities.learn.judging.guessing import times_of
-from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
+from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_data, large_inputs
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -47,7 +47,7 @@ _CLIP = "clip gradients at a larger norm"
 _CLIPPED = 0.01  # of what they were
 _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
-_BATCH_FIRST = "give batch_first=True"
+BATCH_FIRST = "give batch_first=True"
 _FLAT = "look for round(), a comparison or a clamp after them, or dead units"
 _HELD_UP = {
     "saturated": "scale the initialisation or the inputs down",
@@ -102,7 +102,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
         (changed_inputs(lines), COPY),
         (hardly_varied(lines), INPUTS),
     )
-    values = ((dropped, _DROP), (large_inputs(lines), INPUTS))
+    values = ((dropped, _DROP), (large_data(lines), INPUTS))
     reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), *values, (far(lines), LOWER_RATE))
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
@@ -122,7 +122,7 @@ def held_up(lines: Sequence[Learning]) -> tuple[str, str]:
 def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
     """Words on a module that reads sequences along the batch, loses a state or mixes rows; "", "" if none does."""
     if lines and all(line.over_batch for line in lines):
-        return f"{lines[0].over_batch}: {_BATCH_FIRST}", _BATCH_FIRST
+        return f"{lines[0].over_batch}: {BATCH_FIRST}", BATCH_FIRST
     if lines and all(line.states for line in lines):
         return lines[0].states, _STATE
     if lines and lines[-1].tried:
@@ -151,7 +151,7 @@ def one_index(lines: Sequence[Learning]) -> str:
 
 def apart(lines: Sequence[Learning], guessed: float) -> str:
     """Words on outputs that are far from the targets on average, in the recorded steps of the later half; else ""."""
-    late = lines[len(lines) // 2 :]
+    late = lines[len(lines) // 2 :] if not large_inputs(lines) else []  # which make the outputs large
     pairs = [(line.returned, line.expected) for line in late if line.returned is not None and line.expected is not None]
     times = median(times_of(line) for line in late) if late else 1.0
     if not pairs or len(pairs) < len(late):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hookcli.capabilities.learn.judging.causes import (
+    BATCH_FIRST,
     WITH_GRAPH,
     clipped_scaled,
     fallen_early,
@@ -96,14 +97,20 @@ def headline(record: Record) -> Sequence[str]:
 
 def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark]:
     """The remarks on the runs of models in which no fault was found; one for all models with the same."""
-    for words, then in ((unfallen, inputs_command(record)), (in_order, "")):
-        models: dict[str, list[str]] = {}
-        for model, run in runs.items():
-            models.setdefault(words(run), []).append(model)
-        for text, (first, *others) in models.items():
-            more = f" and {counted(len(others), 'more model')}" if others else ""
-            if text:
-                yield Remark(f"{first}{more}: {text}", then)
+    for text, models in by_text((model, unfallen(run)) for model, run in runs.items()):
+        yield Remark(f"{models}: {text}", inputs_command(record))
+    for text, models in by_text((model, in_order(run)) for model, run in runs.items()):
+        yield Remark(f"{models}: {text}", "")
+
+
+def by_text(said: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Each text that is said of models, but for "", with words on these: Net and 2 more models."""
+    models: dict[str, list[str]] = {}
+    for model, text in said:
+        models.setdefault(text, []).append(model)
+    for text, (first, *others) in models.items():
+        if text:
+            yield text, f"{first} and {counted(len(others), 'more model')}" if others else first
 
 
 def in_order(measured: Measurements) -> str:
@@ -139,7 +146,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
-    yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.doubled) if text)
+    yield from certain(lines)
     yield from filter(None, [clipped_scaled(lines)])
     if stays(lines, measured.every_loss):
         yield from filter(None, [overwritten(lines, len(measured.every_loss))])
@@ -148,6 +155,13 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     yield from filter(None, [error])
     yield from found_by(_SEEN, measured)
     yield from filter(None, [fallen_early(lines, measured.every_loss), tried(measured)])
+
+
+def certain(lines: Sequence[Learning]) -> Iterator[str]:
+    """The texts on what is a fault whatever the loss is."""
+    if lines and all(line.recurs for line in lines):
+        yield f"{lines[0].over_batch}: {BATCH_FIRST}"
+    yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.doubled) if text)
 
 
 def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[str]:

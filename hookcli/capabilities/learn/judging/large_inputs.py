@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -18,3 +19,12 @@ def large_inputs(lines: Sequence[Learning]) -> str:
     if len(sizes) < _STEPS or min(sizes) < _LARGE:
         return ""
     return f"the inputs are large (root mean square {number(median(sizes))})"
+
+
+def large_data(lines: Sequence[Learning]) -> str:
+    """As `large_inputs`, also on targets of a squared error that are as far from a size of 1."""
+    words = large_inputs(lines)
+    targets = [math.hypot(math.sqrt(line.spread), line.expected) for line in lines if line.spread and line.expected]
+    if not words or len(targets) < len(lines) or any(line.absolute for line in lines) or min(targets) < _LARGE:
+        return words
+    return f"{words}, and so are the targets ({number(median(targets))}): standardize both"

@@ -109,7 +109,7 @@ class NoBetterThanGuessing(LinesCheck):
     - Embeddings that all get one index alone.
     - No optimizer, and a program that moves no weight itself; or an optimizer that maximizes the loss.
     - Weight decay that shrinks the weights by 5 % or more per step.
-    - A first step that moves the weights of a parameter group by 30 % of their size or more: the learning rate.
+    - A first step that moves the weights of layers by 30 % of their size or more: the learning rate.
     - A dropout that drops 90 % of the values or more.
     - Inputs that lose nearly all of their values, or whose standard deviation shrinks or grows a hundredfold.
     - Inputs whose root mean square is above 20, where the first linear, convolutional or recurrent layer receives them.

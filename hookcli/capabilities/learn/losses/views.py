@@ -13,6 +13,7 @@ from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
 Shape = tuple[int, ...]
+_LOSSES = ("NllLoss", "NllLoss2D")
 _VIEWS = ("View", "UnsafeView", "ReshapeAlias")
 _ARRANGES = (*_VIEWS, "Clone", "ToCopy")  # keep the order of values
 _CHANNELS = ("Convolution", "UpsampleBilinear2D", "UpsampleNearest2D", "UpsampleBicubic2D", "UpsampleTrilinear3D")
@@ -20,7 +21,10 @@ _CHANNELS = ("Convolution", "UpsampleBilinear2D", "UpsampleNearest2D", "Upsample
 
 
 def misplaced(loss: Node) -> str:
-    """Words on scores that this cross-entropy got as rows, which are not those of its labels; "" for others."""
+    """Words on scores of this cross-entropy that a view has put in the wrong order; "" for others."""
+    if pair := turned(loss):
+        before, after = map(shape_text, pair)
+        return f"the scores of cross_entropy are {before} viewed as {after}: permute the classes to dimension 1 instead"
     way = in_order(loss)
     if not way:
         return ""
@@ -33,6 +37,24 @@ def misplaced(loss: Node) -> str:
         what = f"the scores of cross_entropy are {scores}, and its labels {labels}, before both are flattened"
         return f"{what}: most scores meet the label of another place; transpose one of them first"
     return ""
+
+
+def turned(loss: Node) -> tuple[Shape, Shape] | None:
+    """The shapes of scores (N, ..., C) and of the view (N, C, ...) of them that a cross-entropy got; else None."""
+    scores = loss
+    while operator(scores) in (*_LOSSES, *_VIEWS) and scores.next_functions[0][0] is not None:
+        scores = scores.next_functions[0][0]
+    after = returned_shape(scores)
+    if operator(scores) != "LogSoftmax" or len(after) < 3:
+        return None
+    node, output = scores.next_functions[0]
+    viewed = False
+    while node is not None and operator(node) in _ARRANGES:
+        viewed |= operator(node) in _VIEWS
+        node, output = node.next_functions[0]
+    before = returned_shape(node, output)
+    is_turned = len(before) == len(after) and before != after and before == (after[0], *after[2:], after[1])
+    return (before, after) if viewed and is_turned else None
 
 
 def in_order(loss: Node) -> list[tuple[Node, tuple[int, ...]]]:

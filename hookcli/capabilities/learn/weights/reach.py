@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Row
@@ -32,9 +33,16 @@ def reach(step: RecordedStep) -> dict[str, float]:
         "unclipped": unclipped,
         "rate": groups[0].get("lr"),
         "decay": decay(groups),
-        "ratio": max((row.get("ratio") or 0.0 for row in groups), default=0.0),
+        "ratio": moved(step),
     }
     return {name: x for name, x in known.items() if isinstance(x, float) and math.isfinite(x)}
+
+
+def moved(step: RecordedStep) -> float:
+    """By which share of its size a step moves the weight of a layer, in the median; biases may begin with zeros."""
+    layers = [row for row in step.rows("updates") if len(row.get("shape") or ()) > 1]
+    shares = [row["update"] / row["weight"] for row in layers if row.get("weight") and row.get("update") is not None]
+    return median(shares) if shares else 0.0
 
 
 def saturated(step: RecordedStep) -> str:
