@@ -1209,6 +1209,35 @@ def far_at_once() -> None:
     train(nn.Sequential(nn.Flatten(), *layers), ((x, y) for _ in range(3) for x, y in drawn(SHUFFLED)), 10.0)
 
 
+class LastToken(nn.Module):
+    """Names the first token of a sentence from the last state, or of each token the next."""
+
+    def __init__(self, *, batch_first: bool, views: bool = False) -> None:
+        super().__init__()
+        self.embed, self.body = nn.Embedding(12, 16), nn.LSTM(16, 32, batch_first=batch_first)
+        self.head, self.views = nn.Linear(32, 12), views
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        outputs, _ = self.body(self.embed(tokens))
+        scores: Tensor = self.head(outputs)
+        return scores.view(len(tokens), 12, -1) if self.views else scores[:, -1]
+
+
+def time_for_rows() -> None:
+    """batch_first is missing, and the loss falls nevertheless, as the last token tells much."""
+    tokens = (torch.randint(12, (64, 10)) for _ in range(200))
+    model = LastToken(batch_first=False)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    train(model, ((x, x[:, -1]) for x in tokens), optimizer=optimizer)
+
+
+def classes_first() -> None:
+    """A view for a permute, of the scores of each token."""
+    model = LastToken(batch_first=True, views=True)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    train(model, ((x, x) for x in (torch.randint(12, (64, 10)) for _ in range(100))), optimizer=optimizer)
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1322,6 +1351,8 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "not_normalized": (not_normalized, "the inputs are large"),
     "other_names": (other_names, "in the state of load_state_dict(strict=False) is one of Net's"),
     "absolute": (absolute, "better than always returning the median of the targets"),
+    "time_for_rows": (time_for_rows, "body takes dimension 0 of its input (64, the batch) for the sequence"),
+    "classes_first": (classes_first, "the scores of cross_entropy are 64x10x12 viewed as 64x12x10"),
     "far_at_once": (far_at_once, "the first step moved the weights by"),
 }
 """The trainings, each with words that the first line on its run has."""

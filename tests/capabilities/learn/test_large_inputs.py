@@ -89,3 +89,21 @@ def test_what_the_first_weights_receive_counts() -> None:
 )
 def test_inputs_that_are_not_the_cause(program: Callable[[], Any]) -> None:
     assert not words(program)
+
+
+@pytest.mark.parametrize(("scale", "both"), [(400_000.0, True), (1.0, False)])
+def test_targets_as_large_as_the_inputs_are_told_as_well(scale: float, both: bool) -> None:
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        for _ in range(STEPS):
+            x = 1e4 * (2 + torch.randn(64, 4))
+            optimizer.zero_grad()
+            F.mse_loss(model(x), scale * (1 + 0.3 * torch.randn(64, 1))).backward()
+            optimizer.step()
+        return model
+
+    (text,) = words(program)
+    assert ("and so are the targets (" in text) is both
+    assert "on average, and the targets" not in text

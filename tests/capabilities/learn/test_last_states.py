@@ -20,9 +20,9 @@ Reads = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
 class Sentences(nn.Module):
-    def __init__(self, body: nn.Module, reads: Reads) -> None:
+    def __init__(self, body: nn.Module, reads: Reads, index: int | None = 0) -> None:
         super().__init__()
-        self.embed, self.body, self.reads = nn.Embedding(20, WIDTH, padding_idx=0), body, reads
+        self.embed, self.body, self.reads = nn.Embedding(20, WIDTH, padding_idx=index), body, reads
         self.drop, self.head = nn.Dropout(0.1), nn.LazyLinear(3)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -31,13 +31,21 @@ class Sentences(nn.Module):
         return scores
 
 
-def words(body: Callable[[], nn.Module], reads: Reads, padded: int, *, first: bool = False) -> set[str]:
-    """The words on rows of which so many end, or begin, with padding."""
+def words(
+    body: Callable[[], nn.Module],
+    reads: Reads,
+    padded: int,
+    *,
+    first: bool = False,
+    index: int | None = 0,
+    number: int = LENGTH - 5,
+) -> set[str]:
+    """The words on rows of which so many end, or begin, with so many of padding, whose `index` the embedding knows."""
 
     def program() -> nn.Module:
-        model = Sentences(body(), reads)
+        model = Sentences(body(), reads, index)
         tokens = torch.randint(1, 20, (ROWS, LENGTH))
-        tokens[:padded, 5:] = 0
+        tokens[:padded, LENGTH - number :] = 0
         tokens = tokens.flip(1) if first else tokens
         model(tokens)
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
@@ -102,3 +110,12 @@ def test_last_states_that_padding_has_made(body: Callable[[], nn.Module], reads:
 )
 def test_other_readings(body: Callable[[], nn.Module], reads: Reads, padded: int, first: bool) -> None:
     assert words(body, reads, padded, first=first) == {""}
+
+
+@pytest.mark.parametrize(
+    ("padded", "number", "share"), [(12, 4, "75%"), (ROWS, 2, "100%"), (ROWS, 1, ""), (6, 4, ""), (0, 4, "")]
+)
+def test_padding_that_the_embedding_does_not_know_of(padded: int, number: int, share: str) -> None:
+    """It is the token that most rows end with, again and again; but not one that ends each sentence."""
+    said = f"head reads the last state of body, which has read padding to the end in {share} of the rows"
+    assert words(gru(), last, padded, index=None, number=number) == {said if share else ""}

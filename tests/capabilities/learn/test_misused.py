@@ -377,6 +377,49 @@ def test_scores_that_are_viewed_without_a_permute(
 
 
 @pytest.mark.parametrize(
+    ("size", "arrange", "shapes"),
+    [
+        ((7,), lambda o: o.view(4, 5, 7), "4x7x5 viewed as 4x5x7"),
+        swept((7,), lambda o: o.reshape(4, 5, -1), "4x7x5 viewed as 4x5x7"),
+        swept((3, 6), lambda o: o.view(4, 5, 3, 6), "4x3x6x5 viewed as 4x5x3x6"),
+        ((7,), lambda o: o.transpose(1, 2), ""),
+        swept((7,), lambda o: o.permute(0, 2, 1).contiguous(), ""),
+        swept((5,), lambda o: o.view(4, 5, 5), ""),  # nobody knows
+        swept((7,), lambda o: o.flatten(1).view(4, 5, 7), "4x7x5 viewed as 4x5x7"),
+    ],
+)
+def test_scores_of_sequences_that_are_viewed_with_the_classes_first(
+    size: tuple[int, ...], arrange: Callable[[Tensor], Tensor], shapes: str
+) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(2, 5)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(4):
+            optimizer.zero_grad()
+            scores = arrange(model(torch.randn(4, *size, 2)))
+            F.cross_entropy(scores, torch.randint(5, (4, *scores.shape[2:]))).backward()
+            optimizer.step()
+        return model
+
+    said = all_faults(program)
+    wanted = f"the scores of cross_entropy are {shapes}: permute the classes to dimension 1 instead"
+    assert said == ([wanted] if shapes else [])
+
+
+def test_heads_that_return_the_classes_of_all_places_are_right() -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(2, 35)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(4, 2)).view(4, 5, 7), torch.randint(5, (4, 7))).backward()
+            optimizer.step()
+        return model
+
+    assert not all_faults(program)
+
+
+@pytest.mark.parametrize(
     ("scores", "labels", "crossed"),
     [
         (lambda o: o.reshape(-1, 4), lambda y: y.reshape(-1), True),
@@ -468,6 +511,22 @@ def test_modules_that_take_the_batch_for_the_sequence(
     seen = observed(lambda: sequences(body, reads, size))
     words = {line.over_batch for line in seen.of_parts if isinstance(line, Learning)}
     assert words == {f"body takes dimension 0 of its input ({B}, the batch) for the sequence" if over_batch else ""}
+
+
+@pytest.mark.parametrize(("body", "named"), [(lambda: nn.LSTM(D, D), True), (encoder, False)])
+def test_a_recurrent_layer_that_takes_the_batch_for_the_sequence_is_named_whatever_the_loss_is(
+    body: Callable[[], nn.Module], named: bool
+) -> None:
+    """Attention may look at other rows on purpose."""
+
+    def reads(body: nn.Module, x: Tensor) -> Tensor:
+        outputs = body(x)
+        last: Tensor = (outputs[0] if isinstance(outputs, tuple) else outputs)[:, -1]
+        return last
+
+    said = all_faults(lambda: sequences(body, reads, (B, T, D)))
+    words = f"body takes dimension 0 of its input ({B}, the batch) for the sequence: give batch_first=True"
+    assert said == ([words] if named else [])
 
 
 def squares(outputs: Tensor) -> Tensor:
@@ -627,8 +686,9 @@ def test_a_generator_whose_output_is_detached_before_the_other_model() -> None:
     """The loss has a graph, of the other model."""
 
     def program() -> nn.Module:
-        judge = net()
-        return train(net(), lambda o, y: F.cross_entropy(judge(torch.cat([o, o], 1).detach()), y))
+        generator, judge = net(), net()
+        optimizers = (torch.optim.SGD(model.parameters(), 0.05) for model in (generator, judge))
+        return train(generator, lambda o, y: F.cross_entropy(judge(torch.cat([o, o], 1).detach()), y), *optimizers)
 
     assert all_faults(program)[0] == (
         "no gradient reaches 0, 2 (4 of the 4 parameters of the optimizer): "

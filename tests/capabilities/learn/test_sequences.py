@@ -164,7 +164,7 @@ INVERTED = "the src_key_padding_mask of body is inverted: it hides all tokens, a
         (lambda: Attention(lambda pads: pads), 3, False),
         swept(lambda: Attention(lambda pads: torch.zeros(pads.shape).masked_fill(pads, -torch.inf)), 3, False),
         swept(lambda: Attention(lambda pads: pads), 0, False),  # nothing is hidden
-        swept(lambda: Attention(lambda pads: ~pads, None), 3, False),  # no embedding knows of padding
+        swept(lambda: Attention(lambda pads: ~pads, None), 3, True),  # the embedding has no padding_idx
         swept(lambda: Attention(lambda pads: torch.rand(pads.shape) < 0.1), 3, False),
     ],
 )

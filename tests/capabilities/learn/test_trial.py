@@ -274,3 +274,25 @@ def test_what_mixes_is_named_where_the_level_of_guessing_is_unknown() -> None:
     assert f"; {MIXED}" in fault
     assert operator in fault
     assert not all_faults(unknown)
+
+
+def test_a_note_tells_what_a_trial_has_done() -> None:
+    over_time, _ = WAYS["right"]
+    expected = "Clips: --trial has run it on one batch, and found no fault"
+    assert expected in observed(program(over_time), trial=True).notes
+    assert not any("--trial" in note for note in observed(program(over_time)).notes)
+
+
+def test_a_note_tells_of_a_model_that_was_not_tried() -> None:
+    def learns() -> nn.Module:
+        model = nn.Linear(D, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for _ in range(STEPS):
+            x = 3 * torch.randn(B, D)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), x[:, :4].argmax(1)).backward()
+            optimizer.step()
+        return model
+
+    expected = "Linear: --trial did not run it, as no loss after step 16 was near that of guessing"
+    assert expected in observed(learns, trial=True).notes

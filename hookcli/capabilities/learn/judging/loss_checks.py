@@ -99,8 +99,8 @@ class NoBetterThanGuessing(LinesCheck):
       program's own Functions. It does so once, after 16 steps, if the recorded losses are near this level; not for
       compiled models, for models with forward hooks of the program, or in several processes. The model, its inputs and
       random states are put back as they were; what its code changes elsewhere is not.
-    - The last state of a recurrent layer that has read padding to the end in most rows (an nn.Embedding with
-      padding_idx tells).
+    - The last state of a recurrent layer that has read padding to the end in most rows: padding_idx of an nn.Embedding
+      tells, or a token with which most rows end, again and again.
     - Parameters that no optimizer has, and weights that the program resets between steps.
     - A row whose output changes when the rows are put in another order, as in a model that takes the batch for the
       sequence. It is also found by --trial, if each row has one label.
@@ -213,7 +213,8 @@ class MisusedLoss(LinesCheck):
       log_softmax is over one dimension, and its targets add up to 1 over another. Its targets must be probabilities.
     - A tenth of the targets of a binary cross-entropy are below -0.5 or above 1.5, as -1 for 0. So noise in labels of 0
       and 1 is not reported.
-    - Scores (N, C, H, W) are viewed as rows of C values, where the classes must be permuted to the end.
+    - Scores (N, C, H, W) are viewed as rows of C values, where the classes must be permuted to the end; or scores
+      (N, L, C) are viewed as (N, C, L).
     - Scores (T, B, C) and labels (B, T) are flattened as they are: those of T * B rows meet labels of other places.
     - N outputs and N other values are broadcast to N x N, so that each is compared with all.
     - The loss is the negative of a cross-entropy or a squared error, and falls further and further below zero.

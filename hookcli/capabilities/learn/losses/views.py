@@ -47,14 +47,13 @@ def turned(loss: Node) -> tuple[Shape, Shape] | None:
     after = returned_shape(scores)
     if operator(scores) != "LogSoftmax" or len(after) < 3:
         return None
+    before = (after[0], *after[2:], after[1])
     node, output = scores.next_functions[0]
-    viewed = False
     while node is not None and operator(node) in _ARRANGES:
-        viewed |= operator(node) in _VIEWS
         node, output = node.next_functions[0]
-    before = returned_shape(node, output)
-    is_turned = len(before) == len(after) and before != after and before == (after[0], *after[2:], after[1])
-    return (before, after) if viewed and is_turned else None
+        if before != after and returned_shape(node, output) == before:
+            return before, after
+    return None
 
 
 def in_order(loss: Node) -> list[tuple[Node, tuple[int, ...]]]:

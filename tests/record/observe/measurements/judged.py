@@ -23,6 +23,13 @@ def found(program: Program, **plan: Any) -> dict[str, Finding]:
     return {finding.check: finding for report in step.reports for finding in report.findings}
 
 
+def findings_of(program: Program, check: str, **plan: Any) -> dict[str, Finding]:
+    """The findings of this check at the last recorded training step, by place."""
+    seen = observed(program, check=True, **plan)
+    step = next(one for one in reversed(seen.recorded) if one.phase == "train" and one.forwards)
+    return {one.fqn: one for report in step.reports for one in report.findings if one.check == check}
+
+
 def net(*, dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3)).to(dtype)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from record.observe.measurements.judged import Program, found, net, steps, trained
+from record.observe.measurements.judged import Program, findings_of, found, net, steps, trained
 from support import swept
 from torch import nn
 
@@ -53,6 +53,24 @@ def test_weights_that_never_move_are_named_with_the_cause(program: Program, plac
     finding = found(program)["HK054"]
     assert (finding.severity, finding.fqn) == ("error", place)
     assert all(words in finding.message for words in said), finding.message
+
+
+def test_a_weight_whose_gradient_has_vanished_is_no_error() -> None:
+    """Adam leaves it as it is, as its eps is far larger; neither the rate nor rounding is why."""
+
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+        with torch.no_grad():
+            model[1].weight.mul_(1e-20)
+        model[1].weight.requires_grad_(False)
+        return trained(model, torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-3), 12)
+
+    finding = found(program)["HK054"]
+    assert (finding.severity, finding.fqn) == ("warning", "0")
+    assert ": the largest is " in finding.message
+    assert "numbers near" not in finding.message
+    assert finding.remedy == "look in which layer the gradient vanishes (HK012)"
 
 
 @pytest.mark.sweep
@@ -173,8 +191,8 @@ def one_number_at_its_bound() -> nn.Module:
     ids=["copied back", "clamped"],
 )
 def test_updates_that_the_program_undoes_are_said(program: Program, place: str, names: str) -> None:
-    finding = found(program, every=1)["HK054"]
-    assert (finding.severity, finding.fqn) == ("warning", place)
+    finding = findings_of(program, "HK054", every=1)[place]
+    assert finding.severity == "warning"
     assert finding.message.startswith(f"the optimizer moved {names}"), finding.message
     assert "after each of 11 recorded steps" in finding.message
 
