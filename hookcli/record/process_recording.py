@@ -225,6 +225,9 @@ class ProcessSink(RecordSink):
             path = relative(record) if self.kept else None
             checked = self._run.plan.get("check", False)
             text = summary(whole, own, path, view, checked=checked, faults_only=self._run.quiet)
+            if sys.__stdout__ is not None:
+                with suppress(OSError, ValueError):  # what it can't take fails again as Python ends
+                    sys.__stdout__.flush()  # so that in one pipe the summary comes after what the program has printed
             aside(encodable(text, sys.__stderr__), sys.__stderr__)
             for remark, trace in registry.remarks().items():
                 if self._debug and trace:

@@ -61,3 +61,11 @@ def test_a_run_that_ends_well_names_no_command(tmp_path: Path) -> None:
     ran = run(tmp_path, "run", "train.py", "0.001", "5")
     assert ran.returncode == 0 and "--first-bad" not in ran.stderr and "of it hookcli's own work" in ran.stderr
     assert (read_record(tmp_path / "train.run.jsonl").end or 0).hookcli_seconds > 0  # type: ignore[union-attr]
+
+
+def test_in_one_pipe_the_summary_comes_after_what_the_program_has_printed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\nprint('at last')\n")
+    command = [sys.executable, "-m", "hookcli", "run", "train.py"]
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = forks.run(command, cwd=tmp_path, env=ENV, text=True, timeout=120, **both)
+    assert -1 < ran.stdout.index("at last\n") < ran.stdout.index("hookcli: train.py: ")
