@@ -296,3 +296,28 @@ def test_a_note_tells_of_a_model_that_was_not_tried() -> None:
 
     expected = "Linear: --trial did not run it, as no loss after step 16 was near that of guessing"
     assert expected in observed(learns, trial=True).notes
+
+
+def test_nodes_that_a_matrix_of_all_pairs_brings_together_may_mix() -> None:
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(D, D), nn.Linear(D, 4)
+
+        def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+            scores: Tensor = self.head(adjacency @ self.first(x).relu())
+            return scores
+
+    def program() -> nn.Module:
+        model = Graph()
+        adjacency = torch.rand(B, B).softmax(1)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        for _ in range(100):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(B, D), adjacency), torch.randint(4, (B,))).backward()
+            optimizer.step()
+        return model
+
+    [text] = all_faults(program, trial=True)
+    assert "guessing among 4 classes" in text
+    assert MIXED not in text

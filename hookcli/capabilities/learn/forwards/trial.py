@@ -139,9 +139,15 @@ def may_run(begun: BegunStep) -> bool:
 
 
 def compared_rows(module: nn.Module, batch: Batch) -> Comparison | None:
-    """The outputs for one row beside other ones, as HK020 compares them; None if they can't be."""
-    from hookcli.engine.eval_runs import EvalOfBatch  # which few runs need, and which takes long to import
+    """The outputs for one row beside other ones, as HK020 compares them; None if they can't be.
 
+    Not of a model that receives a matrix of all pairs of rows, as of a graph's nodes, which it is to bring together.
+    """
+    from hookcli.engine.eval_runs import EvalOfBatch, batch_size  # which few runs need, and which takes long to import
+
+    rows = batch_size(batch)
+    if any(tree.shape_of(x)[:2] == [rows, rows] for x in tree.tensors(batch)):
+        return None
     measured = put_back_after(
         module, batch, lambda: EvalOfBatch(module, batch, {"companions"}, is_fault, None, None).measured()["companions"]
     )
