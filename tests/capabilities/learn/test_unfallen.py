@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -108,6 +109,12 @@ def test_the_remark_stands_below_the_tables_and_leads_on(fault: str, tmp_path: P
     assert UNKNOWN in text
     assert last == "Next: hookcli run --trial --probe inputs,activations train.py wrong"
     assert (tmp_path / "a.run.jsonl").exists() and ran.returncode == 0
+    shown = run(tmp_path, "show", "a.run.jsonl")
+    first, second, *_ = shown.stderr.splitlines()
+    assert first.startswith("hookcli: train.py: 60 steps")
+    assert second.startswith("hookcli: Linear: the loss has")
+    in_json = json.loads(run(tmp_path, "show", "a.run.jsonl", "--over-time", ".", "-f", "json").stdout)
+    assert "fallen" not in json.dumps(in_json)
 
 
 def test_steps_that_are_too_small_are_named_where_the_level_is_unknown() -> None:
