@@ -14,6 +14,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.judging.causes import overwritten
 from hookcli.capabilities.learn.lines import Learning
 
 EPOCHS, STEPS = 6, 8
@@ -276,3 +277,11 @@ def test_how_far_a_weight_moves_is_counted_by_hand() -> None:
     assert [line.overwritten for line in lines] == [0, 1, 2, 3]
     assert lines[-1].away == pytest.approx(moved[-1], rel=1e-5) == pytest.approx(3.0)
     assert lines[-1].weight == "weight" and lines[-1].written_at == 3 and not lines[-1].restored
+
+
+@pytest.mark.parametrize(
+    ("last", "written", "steps", "named"), [(80, 80, 180, True), (80, 30, 180, False), (30, 30, 180, False)]
+)
+def test_it_counts_how_late_in_the_recorded_steps_it_was_seen(last: int, written: int, steps: int, named: bool) -> None:
+    lines = [Learning("Net", last, restored=5, written_at=written)]
+    assert bool(overwritten(lines, steps)) is named

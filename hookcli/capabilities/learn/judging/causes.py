@@ -58,6 +58,7 @@ _SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
+_SEEN = 4  # times the last recorded step: a run of more steps may have been another one since
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
 _LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each row's last token"
@@ -212,9 +213,11 @@ def stays(lines: Sequence[Learning], losses: Mapping[int, float]) -> bool:
 
 
 def overwritten(lines: Sequence[Learning], number: int) -> str:
-    """Words on weights that the program sets anew between steps, until late in so many steps; else ""."""
+    """Words on weights that the program sets anew between steps, until late in the recorded ones; else ""."""
     last = lines[-1] if lines else None
-    if last is None or max(last.restored, last.overwritten) < _OFTEN or 2 * last.written_at < number:
+    if last is None or max(last.restored, last.overwritten) < _OFTEN:
+        return ""
+    if 2 * last.written_at < last.step or _SEEN * last.step < number:
         return ""
     if last.restored >= _OFTEN:
         seen = f"(seen {last.restored:,} times, the last one by step {last.written_at:,})"
