@@ -13,11 +13,10 @@ import pytest
 from commands.test_run_nan import run
 from support import swept
 
-from hookcli.capabilities.learn.judging.headline import remarks
+from hookcli.capabilities.learn.judging.headline import on_order
 from hookcli.capabilities.learn.judging.unfallen import falls, unfallen
 from hookcli.capabilities.learn.lines import Learning, Untrained
 from hookcli.checks.measurements import Measurements
-from hookcli.record.file.reading import Record
 from hookcli.table.losses import LossCourse
 
 OTHER, CHOICE = Learning("Net", 0), Learning("Net", 0, classes=10, items=64, scaled=1.0)
@@ -128,6 +127,6 @@ def test_one_remark_for_models_with_the_same() -> None:
     run = Measurements(
         losses=LossCourse(), every_loss={}, lines={Learning.kind: [Learning("Net", 0, ordered=3)], Untrained.kind: []}
     )
-    made = [*remarks(Record(Path()), {"Net": run, "Other": run, "Third": run})]
+    made = [*on_order({"Net": run, "Other": run, "Third": run})]
     (remark,) = made
     assert remark.startswith("Net and 2 more models: the batches come in one order in each of 3 epochs; a training")

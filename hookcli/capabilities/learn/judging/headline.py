@@ -91,14 +91,20 @@ def headline(record: Record) -> Sequence[str]:
     learn = {model for model, run in runs.items() if any(line.gradient for line in learned(run.lines))}
     for model, run in runs.items():
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
-            return [WithNext(f"{model}: {said}", inputs_command(record) if isinstance(said, NoCause) else "")]
-    return [*remarks(record, runs)]
+            if isinstance(said, NoCause):
+                return [WithNext(f"{model}: {said}", inputs_command(record)), *on_order(runs)]
+            return [f"{model}: {said}"]
+    return [*remarks(record, runs), *on_order(runs)]
 
 
 def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark]:
-    """The remarks on the runs of models in which no fault was found; one for all models with the same."""
+    """The remarks on losses that have not fallen; one for all models with the same."""
     for text, models in by_text((model, unfallen(run)) for model, run in runs.items()):
         yield Remark(f"{models}: {text}", inputs_command(record))
+
+
+def on_order(runs: Mapping[str, Measurements]) -> Iterator[Remark]:
+    """The remarks on the order of batches."""
     for text, models in by_text((model, in_order(run)) for model, run in runs.items()):
         yield Remark(f"{models}: {text}", "")
 
