@@ -323,7 +323,7 @@ class StepOfLearning(StepPart):
             **self._time_first.fields(self._losses.shape, begun.name),
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,
-            **course.labels.fields(labels),
+            **course.labels.fields(labels, step.step),
             **course.batches.fields() | course.graphs.fields(),
             **course.still.fields(step, begun.module, self._values, reached.get("gradient"), by_hand=by_hand),
             **course.overwritten.fields(step.step, self._began, self._stepping, some_values(parameters, _WEIGHTS)),

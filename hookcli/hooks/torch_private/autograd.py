@@ -46,6 +46,12 @@ keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[object]]
 )
 """A block at whose end these tensors get their old versions back; by then they must hold their old values."""
 
+
+def version(tensor: Tensor) -> int:
+    """How often the values of a tensor, and of its views, have been changed in place."""
+    return int(private(tensor, "_version", 0, "changes in place before a backward pass are not seen"))
+
+
 _NEVER = "hooks of the kind engine_callback never fire"
 queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_callback", None) or private(
     "torch.autograd.Variable._execution_engine", "queue_callback", lambda callback: None, _NEVER

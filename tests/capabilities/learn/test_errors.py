@@ -132,7 +132,7 @@ def test_outputs_are_held_by_their_nodes_and_let_go() -> None:
     returned.hold(outputs)
     (held,) = {id(held): held for y in outputs for held in held_by(y.grad_fn).values()}.values()
     assert [*held.outputs] == [0, 1, 2, 3]
-    assert not any(y.requires_grad for y in held.outputs.values())
+    assert not any(y.requires_grad for y, _ in held.outputs.values())
     returned.let_go()
     assert not held.outputs
 
@@ -148,3 +148,33 @@ def test_nothing_stays_on_the_graph_after_the_backward_pass() -> None:
     nodes = [node for loss in losses for node in walk([loss.grad_fn])]
     assert nodes
     assert not any(getattr(one, "outputs", None) for node in nodes for one in held_by(node).values())
+
+
+def test_outputs_that_are_changed_in_place_before_the_backward_pass_tell_no_targets() -> None:
+    def changing(out: Tensor, y: Tensor) -> Tensor:
+        loss = ((out - y) ** 2).mean()
+        with torch.no_grad():
+            out.mul_(3).add_(1)  # for a figure that is printed
+        return loss
+
+    assert first_line(changing).spread is None
+
+
+def test_targets_that_follow_from_the_outputs_have_no_spread() -> None:
+    assert not first_line(lambda out, _: ((out - 1) ** 2).mean()).spread
+
+
+def test_a_loss_that_has_fallen_far_may_be_of_the_channels_of_one_image() -> None:
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        image = 0.5 + 0.3 * torch.rand(1, 12, 12) + 0.01 * torch.randn(3, 12, 12)  # nearly grey
+        noise = torch.randn(1, 4, 12, 12)
+        model = nn.Sequential(nn.Conv2d(4, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 3, padding=1))
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            ((model(noise).squeeze(0) - image) ** 2).mean().backward()
+            optimizer.step()
+        return model
+
+    assert not all_faults(program)

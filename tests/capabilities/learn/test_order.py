@@ -133,6 +133,16 @@ def test_the_remark_on_epochs_in_one_order(order: str, tmp_path: Path) -> None:
     ran = run(tmp_path, "run", "-o", "a.run.jsonl", "train.py", order)
     _, first, *lines = ran.stderr.splitlines()
     assert first.startswith("hookcli: train.py: 30 steps")
-    remark = "Linear: the batches come in one order in each of 3 epochs; a training mostly learns better"
+    remark = "Linear: the batches come in one order in each of 3 epochs; unless that is meant, shuffle them"
     assert (remark in " ".join(" ".join(lines).split())) is (order == "one")
     assert lines[-1] == "Next: hookcli report a.run.jsonl"
+
+
+def in_place(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    order = torch.randperm(ROWS)
+    x[:], y[:] = x[order], y[order]
+    yield from in_slices(20)(x, y)
+
+
+def test_rows_that_are_shuffled_in_place_are_not_in_one_order() -> None:
+    assert epochs_seen(training(in_place)) == 0

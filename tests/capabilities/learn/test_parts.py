@@ -495,6 +495,16 @@ def test_embeddings_that_have_collapsed(spread: float, normalized: bool, collaps
             outputs: Tensor = self.linear(x)
             return F.normalize(outputs, dim=1) if normalized else outputs
 
-    texts = said(OutputAlike, lambda: train(Embeds(), random_batches(), lr=1e-6))
+    def program() -> nn.Module:
+        model = Embeds()
+        optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+        for x, _ in random_batches():
+            optimizer.zero_grad()
+            outputs = model(x)
+            (outputs * outputs.roll(1, 0)).sum(1).mean().backward()
+            optimizer.step()
+        return model
+
+    texts = said(OutputAlike, program)
     assert len(texts) == collapsed
     assert all("it is next to the same (embeddings of norm 1 that differ by 1% at most)" in text for _, text in texts)

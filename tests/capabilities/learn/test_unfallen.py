@@ -129,4 +129,4 @@ def test_one_remark_for_models_with_the_same() -> None:
     )
     made = [*on_order({"Net": run, "Other": run, "Third": run})]
     (remark,) = made
-    assert remark.startswith("Net and 2 more models: the batches come in one order in each of 3 epochs; a training")
+    assert remark.startswith("Net and 2 more models: the batches come in one order in each of 3 epochs; unless")

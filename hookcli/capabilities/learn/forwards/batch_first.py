@@ -43,8 +43,13 @@ class TimeFirst:
         dimension 0 may be the sequence as well.
         """
         for fqn, shape in self.shapes.items():
-            if len(shape) == 3 and shape[:1] == targets[:1] and shape[1] > 1 and shape[1] not in targets:
+            if len(shape) == 3 and shape[:1] == targets[:1] and shape[1] > 1 and not may_be_rows(shape[1], targets):
                 what = f"dimension 0 of its input ({shape[0]:,}, the batch) for the sequence"
                 words = f"{name(fqn) or 'the model'} takes {what}"
                 return {"over_batch": words, "recurs": fqn in self.recurrent}
         return {}
+
+
+def may_be_rows(size: int, targets: list[int]) -> bool:
+    """True if so many may be the rows of the targets, or the parts of these."""
+    return size in targets or size % targets[0] == 0

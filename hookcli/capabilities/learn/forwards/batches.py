@@ -17,7 +17,7 @@ from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum
 
-_TENSORS = 16  # of a step
+_TENSORS, _BEGINS = 16, 8  # of a step; values of a tensor
 _AFTER = 2  # equal batches: then the tensors of the program are searched, once
 _COLUMNS, _CANDIDATES = 16, 64
 
@@ -25,19 +25,21 @@ _COLUMNS, _CANDIDATES = 16, 64
 class Taken(NamedTuple):
     """A tensor that the model received: its shape, the tensor that it is, or is a view of, and its first row there.
 
-    `total` is its checksum; None if it was not asked for.
+    `begins`: its first values; `total`: its checksum, None if it was not asked for.
     """
 
     shape: tuple[int, ...]
     owner: ref[Tensor]
     row: int | None
+    begins: Tensor
     total: Tensor | None
 
 
 def taken(tensor: Tensor, *, summed: bool = True) -> Taken:
     """Waits for nothing."""
     total = checksum(tensor) if summed else None
-    return Taken(tuple(tensor.shape), ref(tree.base(tensor)), first_row(tensor), total)
+    begins = tensor.detach().flatten()[:_BEGINS].clone()
+    return Taken(tuple(tensor.shape), ref(tree.base(tensor)), first_row(tensor), begins, total)
 
 
 @dataclass
@@ -110,6 +112,8 @@ class Batches:
 
     def take(self, x: Tensor, into: list[Taken]) -> None:
         """Take a tensor of a recorded step into those of the step, as far as more is to be known. Waits for nothing."""
+        if into:
+            self.order.give_up()
         if len(into) >= _TENSORS or x.is_complex() or (self.differ and into):
             return
         if not self.differ:
@@ -119,7 +123,7 @@ class Batches:
     def add(self, number: int, step: Sequence[Taken]) -> None:
         """Add the tensors of the recorded step of this number. Waits for an accelerator."""
         for one in step[:1]:
-            self.order.note(number, one.owner, one.row, one.shape[0] if one.shape else 0)
+            self.order.note(number, one.owner, one.row, one.shape[0] if one.shape else 0, one.begins)
         if self.differ or not step:
             return
         now = [(int(one.total), one.shape) for one in step if one.total is not None]

@@ -28,23 +28,38 @@ class Order:
 
     _rows: dict[int, int] = field(default_factory=dict)
     """For each recorded step the first row of its batch."""
+    _begins: dict[int, list[float]] = field(default_factory=dict)
+    """The first values of the batch that begins with this row."""
+    _again: bool = False
+    """True if some of these were seen again, in a later epoch."""
     _whole: ref[Tensor] | None = None
     _size: int = 0
     """The rows of the first batch."""
     _differ: bool = False
 
-    def note(self, step: int, whole: ref[Tensor], row: int | None, size: int) -> None:
-        """Note a recorded step, whose batch of this size begins with this row of a tensor; None: it is no slice."""
+    def give_up(self) -> None:
+        """The model also receives something else, as a state that goes on from batch to batch."""
+        self._differ = True
+
+    def note(self, step: int, whole: ref[Tensor], row: int | None, size: int, values: Tensor) -> None:
+        """Note a recorded step, whose batch begins with this row of a tensor; None: it is no slice. May wait.
+
+        `size`: its rows; `values`: its first ones. If those of a row change, the program shuffles the tensor in place.
+        """
         if row is None or whole() is None or (self._whole is not None and self._whole() is not whole()):
             self._differ = True
+        if self._differ or row is None:
             return
+        begins = values.tolist()
+        self._again = self._again or row in self._begins
+        self._differ = self._begins.setdefault(row, begins) != begins
         self._whole, self._size = whole, self._size or size
         self._rows[step] = row
 
     def epochs(self) -> int:
         """The number of epochs that have begun, if each has its batches in one order; 0 if not, or for the first."""
         whole = self._whole() if self._whole is not None else None
-        if self._differ or whole is None or not self._rows:
+        if self._differ or whole is None or not self._again:
             return 0
         return max(self._epochs_of(math.ceil(len(whole) / self._size)), self._epochs_of(len(whole) // self._size))
 

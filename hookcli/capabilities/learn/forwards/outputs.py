@@ -64,7 +64,7 @@ class Alike:
             if fits and x.requires_grad and x.numel():
                 rows = sample(x).float()
                 self._spreads.append(((rows - rows[:1]).abs().amax(), rows.abs().amax(), rows[0, 0]))
-                self._norms.append((x.detach()[:_ROWS].float().flatten(1).norm(dim=1) - 1).abs().amax())
+                self._norms.append((some_rows(x).float().flatten(1).norm(dim=1) - 1).abs().amax())
 
     def size(self) -> float:
         """The largest root mean square of an input; 0 if none is known. Waits for an accelerator."""
@@ -176,8 +176,14 @@ def drops(module: nn.Module) -> bool:
     return acts_in_training(module) and not isinstance(module, (BatchNorm, InstanceNorm))
 
 
+def some_rows(x: Tensor) -> Tensor:
+    """Rows from all over a tensor, as many as are looked at."""
+    return x.detach()[:: max(len(x) // _ROWS, 1)][:_ROWS]
+
+
 def sample(x: Tensor) -> Tensor:
-    """Some values of the first rows, from all over each row: the first ones may be the same, as a first token is."""
+    """Some values of some rows, from all over both: the first ones may be the same, as a first token or class is."""
     with torch.no_grad():
-        rows = x.detach()[:_ROWS].flatten(1) if x.dim() > 1 else x.detach()[:_ROWS, None]
+        some = some_rows(x)
+        rows = some.flatten(1) if x.dim() > 1 else some[:, None]
         return rows[:, :: max(rows.shape[1] // _VALUES, 1)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hookcli.capabilities.learn.judging.curve import growth
 from hookcli.capabilities.learn.judging.first_step import far
+from hookcli.capabilities.learn.judging.guessing import has_level
 from hookcli.capabilities.learn.judging.large_inputs import large_inputs
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, LinesCheck
@@ -206,7 +207,7 @@ class OutputAlike(LinesCheck):
 
     The model has learned a constant, or its units have died: then no gradient tells rows apart. It is reported if the
     rows were the same in the last three recorded steps or more, from the fifth step on: if the last layer begins with
-    zeros, they are the same in the first step only. The check compares the first 32 rows of the first output that has
+    zeros, they are the same in the first step only. The check compares 32 rows or more of the first output that has
     as many rows as the input. A sigmoid that is certain of every row is not reported. Embeddings whose norm is 1 are
     the same if they differ by 1 % at most: they have collapsed.
     """
@@ -221,6 +222,8 @@ class OutputAlike(LinesCheck):
         jumped = measured.losses.first_jump is not None  # HK044 or HK055 reports the jump, which is the cause
         lines = learned(measured.lines)
         for line in lines[-1:] if not jumped else ():
+            if line.directions and any(map(has_level, lines)):
+                return  # the targets may be as alike, and HK057 judges the loss
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
                 words = line.padded or line.dropped or large_inputs(lines) or far(lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
+from hookcli.capabilities.learn.judging.large_inputs import large_inputs
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.table.formatting import loss as text_of
 
@@ -17,6 +18,7 @@ NEAR_VARIANCE, SQUARES = 0.95, 100
 _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _BESIDE = 3  # recorded steps of the later half
 _ROUNDED = 1e-4  # of the sum of factors
+_WORSE, _FALLEN, _FIRST = 2.0, 0.1, 4  # times the loss of guessing; of the first losses, of which so many count
 _WEAK = 0.99  # of the loss of guessing
 
 
@@ -76,7 +78,8 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
     if guess := by_classes(lines, number, last, late):
         return guess
-    return by_variance(lines, number, last, late) or by_ones(lines, number, last, late)
+    first_losses = fmean(losses[step] for step in steps[:_FIRST])
+    return by_variance(lines, number, last, late, first_losses) or by_ones(lines, number, last, late)
 
 
 def by_classes(
@@ -130,7 +133,7 @@ def level_of(line: Learning, middle: float | None = None) -> float:
 
 
 def by_variance(
-    lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]
+    lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float], first_losses: float
 ) -> Guess | None:
     """The guess that is always one number, if the mean error is near its loss.
 
@@ -139,12 +142,24 @@ def by_variance(
     spreads = [line.spread for line in lines if line.spread]
     if number < SQUARES or not spreads or len(spreads) < len(lines):
         return None
-    centers = [line.center for line in lines if line.center is not None]
-    middle = fmean(centers) if len(centers) == len(lines) else None
+    middle = middle_of(lines)
     same = beside(lines, late, lambda line: level_of(line, middle)) if middle is not None else None
     compared = same or of_last(last, median(level_of(line) for line in lines))
+    if fmean(last) < _FALLEN * first_losses and is_on_its_way(compared, lines):
+        return None
     weak = same is not None and (same.is_lower or not same.is_sure(NEAR_VARIANCE))
     return compared.guess(f"always returning {best_number(lines, compared.level)}", NEAR_VARIANCE, weak=weak)
+
+
+def middle_of(lines: Sequence[Learning]) -> float | None:
+    """The mean of all targets, if each row has one."""
+    centers = [line.center for line in lines if line.center is not None]
+    return fmean(centers) if len(centers) == len(lines) else None
+
+
+def is_on_its_way(compared: Compared, lines: Sequence[Learning]) -> bool:
+    """True if a loss, which has fallen far, may be above the level as rows are something else: an image's channels."""
+    return compared.loss > _WORSE * compared.level and not large_inputs(lines)
 
 
 def best_number(lines: Sequence[Learning], level: float) -> str:

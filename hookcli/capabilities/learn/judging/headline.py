@@ -36,7 +36,7 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     filled,
     of_losses,
 )
-from hookcli.capabilities.learn.judging.unfallen import tried, unfallen
+from hookcli.capabilities.learn.judging.unfallen import falls_much, tried, unfallen
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -69,7 +69,7 @@ _CAUSES: Sequence[type[Check]] = (GradientsNotCleared, SameBatch, FrozenBlock, U
 _SEEN: Sequence[type[Check]] = (OneLabel, LossRises, NoBetterThanGuessing, GraphsKept, FrozenStatistics)
 
 _STILL, _END = 3, 0.1  # recorded steps, and the share of all: a schedule may end at a learning rate of 0
-_NOTHING = 1e-3  # of the first loss
+_NOTHING, _RESTS = 1e-3, 1e-5  # of the first loss; of the largest gradient
 _INPUTS = "--trial --probe inputs,activations"  # which try the model, and show what each layer receives
 
 
@@ -123,7 +123,7 @@ def in_order(measured: Measurements) -> str:
     """Words on epochs that all have their batches in one order, which may be meant; "" if they do not."""
     lines = learned(measured.lines)
     epochs = lines[-1].ordered if lines else 0
-    how = "a training mostly learns better if they are shuffled (DataLoader: shuffle=True)"
+    how = "unless that is meant, shuffle them (DataLoader: shuffle=True), which mostly helps"
     return f"the batches come in one order in each of {epochs:,} epochs; {how}" if epochs else ""
 
 
@@ -148,11 +148,11 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
     yield from cleared(lines)
-    if not has_converged(measured.every_loss) and not any(line.misused for line in lines):
+    if not has_converged(measured.every_loss, lines) and not any(line.misused for line in lines):
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
-    yield from certain(lines)
+    yield from certain(lines, measured.every_loss)
     yield from filter(None, [clipped_scaled(lines)])
     if stays(lines, measured.every_loss):
         yield from filter(None, [overwritten(lines, len(measured.every_loss))])
@@ -163,9 +163,12 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     yield from filter(None, [fallen_early(lines, measured.every_loss), tried(measured)])
 
 
-def certain(lines: Sequence[Learning]) -> Iterator[str]:
-    """The texts on what is a fault whatever the loss is."""
-    if lines and all(line.recurs for line in lines):
+def certain(lines: Sequence[Learning], by_step: Mapping[int, float]) -> Iterator[str]:
+    """The texts on what is a fault though the loss may fall; a recurrent layer may run over the rows on purpose.
+
+    Then the loss falls by more than three tenths.
+    """
+    if lines and all(line.recurs for line in lines) and not falls_much(by_step):
         yield f"{lines[0].over_batch}: {BATCH_FIRST}"
     yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.doubled) if text)
 
@@ -234,10 +237,12 @@ def cleared(lines: Sequence[Learning]) -> Iterator[str]:
         yield f"every gradient was cleared before the optimizer's step, {steps}: {effect}"
 
 
-def has_converged(losses: Mapping[int, float]) -> bool:
-    """True if next to nothing is left of the loss, so that gradients may be zero."""
+def has_converged(losses: Mapping[int, float], lines: Sequence[Learning]) -> bool:
+    """True if next to nothing is left of the loss, or of its gradient, so that weights may rest."""
     first, last = (losses[end(losses)] for end in (min, max)) if losses else (0.0, 1.0)
-    return abs(last) <= _NOTHING * abs(first)
+    gradients = [line.gradient for line in lines if line.gradient is not None]
+    rests = bool(gradients) and 0 < gradients[-1] < _RESTS * max(gradients) and last < first
+    return rests or abs(last) <= _NOTHING * abs(first)
 
 
 def why_still(lines: Sequence[Learning]) -> str:

@@ -19,6 +19,7 @@ from hookcli.capabilities.learn.judging.causes import (
 from hookcli.capabilities.learn.judging.changed_inputs import changed_inputs
 from hookcli.capabilities.learn.judging.checks import learned
 from hookcli.capabilities.learn.judging.curve import gone_at, rise
+from hookcli.capabilities.learn.judging.first_step import LOWER_RATE
 from hookcli.capabilities.learn.judging.guessing import (
     LOSSES,
     NEAR_VARIANCE,
@@ -145,7 +146,7 @@ class NoBetterThanGuessing(LinesCheck):
         if filled(lines):
             return  # HK066 reports it
         cause, remedy = cause_of(measured.lines, number, guess.level)
-        if (guess.weak or warms) and not cause:
+        if (guess.weak or warms) and (not cause or remedy == LOWER_RATE):
             return
         remedy, hint = (remedy, remedy) if cause else (ONE_BATCH, f"{self.means}; {ONE_BATCH}")
         finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)

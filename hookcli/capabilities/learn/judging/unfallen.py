@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from hookcli.capabilities.learn.judging.causes import too_small
@@ -16,6 +16,7 @@ from hookcli.table.formatting import loss as text_of
 
 _FALLS = -2.0  # standard deviations of a loss's trend
 _MUCH = 0.2  # of the loss, at which steps that can lower it by a quarter of this are too small
+_LITTLE = 0.7  # of the first losses
 _FIRST, _NOISE = 4, 3.0  # losses at the beginning; standard errors of their mean
 _UNKNOWN = "what guessing gives is not known for this loss, so hookcli can't tell whether it should fall"
 
@@ -54,6 +55,13 @@ def text_on(losses: Sequence[float]) -> str:
     has = "has hardly fallen" if last < first else "has not fallen"
     means = f"means of the first and last {quarter:,} of {len(losses):,} steps"
     return f"the loss {has}: {text_of(first)} → {text_of(last)} ({means})"
+
+
+def falls_much(by_step: Mapping[int, float]) -> bool:
+    """True if the last losses are less than 0.7 of the first ones."""
+    losses = [loss for _, loss in sorted(by_step.items())]
+    late = losses[-max(len(losses) // 4, 1) :]
+    return bool(late) and fmean(late) < _LITTLE * fmean(losses[:_FIRST])
 
 
 def falls(losses: Sequence[float]) -> bool:

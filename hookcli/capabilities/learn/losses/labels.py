@@ -25,13 +25,22 @@ class Labels:
     """The class of each step whose labels all count, and are one."""
     in_blocks: bool = False
 
-    def fields(self, of_step: LabelRange | None) -> dict[str, int]:
-        """Note the labels of a recorded step; None if they are not known. Returns the fields of a line."""
+    _last: int = -1
+    """The step of the last class in `alone`."""
+    in_turn: bool = False
+    """True if the classes of two steps in a row differed: then each batch has another one by design."""
+
+    def fields(self, of_step: LabelRange | None, step: int) -> dict[str, int]:
+        """Note the labels of this recorded step; None if they are not known. Returns the fields of a line."""
         one_class = of_step.one_class() if of_step else None
         if of_step is not None and one_class is not None:
             self.number += 1
-            self.alone += [one_class] if one_class >= 0 and of_step.counted == of_step.number else []
-            self.in_blocks |= are_blocks(self.alone) or are_in_turn(self.alone)
+            if one_class >= 0 and of_step.counted == of_step.number:
+                follows = step == self._last + 1 and bool(self.alone)
+                self.in_turn |= follows and self.alone[-1] != one_class
+                self.alone.append(one_class)
+                self._last = step
+            self.in_blocks |= are_blocks(self.alone) or (not self.in_turn and are_in_turn(self.alone))
             self.classes.add(one_class)
         one = len(self.classes) == 1 and -1 not in self.classes
         one_each = len(self.alone) if self.in_blocks else 0

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.graphs import held_by
+from hookcli.hooks.torch_private.autograd import version
 from hookcli.hooks.torch_private.losses import compared, difference_in
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.tensors import tree
@@ -25,7 +26,8 @@ class Held:
     __slots__ = ("__weakref__", "outputs")
 
     def __init__(self) -> None:
-        self.outputs: dict[int, Tensor] = {}
+        self.outputs: dict[int, tuple[Tensor, int]] = {}
+        """Each with the version that it had: the program may change it in place."""
 
 
 class Returned:
@@ -39,7 +41,7 @@ class Returned:
         for x in outputs:
             if x.grad_fn is not None and tree.is_plain(x) and x.is_floating_point() and x.numel() <= _MOST:
                 held = held_by(x.grad_fn).setdefault(__name__, Held())
-                held.outputs[x.output_nr] = x.detach()
+                held.outputs[x.output_nr] = x.detach(), version(x)
                 self._held.append(ref(held))
 
     def let_go(self) -> None:
@@ -74,4 +76,5 @@ def output_before(node: Node, number: int) -> Tensor | None:
             return None
         node = before
     held = held_by(node).get(__name__)
-    return held.outputs.get(number) if held else None
+    output, seen = held.outputs.get(number, (None, 0)) if held else (None, 0)
+    return output if output is not None and version(output) == seen else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ from torch import Tensor
 from hookcli.capabilities.learn.losses.returned import errors_of
 from hookcli.hooks.torch_private.losses import Term, absolute_error, binary_targets_in
 from hookcli.tensors import tree
+
+_ROUNDING = 1e-5  # of the means, of which targets that follow from outputs are made
 
 
 class Squares(NamedTuple):
@@ -80,7 +82,11 @@ class Targets:
             away = [(x - middle) ** 2 if middle is not None else 0.0 for x in centers or spreads]
             absolute = any(one.absolute for one in self.squares)  # errors of medians are not added up to others
             spread = mean_of(spreads, times) + (0.0 if absolute else mean_of(away, times))
-            fields |= {"spread": spread, "center": middle, "absolute": absolute}
+            fields |= {
+                "spread": known_spread(spread, fields, absolute=absolute),
+                "center": middle,
+                "absolute": absolute,
+            }
             fields["times"] = math.fsum(times)
         return fields
 
@@ -92,6 +98,12 @@ class Targets:
         times = [one.times for one in self.ones]
         number = sum(one.number for one in self.ones)
         return {"ones": mean_of(shares, times), "targets": number, "times": math.fsum(times)}
+
+
+def known_spread(spread: float, means: Mapping[str, float], *, absolute: bool) -> float:
+    """The spread of targets; 0 for one that rounding has made, where they follow from outputs of these means."""
+    limit = _ROUNDING * math.hypot(means.get("returned", 0.0), means.get("expected", 0.0))
+    return 0.0 if spread <= (limit if absolute else limit**2) else spread
 
 
 def known(figures: Iterable[Tensor | None]) -> list[float]:

@@ -39,9 +39,13 @@ def reach(step: RecordedStep) -> dict[str, float]:
 
 
 def moved(step: RecordedStep) -> float:
-    """By which share of its size a step moves the weight of a layer, in the median; biases may begin with zeros."""
+    """By which share of its size a step moves the weight of a layer, in the median; biases may begin with zeros.
+
+    A weight that begins near zero counts as one that PyTorch initializes: uniform within 1 / sqrt(inputs).
+    """
     layers = [row for row in step.rows("updates") if len(row.get("shape") or ()) > 1]
-    shares = [row["update"] / row["weight"] for row in layers if row.get("weight") and row.get("update") is not None]
+    known = [row for row in layers if row.get("weight") and row.get("update") is not None]
+    shares = [row["update"] / max(row["weight"], math.sqrt(row["shape"][0] / 3)) for row in known]
     return median(shares) if shares else 0.0
 
 
