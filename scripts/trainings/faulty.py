@@ -1224,11 +1224,13 @@ class LastToken(nn.Module):
 
 
 def time_for_rows() -> None:
-    """batch_first is missing, and the loss falls nevertheless, as the last token tells much."""
-    tokens = (torch.randint(12, (64, 10)) for _ in range(200))
+    """batch_first is missing, and the loss falls nevertheless, as the last token tells a little of the first."""
+    tokens = [torch.randint(12, (64, 10)) for _ in range(200)]
+    for x in tokens:
+        x[:, -1] = x[:, 0].where(torch.rand(64) < 0.4, x[:, -1])
     model = LastToken(batch_first=False)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    train(model, ((x, x[:, -1]) for x in tokens), optimizer=optimizer)
+    train(model, ((x, x[:, 0]) for x in tokens), optimizer=optimizer)
 
 
 def classes_first() -> None:

@@ -11,6 +11,7 @@ import pytest
 from commands.test_run_nan import run
 from support import swept
 
+from hookcli.capabilities.learn.judging.guessing import guess_of
 from hookcli.capabilities.learn.judging.loss_checks import NoBetterThanGuessing
 from hookcli.capabilities.learn.lines import Learning, Untrained
 from hookcli.checks.measurements import Measurements
@@ -51,6 +52,13 @@ def test_a_loss_that_stays_where_guessing_is() -> None:
 )
 def test_others_are_not_accused(losses: dict[int, float], classes: int, items: int) -> None:
     assert not said(losses, classes, items)
+
+
+@pytest.mark.parametrize(("recorded", "named"), [(40, False), (75, True)])
+def test_a_loss_that_rises_after_the_last_recorded_step_may_be_another_one(recorded: int, named: bool) -> None:
+    losses = {step: 0.3 if step < 60 else 2.4 for step in range(80)}
+    lines = [Learning("Net", 0, classes=10, items=64), Learning("Net", recorded)]
+    assert (guess_of(lines, losses) is not None) is named
 
 
 TRAIN = """

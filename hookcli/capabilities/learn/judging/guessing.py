@@ -19,6 +19,7 @@ _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _BESIDE = 3  # recorded steps of the later half
 _ROUNDED = 1e-4  # of the sum of factors
 _WORSE, _FALLEN, _FIRST = 2.0, 0.1, 4  # times the loss of guessing; of the first losses, of which so many count
+_FEW, _RISEN = 16, 1.2  # losses before the last recorded step; times these
 _WEAK = 0.99  # of the loss of guessing
 
 
@@ -73,13 +74,21 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
     """
     number, steps = len(losses), sorted(losses)
     last = [losses[step] for step in steps[-(number // 4) :]]
-    if number < LOSSES or not lines or not all(map(math.isfinite, last)):
+    if number < LOSSES or not lines or not all(map(math.isfinite, last)) or has_changed(losses, lines[-1].step):
         return None
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
     if guess := by_classes(lines, number, last, late):
         return guess
     first_losses = fmean(losses[step] for step in steps[:_FIRST])
     return by_variance(lines, number, last, late, first_losses) or by_ones(lines, number, last, late)
+
+
+def has_changed(losses: Mapping[int, float], recorded: int) -> bool:
+    """True if the losses have risen since the last recorded step: another one may have been added to them."""
+    steps = sorted(losses)
+    late = steps[-(len(steps) // 4) :]
+    before = [losses[step] for step in steps if step <= recorded][-_FEW:]
+    return bool(before) and recorded < late[0] and fmean(losses[step] for step in late) > _RISEN * fmean(before)
 
 
 def by_classes(
