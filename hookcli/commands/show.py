@@ -22,7 +22,7 @@ from hookcli.record.file.comparison.runs import charted
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.headlines import Remark, first_bad_lines, wrong_lines
+from hookcli.record.file.views.headlines import first_bad_lines, parted, wrong_lines
 from hookcli.record.file.views.query import Query, Selection
 from hookcli.record.file.views.ranks_view import lacking, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, ran_line
@@ -202,7 +202,7 @@ def _with_verdict(reports: list[Report], record: Record) -> list[Report]:
     """The reports, of which the first has the verdict on the run in its totals; beside a table it is a remark."""
     if not reports or reports[0].probe != "run":
         return reports
-    wrong = [line for line in wrong_lines(record, *first_bad_lines(record)) if not isinstance(line, Remark)]
+    wrong, _ = parted(wrong_lines(record, *first_bad_lines(record)))
     ran = ran_line(record.header, record.end, record.path) if record.header else ""
     verdict = "; ".join(wrong) or ran
     return [replace(reports[0], totals={"verdict": verdict, **reports[0].totals}), *reports[1:]]
@@ -246,8 +246,7 @@ def _show_each(selection: Selection, output: Output, progress: Progress) -> int:
 
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
-    said = wrong_lines(record)
-    lines = [line for line in said if not isinstance(line, Remark)]
+    lines, unfaulty = parted(wrong_lines(record))
     if record.header:
         lines += [ran_line(record.header, record.end, record.path, record.courses())]
     else:
@@ -257,5 +256,4 @@ def remarks(record: Record) -> list[str]:
         ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += compiled_lines(record.end)
-    unfaulty = [line for line in said if isinstance(line, Remark)]
     return [*lines, *first_bad_lines(record), *unfaulty, *lacking(record)]

@@ -62,6 +62,11 @@ def gradient_accumulator(leaf: Tensor) -> Node:
     return accumulator
 
 
+def metadata_of(node: Node) -> dict[Any, Any]:
+    """Return the dictionary of a node, which lives as long as it does."""
+    return cast("dict[Any, Any]", node.metadata)  # a property, which PyTorch types as a method
+
+
 OUTSIDE = "(loss)"
 """The place of nodes that no module created."""
 LEAF = "(leaf)"
@@ -274,4 +279,4 @@ class NodeHooks(HookGroup):
 
 
 def _notes(node: Node) -> dict[object, NodeInfo]:
-    return cast("dict[object, NodeInfo]", node.metadata)  # PyTorch's stub has a method
+    return metadata_of(node)

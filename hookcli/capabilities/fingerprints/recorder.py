@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.fingerprints.lines import DIGITS, VALUE_DIGITS, Fingerprint, Values
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.node_hooks import walk
+from hookcli.hooks.node_hooks import metadata_of, walk
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.nodes import kept_plainly
@@ -163,8 +163,7 @@ class StepOfFingerprints(StepPart):
             returned = tree.tensors(event.output)[:_TENSORS]
             self._returned.add(returned)
             for node in (x.grad_fn for x in returned if x.grad_fn is not None):
-                marks: dict[Any, Any] = node.metadata  # type: ignore[assignment]  # PyTorch types it as a method
-                marks[_MARK] = True
+                metadata_of(node)[_MARK] = True
 
     def arrive(self, event: HookEvent) -> None:
         if event.grad is not None and not event.inner:
@@ -178,7 +177,7 @@ class StepOfFingerprints(StepPart):
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         """Begin the checksums of what the loss keeps, up to what models returned: of its targets, among others."""
         nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
-        of_loss = islice(walk(nodes, lambda node: _MARK not in node.metadata), _NODES)  # type: ignore[operator]
+        of_loss = islice(walk(nodes, lambda node: _MARK not in metadata_of(node)), _NODES)
         kept = [(name, x) for node in of_loss for name, x in kept_plainly(node)]
         self._targets.add(x for name, x in kept if name == "target")
         self._loss.add({(x.data_ptr(), x.shape): x for _, x in kept if tree.is_plain(x)}.values())

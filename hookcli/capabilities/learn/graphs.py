@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import ref
 
 from torch.autograd.graph import Node
 
+from hookcli.hooks.node_hooks import metadata_of
 from hookcli.record.file.record_lines import RecordedStep
 
 _KEPT = 64  # recorded steps
@@ -23,18 +23,12 @@ class Mark:
     @classmethod
     def on(cls, node: Node) -> ref[Mark]:
         mark = cls()
-        held_by(node).setdefault(_NAME, []).append(mark)
+        metadata_of(node).setdefault(_NAME, []).append(mark)
         return ref(mark)
 
     def is_on(self, node: Node) -> bool:
         """True if it was put on this node."""
-        return any(one is self for one in held_by(node).get(_NAME, ()))
-
-
-def held_by(node: Node) -> dict[Any, Any]:
-    """The dictionary of a node, which lives as long as it does."""
-    held: dict[Any, Any] = node.metadata  # type: ignore[assignment]  # a property, which PyTorch types as a method
-    return held
+        return any(one is self for one in metadata_of(node).get(_NAME, ()))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from mmap import mmap
@@ -72,9 +72,10 @@ class GlobalHooks:
 
     def wrapped_calls(self) -> Sequence[tuple[object, str, Wrapper, str]]:
         """The functions that are wrapped, as `replaced` takes them."""
-        loaded: Callable[..., object] = lambda keys, own, state_dict, *_, **how: (  # noqa: E731
+
+        def loaded(keys: object, own: nn.Module, state_dict: Mapping[str, object], *_: object, **how: object) -> None:
             self.listener.state_loaded(own, state_dict, keys)
-        )
+
         return (
             (
                 torch.autograd,

@@ -12,10 +12,9 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.graphs import held_by
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.losses.returned import Returned
-from hookcli.hooks.node_hooks import walk
+from hookcli.hooks.node_hooks import metadata_of, walk
 
 N, STEPS = 64, 120
 Error = Callable[[Tensor, Tensor], Tensor]
@@ -130,7 +129,7 @@ def test_outputs_are_held_by_their_nodes_and_let_go() -> None:
     outputs = x.unbind()  # of one node
     returned = Returned()
     returned.hold(outputs)
-    (held,) = {id(held): held for y in outputs for held in held_by(y.grad_fn).values()}.values()
+    (held,) = {id(held): held for y in outputs for held in metadata_of(y.grad_fn).values()}.values()
     assert [*held.outputs] == [0, 1, 2, 3]
     assert not any(y.requires_grad for y, _ in held.outputs.values())
     returned.let_go()
@@ -147,7 +146,7 @@ def test_nothing_stays_on_the_graph_after_the_backward_pass() -> None:
     observed(program(keeping, steps=3))
     nodes = [node for loss in losses for node in walk([loss.grad_fn])]
     assert nodes
-    assert not any(getattr(one, "outputs", None) for node in nodes for one in held_by(node).values())
+    assert not any(getattr(one, "outputs", None) for node in nodes for one in metadata_of(node).values())
 
 
 def test_outputs_that_are_changed_in_place_before_the_backward_pass_tell_no_targets() -> None:

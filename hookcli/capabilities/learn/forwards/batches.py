@@ -11,35 +11,37 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from hookcli.capabilities.learn.forwards.order import Order, first_row
+from hookcli.capabilities.learn.forwards.order import Order, first_row, first_values
 from hookcli.capabilities.learn.lines import LOADER, ROWS
 from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded, takes_in_order
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum
 
-_TENSORS, _BEGINS = 16, 8  # of a step; values of a tensor
+_TENSORS = 16  # of a step
 _AFTER = 2  # equal batches: then the tensors of the program are searched, once
 _COLUMNS, _CANDIDATES = 16, 64
 
 
 class Taken(NamedTuple):
-    """A tensor that the model received: its shape, the tensor that it is, or is a view of, and its first row there.
+    """A tensor that the model received: its shape, and the tensor that it is, or is a view of.
 
-    `begins`: its first values; `total`: its checksum, None if it was not asked for.
+    `row`: its first row there, and `begins` its first values; None if it is no slice of a larger one. `total`: its
+    checksum; None if it was not asked for.
     """
 
     shape: tuple[int, ...]
     owner: ref[Tensor]
     row: int | None
-    begins: Tensor
+    begins: Tensor | None
     total: Tensor | None
 
 
 def taken(tensor: Tensor, *, summed: bool = True) -> Taken:
     """Waits for nothing."""
     total = checksum(tensor) if summed else None
-    begins = tensor.detach().flatten()[:_BEGINS].clone()
-    return Taken(tuple(tensor.shape), ref(tree.base(tensor)), first_row(tensor), begins, total)
+    row = first_row(tensor)
+    begins = None if row is None else first_values(tensor)
+    return Taken(tuple(tensor.shape), ref(tree.base(tensor)), row, begins, total)
 
 
 @dataclass
@@ -123,7 +125,10 @@ class Batches:
     def add(self, number: int, step: Sequence[Taken]) -> None:
         """Add the tensors of the recorded step of this number. Waits for an accelerator."""
         for one in step[:1]:
-            self.order.note(number, one.owner, one.row, one.shape[0] if one.shape else 0, one.begins)
+            if one.row is None or one.begins is None:
+                self.order.give_up()
+            else:
+                self.order.note(number, one.owner, one.row, one.shape[0], one.begins)
         if self.differ or not step:
             return
         now = [(int(one.total), one.shape) for one in step if one.total is not None]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hookcli.tensors import tree
 
+_VALUES = 8  # and rows, of a batch
 _SURE = 16.0  # bits: batches of a random order are in these places once in 2**16 trainings
 
 
@@ -20,6 +21,11 @@ def first_row(batch: Tensor) -> int | None:
     if not alike or not 0 < len(batch) < len(whole) or not whole.stride(0):
         return None
     return int(batch.storage_offset() - whole.storage_offset()) // whole.stride(0)
+
+
+def first_values(batch: Tensor) -> Tensor:
+    """A copy of the first values of a batch. Waits for nothing."""
+    return batch.detach()[:_VALUES].flatten()[:_VALUES].clone()
 
 
 @dataclass
@@ -38,17 +44,17 @@ class Order:
     _differ: bool = False
 
     def give_up(self) -> None:
-        """The model also receives something else, as a state that goes on from batch to batch."""
+        """A batch is no slice, or the model also receives something else, as a state that goes on."""
         self._differ = True
 
-    def note(self, step: int, whole: ref[Tensor], row: int | None, size: int, values: Tensor) -> None:
-        """Note a recorded step, whose batch begins with this row of a tensor; None: it is no slice. May wait.
+    def note(self, step: int, whole: ref[Tensor], row: int, size: int, values: Tensor) -> None:
+        """Note a recorded step, whose batch begins with this row of a tensor. May wait.
 
         `size`: its rows; `values`: its first ones. If those of a row change, the program shuffles the tensor in place.
         """
-        if row is None or whole() is None or (self._whole is not None and self._whole() is not whole()):
+        if whole() is None or (self._whole is not None and self._whole() is not whole()):
             self._differ = True
-        if self._differ or row is None:
+        if self._differ:
             return
         begins = values.tolist()
         self._again = self._again or row in self._begins

@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 from hookcli.capabilities.learn.judging.changed_inputs import COPY, changed_inputs
 from hookcli.capabilities.learn.judging.checks import learned, untrained
-from hookcli.capabilities.learn.judging.curve import cut_short
+from hookcli.capabilities.learn.judging.curve import cut_short, in_steps
 from hookcli.capabilities.learn.judging.first_step import LOWER_RATE, far
 from hookcli.capabilities.learn.judging.guessing import times_of
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_data, large_inputs
@@ -204,7 +204,7 @@ def stays(lines: Sequence[Learning], losses: Mapping[int, float]) -> bool:
 
     Policies, and the tasks of few-shot learning, may begin again on purpose.
     """
-    every = [loss for _, loss in sorted(losses.items())]
+    every = in_steps(losses)
     quarter = len(every) // 4
     if quarter < _QUARTER or not lines[-1:] or not lines[-1].alone or not any(map(is_supervised, lines)):
         return False

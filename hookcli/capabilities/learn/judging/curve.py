@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from statistics import fmean, median, stdev
 from typing import NamedTuple
@@ -24,6 +24,11 @@ class Rise(NamedTuple):
 
     before: float
     after: float
+
+
+def in_steps(losses: Mapping[int, float]) -> list[float]:
+    """The losses in the order of their steps."""
+    return [loss for _, loss in sorted(losses.items())]
 
 
 def rise(losses: Sequence[float]) -> Rise | None:

@@ -74,7 +74,7 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
     """
     number, steps = len(losses), sorted(losses)
     last = [losses[step] for step in steps[-(number // 4) :]]
-    if number < LOSSES or not lines or not all(map(math.isfinite, last)) or has_changed(losses, lines[-1].step):
+    if number < LOSSES or not lines or not all(map(math.isfinite, last)) or has_risen(losses, since=lines[-1].step):
         return None
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
     if guess := by_classes(lines, number, last, late):
@@ -83,12 +83,12 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
     return by_variance(lines, number, last, late, first_losses) or by_ones(lines, number, last, late)
 
 
-def has_changed(losses: Mapping[int, float], recorded: int) -> bool:
+def has_risen(losses: Mapping[int, float], *, since: int) -> bool:
     """True if the losses have risen since the last recorded step: another one may have been added to them."""
     steps = sorted(losses)
     late = steps[-(len(steps) // 4) :]
-    before = [losses[step] for step in steps if step <= recorded][-_FEW:]
-    return bool(before) and recorded < late[0] and fmean(losses[step] for step in late) > _RISEN * fmean(before)
+    before = [losses[step] for step in steps if step <= since][-_FEW:]
+    return bool(before) and since < late[0] and fmean(losses[step] for step in late) > _RISEN * fmean(before)
 
 
 def by_classes(

@@ -18,7 +18,7 @@ from hookcli.capabilities.learn.judging.causes import (
 )
 from hookcli.capabilities.learn.judging.changed_inputs import changed_inputs
 from hookcli.capabilities.learn.judging.checks import learned
-from hookcli.capabilities.learn.judging.curve import gone_at, rise
+from hookcli.capabilities.learn.judging.curve import gone_at, in_steps, rise
 from hookcli.capabilities.learn.judging.first_step import LOWER_RATE
 from hookcli.capabilities.learn.judging.guessing import (
     LOSSES,
@@ -181,7 +181,7 @@ def filled(lines: Sequence[Learning]) -> str:
 
 def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
     """The text on a loss that falls further and further below zero, as the negative of another; else ""."""
-    losses = [loss for _, loss in sorted(by_step.items()) if math.isfinite(loss)]
+    losses = [loss for loss in in_steps(by_step) if math.isfinite(loss)]
     names = {line.maximized for line in lines}
     quarter = len(losses) // 4
     if (
@@ -293,7 +293,7 @@ def too_large(losses: Mapping[int, float], lines: Sequence[Learning], *, guessed
 
     `guessed`: it has come back to the level of guessing.
     """
-    every = [loss for _, loss in sorted(losses.items())]
+    every = in_steps(losses)
     size = lines[0].inputs if lines else 0.0
     ran_away = any(not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
     words = large_inputs(lines) or (f"the inputs are large (root mean square {figure(size)})" if size >= _LARGE else "")
@@ -332,7 +332,7 @@ class LossRises(LinesCheck):
     reads = (Learning.kind,)
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
-        losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
+        losses = in_steps(measured.every_loss)
         known = any(line.classes for line in learned(measured.lines))
         if not known or measured.losses.first_jump is not None or not all(map(math.isfinite, losses)):
             return
@@ -359,7 +359,7 @@ class OneLabel(LinesCheck):
     reads = (Learning.kind,)
 
     def judge(self, measured: ReadsLines) -> Iterator[Finding]:
-        losses = [measured.every_loss[step] for step in sorted(measured.every_loss)]
+        losses = in_steps(measured.every_loss)
         lines = learned(measured.lines)
         known = next((line for line in lines if line.classes > 1), None)
         if known is None or len(losses) < LOSSES or lines[-1].one_label < _ONE_LABEL:

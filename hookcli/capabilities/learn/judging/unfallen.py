@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from hookcli.capabilities.learn.judging.causes import too_small
 from hookcli.capabilities.learn.judging.checks import learned
-from hookcli.capabilities.learn.judging.curve import LEAST, trend
+from hookcli.capabilities.learn.judging.curve import LEAST, in_steps, trend
 from hookcli.capabilities.learn.judging.guessing import LOSSES, SQUARES, guess_of, has_level
 from hookcli.capabilities.learn.judging.loss_checks import as_guessed
 from hookcli.checks.measurements import Measurements
@@ -26,7 +26,7 @@ def unfallen(measured: Measurements) -> str:
 
     "" where it has, or where it need not: of models that are trained against each other, or far below guessing's.
     """
-    lines, losses = learned(measured.lines), [loss for _, loss in sorted(measured.every_loss.items())]
+    lines, losses = learned(measured.lines), in_steps(measured.every_loss)
     jumped = measured.losses is not None and measured.losses.first_jump is not None  # which another line says
     if not lines or not lines[-1].alone or jumped or not all(map(math.isfinite, losses)):
         return ""
@@ -43,7 +43,7 @@ def unfallen(measured: Measurements) -> str:
 
 def tried(measured: Measurements) -> str:
     """What `--trial` has found in a model whose loss has not fallen, where it is not known what guessing gives."""
-    lines, losses = learned(measured.lines), [loss for _, loss in sorted(measured.every_loss.items())]
+    lines, losses = learned(measured.lines), in_steps(measured.every_loss)
     found = lines[-1].tried if lines and not any(map(has_level, lines)) else ""
     return f"{text_on(losses)}; {found}" if found and not falls(losses) else ""
 
@@ -59,7 +59,7 @@ def text_on(losses: Sequence[float]) -> str:
 
 def falls_much(by_step: Mapping[int, float]) -> bool:
     """True if the last losses are less than 0.7 of the first ones."""
-    losses = [loss for _, loss in sorted(by_step.items())]
+    losses = in_steps(by_step)
     late = losses[-max(len(losses) // 4, 1) :]
     return bool(late) and fmean(late) < _LITTLE * fmean(losses[:_FIRST])
 

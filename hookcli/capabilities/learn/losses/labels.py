@@ -27,7 +27,7 @@ class Labels:
 
     _last: int = -1
     """The step of the last class in `alone`."""
-    in_turn: bool = False
+    alternates: bool = False
     """True if the classes of two steps in a row differed: then each batch has another one by design."""
 
     def fields(self, of_step: LabelRange | None, step: int) -> dict[str, int]:
@@ -37,10 +37,10 @@ class Labels:
             self.number += 1
             if one_class >= 0 and of_step.counted == of_step.number:
                 follows = step == self._last + 1 and bool(self.alone)
-                self.in_turn |= follows and self.alone[-1] != one_class
+                self.alternates |= follows and self.alone[-1] != one_class
                 self.alone.append(one_class)
                 self._last = step
-            self.in_blocks |= are_blocks(self.alone) or (not self.in_turn and are_in_turn(self.alone))
+            self.in_blocks |= are_blocks(self.alone) or (not self.alternates and are_in_turn(self.alone))
             self.classes.add(one_class)
         one = len(self.classes) == 1 and -1 not in self.classes
         one_each = len(self.alone) if self.in_blocks else 0

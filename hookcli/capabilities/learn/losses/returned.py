@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from hookcli.capabilities.learn.graphs import held_by
+from hookcli.hooks.node_hooks import metadata_of
 from hookcli.hooks.torch_private.autograd import version
 from hookcli.hooks.torch_private.losses import compared, difference_in
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
@@ -40,7 +40,7 @@ class Returned:
         """Let the nodes of outputs hold their values, if these are not large."""
         for x in outputs:
             if x.grad_fn is not None and tree.is_plain(x) and x.is_floating_point() and x.numel() <= _MOST:
-                held = held_by(x.grad_fn).setdefault(__name__, Held())
+                held = metadata_of(x.grad_fn).setdefault(__name__, Held())
                 held.outputs[x.output_nr] = x.detach(), version(x)
                 self._held.append(ref(held))
 
@@ -70,11 +70,11 @@ def errors_of(node: Node) -> tuple[Tensor, Tensor] | None:
 
 def output_before(node: Node, number: int) -> Tensor | None:
     """The output of this number that the node has made, or those which it reshapes, if it is held."""
-    while operator(node) in _RESHAPES and __name__ not in held_by(node):
+    while operator(node) in _RESHAPES and __name__ not in metadata_of(node):
         before, number = node.next_functions[0]
         if before is None or prod(returned_shape(before, number)) != prod(returned_shape(node)):
             return None
         node = before
-    held = held_by(node).get(__name__)
+    held = metadata_of(node).get(__name__)
     output, seen = held.outputs.get(number, (None, 0)) if held else (None, 0)
     return output if output is not None and version(output) == seen else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Self
 
 from hookcli.record.file.reading import Record
@@ -32,6 +33,15 @@ class WithNext(str):
 
 class Remark(WithNext, Aside):
     """A line of a capability on what is no fault, or not known for one: it stands below the tables."""
+
+
+def parted(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The lines above the tables, and the remarks below them."""
+    above: list[str] = []
+    below: list[str] = []
+    for line in lines:
+        (below if isinstance(line, Remark) else above).append(line)
+    return above, below
 
 
 def wrong_lines(record: Record, *others: str) -> list[str]:

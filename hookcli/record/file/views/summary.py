@@ -14,7 +14,7 @@ from hookcli.checks.judgement import PROBE, fails
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
-from hookcli.record.file.views.headlines import Aside, Remark, WithNext, first_bad_lines, wrong_lines
+from hookcli.record.file.views.headlines import Aside, WithNext, first_bad_lines, parted, wrong_lines
 from hookcli.record.file.views.overview import leading_report, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.record.file.views.verdict import judged, part_fault, script_of, verdict_on
@@ -207,7 +207,7 @@ class _Summary:
         """The remarks below the tables, and the next command."""
         end, lost, non_finite = self.end, self._lost, self.own.non_finite
         remarks = [*(first_bad_lines(self.own) if lost else []), *_notes(end, self._others)]
-        remarks += [text for text in self._found if isinstance(text, Remark)]
+        remarks += parted(self._found)[1]
         remarks += last_known(self.record.courses())
         every = self.own.header and self.own.header.every
         remarks += [] if lost or every else _unrecorded(end, self._latest)
