@@ -25,16 +25,18 @@ class Learning(PartLine):
     `items` the number of choices in the step; both are 0 if it is not, or was told by an earlier line. Of several ones
     that are summed, each times a factor, `scaled` is the sum of these factors, each times the number of its choices if
     it is their sum; `passes` is the number of the backward passes in which they are. Both are left out for other
-    losses.
+    losses. `guessed` is the mean cross-entropy, for the labels of the step, of always naming the shares that classes
+    have had among the labels up to now: `common_share` that of the most `common` one.
 
     If the loss is a squared error, `spread` is the variance of its targets, and `center` their mean if a row has one;
-    if it is an `absolute` one, or Huber's loss, `spread` is that of the targets' median. `broadcast` is the shape to
-    which both outputs and targets were broadcast, each along a dimension of the other: "64x64"; `returned` and
-    `expected` are the means of all outputs and targets. `bounded`: the function that made the outputs of a squared
-    error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the targets that it never returns. If the loss is a
-    binary cross-entropy of `targets` that are 0 or 1, `ones` is the share of ones; it is left out where the model has
-    several optimizers. `times` tells how often the mean of all these errors counts in the loss of the step: as many
-    times as there are targets in a sum, or passes whose losses are not divided.
+    if it is an `absolute` one, or Huber's loss, `spread` is that of the targets' median; `rooted`: the loss is the
+    square root of the mean error. `broadcast` is the shape to which both outputs and targets were broadcast, each along
+    a dimension of the other: "64x64"; `returned` and `expected` are the means of all outputs and targets. `bounded`:
+    the function that made the outputs of a squared error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the
+    targets that it never returns. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones` is the
+    share of ones; it is left out where the model has several optimizers. `times` tells how often the mean of all these
+    errors counts in the loss of the step: as many times as there are targets in a sum, or passes whose losses are not
+    divided.
 
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
@@ -103,9 +105,13 @@ class Learning(PartLine):
     items: int = 0
     scaled: float | None = None
     passes: int = 0
+    guessed: float | None = None
+    common: int = 0
+    common_share: float = 0.0
     spread: float | None = None
     center: float | None = None
     absolute: bool = False
+    rooted: bool = False
     times: float | None = None
     returned: float | None = None
     expected: float | None = None

@@ -28,6 +28,7 @@ from hookcli.capabilities.learn.forwards.states import States
 from hookcli.capabilities.learn.forwards.trial import Trial
 from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
 from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
+from hookcli.capabilities.learn.losses.class_shares import ClassShares
 from hookcli.capabilities.learn.losses.labels import Labels
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.losses.lost_head import LastLayer, LostHead
@@ -71,6 +72,7 @@ class Course:
     alike: int = 0
     cleared: int = 0
     labels: Labels = field(default_factory=Labels)
+    class_shares: ClassShares = field(default_factory=ClassShares)
     stepped: bool = False
     """True if an optimizer was about to make a step."""
 
@@ -324,6 +326,7 @@ class StepOfLearning(StepPart):
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,
             **course.labels.fields(labels, step.step),
+            **course.class_shares.fields(self._losses.counts() if level else []),
             **course.batches.fields() | course.graphs.fields(),
             **course.still.fields(step, begun.module, self._values, reached.get("gradient"), by_hand=by_hand),
             **course.overwritten.fields(step.step, self._began, self._stepping, some_values(parameters, _WEIGHTS)),

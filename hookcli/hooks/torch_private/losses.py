@@ -48,11 +48,15 @@ def loss_node(loss: Tensor) -> Node | None:
 
 
 class Term(NamedTuple):
-    """A part of a loss that counts `factor` times: the mean of the errors of a batch, or their sum if `summed`."""
+    """A part of a loss that counts `factor` times: the mean of the errors of a batch, or their sum if `summed`.
+
+    Or the square root of the mean, if `rooted`.
+    """
 
     node: Node
     factor: float
     summed: bool
+    rooted: bool = False
 
     def times(self, number: int) -> float:
         """How often the mean of so many errors counts in the loss."""
@@ -109,15 +113,39 @@ def smoothed(node: Node) -> Smoothed | None:
 
 def reduced(node: Node, factor: float) -> Term | None:
     """The part of a loss whose mean or sum this node is, by itself or of errors that were not reduced before."""
-    whole = node.name() in ("MeanBackward0", "SumBackward0")
-    of = _past(node.next_functions[0][0], *_SHAPES) if whole else node
+    if operator(node) == "Sqrt":
+        return rooted(node, factor)
+    of, each = errors_below(node)
+    whole = of is not node
     if of is None or (of.name() not in _NAMES and not (whole and (divergence_in(of) or difference_in(of)))):
         return None
     reduction = private(of, "_saved_reduction", _MEAN, _GUESSING) if of.name() in _NAMES else _NONE
     if whole and reduction == _NONE:
-        number = math.prod(returned_shape(of)) if node.name() == "MeanBackward0" else 1
-        return Term(of, factor / max(number, 1), summed=True)
+        return Term(of, factor * each, summed=True)
     return Term(of, factor, reduction == _SUM) if not whole and reduction != _NONE else None
+
+
+def errors_below(node: Node) -> tuple[Node | None, float]:
+    """The node of the errors that are averaged or summed, all of them or some first, and how often each counts."""
+    below: Node | None = node
+    each = 1.0
+    while below is not None and operator(below) in ("Mean", "Sum"):
+        after = _past(below.next_functions[0][0], *_SHAPES)
+        if after is not None and operator(below) == "Mean":
+            each *= math.prod(returned_shape(below)) / max(math.prod(returned_shape(after)), 1)
+        below = after
+    return below, each
+
+
+def rooted(node: Node, factor: float) -> Term | None:
+    """The mean of squared errors whose square root this node is; else None."""
+    of = _past(node.next_functions[0][0], "ToCopyBackward0")
+    term = reduced(of, 1.0) if of is not None else None
+    if term is None or not (term.node.name() == _SQUARES or operator(term.node) == "Pow"):
+        return None
+    number = math.prod(returned_shape(term.node))  # 1 for errors that are reduced already
+    is_mean = not term.summed or (number > 1 and math.isclose(term.times(number), 1))
+    return Term(term.node, factor, summed=False, rooted=True) if is_mean else None
 
 
 class Choices(NamedTuple):
@@ -133,12 +161,12 @@ class Choices(NamedTuple):
 def choices_of(loss: Tensor) -> list[Choices]:
     """The cross-entropies whose sum this loss is, each times a number above 0; empty if it is another loss."""
     choices: list[Choices] = []
-    for node, factor, summed in terms_of(loss):
-        shape = scores_shape(node)
+    for term in terms_of(loss):
+        shape = scores_shape(term.node)
         if not shape:
             return []
         classes = shape[1] if shape[1:] else shape[0]
-        choices.append(Choices(node, factor, math.prod(shape) // max(classes, 1), classes, summed))
+        choices.append(Choices(term.node, term.factor, math.prod(shape) // max(classes, 1), classes, term.summed))
     return choices
 
 

@@ -33,6 +33,9 @@ SQUARED: dict[str, Error] = {
     "a square": lambda out, y: (y - out).square().mean(),
     "squeezed": lambda out, y: (out.squeeze(1) - y.squeeze(1)).pow(2).mean(),
     "a sum": lambda out, y: ((out - y) ** 2).sum() / N,
+    "a column": lambda out, y: ((out[:, 0] - y[:, 0]) ** 2).mean(),
+    "rows": lambda out, y: ((out - y) ** 2).sum(1).mean(),
+    "the root": lambda out, y: F.mse_loss(out, y).sqrt(),
     "half of it": lambda out, y: 0.5 * ((out - y) ** 2).mean(),
 }
 OTHERS: dict[str, Error] = {
@@ -111,10 +114,11 @@ def test_absolute_errors_that_are_no_better_than_guessing(name: str) -> None:
     assert not all_faults(program(ABSOLUTE[name]))
 
 
-@pytest.mark.parametrize("name", ["by hand", swept("squeezed")])
+@pytest.mark.parametrize("name", ["by hand", "the root", *map(swept, ("squeezed", "a column"))])
 def test_squares_by_hand_that_are_no_better_than_guessing(name: str) -> None:
     (text,) = all_faults(program(SQUARED[name], shuffled=True))
-    assert "better than always returning the mean of the targets (their variance is" in text
+    spread = "standard deviation" if name == "the root" else "variance"
+    assert f"better than always returning the mean of the targets (their {spread} is" in text
     assert not all_faults(program(SQUARED[name]))
 
 

@@ -13,7 +13,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from hookcli.capabilities.learn.judging.guessing import times_of
+from hookcli.capabilities.learn.judging.guessing import level_of, times_of
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.losses.loss_facts import LossFacts
 
@@ -32,6 +32,9 @@ REDUCTIONS: list[Reduce] = [
     lambda one: one(reduction="none").mean(),
     lambda one: one(reduction="none").sum(),
     lambda one: one(reduction="none").view(2, -1).mean() / 2,
+    lambda one: one(reduction="none").view(2, -1).sum(1).mean(),
+    lambda one: one(reduction="none").view(2, -1).mean(0).sum(),
+    lambda one: one(reduction="none").view(2, -1).mean(1).mean() / 3,
 ]
 
 
@@ -81,6 +84,30 @@ def test_a_binary_cross_entropy_at_the_share_of_ones(reduce: Reduce, passes: int
     level = -fields["times"] * (ones * math.log(ones) + (1 - ones) * math.log(1 - ones))
     assert level == pytest.approx(math.fsum(loss.item() for loss in losses), rel=1e-5)
     assert fields["targets"] == 24
+
+
+@pytest.mark.parametrize("times", [1.0, 0.25])
+def test_the_root_of_a_squared_error_at_the_mean_of_the_targets(times: float) -> None:
+    outputs = NUMBERS.mean().expand(24).clone().requires_grad_()
+    loss = times * F.mse_loss(outputs, NUMBERS).sqrt()
+    fields = facts_of(loss).fields(1, targets_of_models=False, several=False)
+    known = ("times", "spread", "center", "rooted")
+    line = Learning("Net", 0, **{name: fields[name] for name in known})
+    assert level_of(line, NUMBERS.mean().item()) == pytest.approx(loss.item())
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, y: F.mse_loss(outputs, y, reduction="sum").sqrt(),
+        lambda outputs, y: (F.mse_loss(outputs, y) + 1e-8).sqrt(),
+        lambda outputs, y: F.l1_loss(outputs, y).sqrt(),
+        lambda outputs, y: F.mse_loss(outputs, y, reduction="none").sqrt().mean(),
+    ],
+)
+def test_other_roots_have_no_known_level(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    facts = facts_of(loss(torch.zeros(24, requires_grad=True), NUMBERS.float()))
+    assert "spread" not in facts.fields(1, targets_of_models=False, several=False)
 
 
 def test_passes_of_other_kinds_have_no_known_level() -> None:

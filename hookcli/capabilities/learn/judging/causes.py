@@ -157,7 +157,7 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
     times = median(times_of(line) for line in late) if late else 1.0
     if not pairs or len(pairs) < len(late):
         return ""
-    power = 1 if late[-1].absolute else 2
+    power = 1 if late[-1].absolute or late[-1].rooted else 2
     if times * min(abs(a - b) ** power for a, b in pairs) < _MUCH * guessed:
         return ""
     returned, expected = (figure(median(means)) for means in zip(*pairs, strict=True))

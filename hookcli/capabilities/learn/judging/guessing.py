@@ -13,7 +13,7 @@ from hookcli.table.formatting import loss as text_of
 
 LOSSES = 50
 _PER_CLASS = 300
-_NEAR = 0.9  # of the loss of guessing
+_NEAR, _NEAR_SHARES = 0.9, 0.98  # of the loss of guessing
 NEAR_VARIANCE, SQUARES = 0.95, 100
 _NEAR_BINARY, _TARGETS, _RARE = 0.98, 2000, 0.02
 _BESIDE = 3  # recorded steps of the later half
@@ -106,10 +106,27 @@ def by_classes(
     ):
         return None
     one = math.log(known.classes)
+    if guess := by_shares(lines, last, late, one):
+        return guess
     compared = beside_sums(lines, late, one) or of_last(last, one * scale_of(lines))
     times = times_text(compared.level / one)
     words = f"guessing among {known.classes:,} classes ({times}ln {known.classes:,} = {text_of(compared.level)})"
     return compared.guess(words, _NEAR)
+
+
+def by_shares(lines: Sequence[Learning], last: Sequence[float], late: Mapping[int, float], one: float) -> Guess | None:
+    """The guess by how often each class is a label, if that is clearly better than the one that all count alike.
+
+    The latter has a mean loss of `one`.
+    """
+    levels = [scale * line.guessed for line in lines if line.guessed is not None and (scale := line.scaled or 1.0)]
+    if len(levels) < len(lines) or fmean(line.guessed or 0.0 for line in lines) >= _NEAR * one:
+        return None
+    same = beside(lines, late, lambda line: (line.scaled or 1.0) * (line.guessed or 0.0))
+    compared = same or of_last(last, fmean(levels), stdev(levels) / math.sqrt(len(levels)))
+    share = f"{lines[-1].common_share:.0%} of the labels are class {lines[-1].common}"
+    weak = compared.is_lower or not compared.is_sure(_NEAR_SHARES)
+    return compared.guess(f"guessing ({text_of(compared.level)}, as {share})", _NEAR_SHARES, weak=weak)
 
 
 def beside_sums(lines: Sequence[Learning], late: Mapping[int, float], one: float) -> Compared | None:
@@ -138,7 +155,8 @@ def times_of(line: Learning) -> float:
 def level_of(line: Learning, middle: float | None = None) -> float:
     """The loss of always returning one number, in a recorded step: `middle`, where the targets' mean is known."""
     away = 0.0 if line.absolute or middle is None or line.center is None else line.center - middle
-    return times_of(line) * ((line.spread or 0.0) + away**2)
+    error = (line.spread or 0.0) + away**2
+    return times_of(line) * (math.sqrt(error) if line.rooted else error)
 
 
 def by_variance(
@@ -176,7 +194,8 @@ def best_number(lines: Sequence[Learning], level: float) -> str:
     if lines[-1].absolute:
         return f"the median of the targets ({text_of(level)})"
     times = times_text(fmean(map(times_of, lines)), "times ")
-    return f"the mean of the targets ({times}their variance is {text_of(level)})"
+    spread = "standard deviation" if lines[-1].rooted else "variance"
+    return f"the mean of the targets ({times}their {spread} is {text_of(level)})"
 
 
 def by_ones(lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]) -> Guess | None:

@@ -58,7 +58,9 @@ class NoBetterThanGuessing(LinesCheck):
     """The loss is no better than that of a model that ignores its input.
 
     What guessing gives, and what is reported once the learning rate is no longer warmed up:
-    - A cross-entropy among C classes: ln C. Reported if the loss is at least 0.9 ln C.
+    - A cross-entropy among C classes: ln C. Reported if the loss is at least 0.9 ln C. Of up to 128 classes that are
+      not balanced: the entropy of how often each is a label (times its weight), if that is less than 0.9 ln C. Reported
+      from 98 % of it on. Not known for smoothed labels.
     - A mean squared error: the variance of the targets in a batch. Reported from 95 % of it on, after 100 losses.
       Skipped if another model runs under no_grad in the step, since it may produce the targets. Of a mean absolute
       error, or Huber's loss: that of the median of the targets. Errors that the program computes from a model's output
@@ -67,14 +69,13 @@ class NoBetterThanGuessing(LinesCheck):
       98 % of it on, after 100 losses and 2,000 targets that all are 0 or 1. Skipped if the model has a second
       optimizer.
 
-    If each row has one target, the last two compare recorded losses from the second half of the run with what guessing
-    gives on the same batches. A loss at least 1 % lower than guessing counts as learning, and is reported only with a
-    known cause; so is one whose 97.5 % confidence bound is below the level from which losses are reported, as with few
-    targets. Otherwise the mean of the last quarter of the losses is used, once there are 50 losses and 300 predictions
-    per class.
+    Recorded losses from the second half of the run are compared with what guessing gives on the same batches, if
+    classes are not balanced, or if the last two have one target a row. A loss at least 1 % lower than guessing counts
+    as learning, and is reported only with a known cause; so is one whose 97.5 % confidence bound is below the level
+    from which losses are reported, as with few targets. Otherwise the mean of the last quarter of the losses is used,
+    once there are 50 losses and 300 predictions per class.
 
     Not judged, or no fault:
-    - Classes that are not balanced can be guessed with a loss below ln C.
     - Where even the best model can tell little (the next base of a genome), the loss stays at this level in a healthy
       training, too.
     - A loss that is added to another kind of loss is not judged. The level of a sum over the batch, of a loss that is

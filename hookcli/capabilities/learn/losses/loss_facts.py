@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from hookcli.capabilities.learn.losses.class_shares import counts_of
 from hookcli.capabilities.learn.losses.pairs import paired
 from hookcli.capabilities.learn.losses.picked import of_other_rows, same_column
 from hookcli.capabilities.learn.losses.ranges import (
@@ -86,6 +87,8 @@ class LossFacts:
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
     returned: Returned = field(default_factory=Returned)
+    _counts: list[Tensor] = field(default_factory=list)
+    """How often each class is a label of each cross-entropy; for those whose labels are known, and not smoothed."""
     _beyond: tuple[str, Tensor] | None = None
     _unlikely: list[Unlikely] = field(default_factory=list)
     _outweighed: tuple[str, Tensor] | None = None
@@ -119,6 +122,8 @@ class LossFacts:
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None, terms)
         self.returned.let_go()
+        if not any(map(smoothed, nodes)):
+            self._counts += [counts for one in choices if (counts := counts_of(one)) is not None]
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)
@@ -150,6 +155,11 @@ class LossFacts:
         number = sum(number for number, _ in self._labels)
         of_classes = any(twice) and min(least) < max(largest)
         return LabelRange(min(least), max(largest), sum(counted), number, of_classes)
+
+    def counts(self) -> Sequence[Tensor]:
+        """How often each class is a label of each cross-entropy of the step; empty if that is not known of all."""
+        number = sum(map(len, self.choices))
+        return self._counts if len(self._counts) == number else []
 
     def level(self, passes: int, labels: LabelRange | None) -> dict[str, Any]:
         """The fields of a line on the cross-entropies of the step, whose sum is its loss; empty for other losses.

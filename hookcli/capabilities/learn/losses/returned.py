@@ -17,7 +17,7 @@ from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.tensors import tree
 
 _MOST = 2**20  # elements of an output that is held
-_RESHAPES = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze")  # which keep the order
+_RESHAPES = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice")  # which keep the order
 
 
 class Held:

@@ -22,7 +22,7 @@ class Squares(NamedTuple):
 
     `spread`: their variance over the rows of the batch, or the mean of `absolute` errors of their median; `center`:
     their mean, if each row has one; `means`: those of all outputs and of all targets. Each is None where it is not
-    known.
+    known. `rooted`: the square root of the mean counts.
     """
 
     times: float
@@ -30,6 +30,7 @@ class Squares(NamedTuple):
     center: Tensor | None
     means: Tensor | None
     absolute: bool = False
+    rooted: bool = False
 
 
 class Ones(NamedTuple):
@@ -60,7 +61,8 @@ class Targets:
         if pair := errors_of(term.node):
             times, error = term.times(pair[1].numel()), absolute_error(term.node)
             spread = deviation(pair[1], error) if error else variance(pair[1])
-            self.squares.append(Squares(times, spread, center(pair[1]), means(*pair), error is not None))
+            of_rows = (spread, center(pair[1]), means(*pair))
+            self.squares.append(Squares(times, *of_rows, absolute=error is not None, rooted=term.rooted))
             self.broadcast = self.broadcast or broadcast_to(*pair)
             return tree.shape_of(pair[1])
         binary = binary_targets_in(term.node)
@@ -72,7 +74,8 @@ class Targets:
 
     def of_squares(self, passes: int) -> dict[str, Any]:
         """The fields of a line on targets of squared errors, in all of so many passes. Waits for an accelerator."""
-        if len(self.squares) != passes:
+        rooted = any(one.rooted for one in self.squares)
+        if len(self.squares) != passes or (rooted and passes > 1):
             return {}
         times = [one.times for one in self.squares]
         spreads, centers = known(one.spread for one in self.squares), known(one.center for one in self.squares)
@@ -86,6 +89,7 @@ class Targets:
                 "spread": known_spread(spread, fields, absolute=absolute),
                 "center": middle,
                 "absolute": absolute,
+                "rooted": rooted,
             }
             fields["times"] = math.fsum(times)
         return fields
