@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from capabilities.learn.test_misused import all_faults
@@ -17,6 +19,20 @@ PREFIX = TRIANGLE.clone()
 PREFIX[:4, :4] = True
 
 
+def written(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y[:, 1:] = x[:, :-1]
+    return y
+
+
+SHIFTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "shifts": lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1),
+    "pads": lambda x: F.pad(x, (0, 0, 1, -1)),
+    "rolls": lambda x: x.roll(1, 1),
+    "writes": written,
+}
+
+
 class Text(nn.Module):
     """A model of text: `how` it attends, and with which mask (True: seen; None: all)."""
 
@@ -28,7 +44,7 @@ class Text(nn.Module):
         self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False) if how == "encoder" else None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.attend(self.embed(tokens)))
+        scores: Tensor = self.head(self.attend(SHIFTS.get(self.how, lambda x: x)(self.embed(tokens))))
         return scores
 
     def attend(self, x: Tensor) -> Tensor:
@@ -110,6 +126,8 @@ def test_a_language_model_without_a_causal_mask(how: str, mask: Tensor | None, t
         swept("fused", TRIANGLE, "copied", True),
         swept("by hand", TRIANGLE, "copied", True),
         ("encoder", None, "copied", False),  # an autoencoder may
+        ("shifts", TRIANGLE, "copied", False),  # the model does it itself
+        *(swept(how, TRIANGLE, "copied", False) for how in ("pads", "rolls", "writes")),
         ("encoder", TRIANGLE, "next", False),
         swept("fused", TRIANGLE, "cut", False),
         swept("encoder", None, "masked", False),

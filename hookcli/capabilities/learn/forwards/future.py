@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -20,6 +20,8 @@ from hookcli.tensors import tree
 STEPS = 3  # the first recorded ones, all of which must show it
 _TOKENS, _NODES = 8, 20_000  # of a sequence; of a graph
 _NEAR = 16  # nodes of an attention before its softmax
+_SHIFTS = {"Cat", "Slice", "Roll", "ConstantPadNd", "Index", "IndexSelect", "CopySlices"}
+_PRODUCTS = {"Mm", "Addmm", "Bmm", "Baddbmm", "Linear"}
 _HIDES = -1e4  # which is added to the score of a token that is to be hidden
 WORDS = (
     "attention sees the tokens that it should predict: the labels are the next tokens of the input, "
@@ -75,17 +77,23 @@ class Future:
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
         shown = [shows_next(nodes, x) if one is not None else [] for x, one in zip(self.tokens, asked, strict=True)]
         self.seen += any_of([all_of([one, *sees]) for one, sees in zip(asked, shown, strict=True) if sees])
-        self.copied += self.copies(labels, ignored, shown)
+        self.copied += self.copies(nodes, labels, ignored, shown)
 
-    def copies(self, labels: Tensor, ignored: int, shown: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        """Whether these labels are the tokens of each embedding, and attention to the first is causal; empty without.
+    def copies(
+        self, nodes: Sequence[Node], labels: Tensor, ignored: int, shown: Sequence[Sequence[Tensor]]
+    ) -> list[Tensor]:
+        """Whether these labels are all tokens whose attention to each other is causal; empty if none are attended to.
 
-        `shown`: for each whether attention to it sees the next token.
+        `shown`: for each embedding's tokens whether attention sees the next one. Those that the model shifts itself
+        are not the labels any more.
         """
-        hidden = [~one for one in shown[0]] if shown else []
-        if not hidden:
-            return []
-        return any_of([all_of([*(next_ones(x, labels, ignored, 0) for x in self.tokens), *hidden])])
+        causal, wrong = [], []
+        for x, sees in zip(self.tokens, shown, strict=True):
+            if sees:
+                same = None if is_shifted(nodes, x) else next_ones(x, labels, ignored, 0)
+                causal.append(~torch.stack([*sees]).any())
+                wrong.append(causal[-1] & (torch.tensor(True, device=x.device) if same is None else ~same))
+        return [torch.stack(causal).any() & ~torch.stack(wrong).any()] if causal else []
 
     def words(self) -> str:
         """Words on a fault that each loss of the step has; "" if there is none. Waits for an accelerator."""
@@ -141,18 +149,39 @@ def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:
 
 def reached_from(nodes: Sequence[Node], tokens: Tensor) -> Set[Node]:
     """The nodes whose values are computed from an embedding of these tokens."""
-    users = defaultdict(list)
-    for node in nodes:
-        for before, _ in node.next_functions:
-            users[before].append(node)
-    known = ((node, embedded(node)) for node in nodes)
-    waiting = [node for node, x in known if x is not None and is_same(x, tokens)]
+    users, waiting = users_of(nodes), embeddings_of(nodes, tokens)
     above = {*waiting}
     while waiting:
         after = [node for node in users[waiting.pop()] if node not in above]
         above.update(after)
         waiting += after
     return above
+
+
+def users_of(nodes: Sequence[Node]) -> Mapping[Node | None, Sequence[Node]]:
+    """The nodes that take what a node has made."""
+    users = defaultdict(list)
+    for node in nodes:
+        for before, _ in node.next_functions:
+            users[before].append(node)
+    return users
+
+
+def embeddings_of(nodes: Sequence[Node], tokens: Tensor) -> list[Node]:
+    """The nodes that have made embeddings of these tokens."""
+    known = ((node, embedded(node)) for node in nodes)
+    return [node for node, x in known if x is not None and is_same(x, tokens)]
+
+
+def is_shifted(nodes: Sequence[Node], tokens: Tensor) -> bool:
+    """True if the model itself moves embeddings of these tokens to other places, before a product with a matrix."""
+    users, waiting = users_of(nodes), embeddings_of(nodes, tokens)
+    while waiting:
+        after = [node for node in users.get(waiting.pop(), ()) if operator(node) not in _PRODUCTS]
+        if any(operator(node) in _SHIFTS for node in after):
+            return True
+        waiting += after
+    return False
 
 
 def is_same(a: Tensor, b: Tensor) -> bool:
