@@ -16,6 +16,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.judging.causes import overwritten
 from hookcli.capabilities.learn.lines import Learning
+from hookcli.capabilities.learn.weights.overwritten import Overwritten
+from hookcli.capabilities.learn.weights.still import first_values
 
 EPOCHS, STEPS = 6, 8
 LR = 0.05
@@ -277,6 +279,32 @@ def test_how_far_a_weight_moves_is_counted_by_hand() -> None:
     assert [line.overwritten for line in lines] == [0, 1, 2, 3]
     assert lines[-1].away == pytest.approx(moved[-1], rel=1e-5) == pytest.approx(3.0)
     assert lines[-1].weight == "weight" and lines[-1].written_at == 3 and not lines[-1].restored
+
+
+@pytest.mark.parametrize(("growth", "written"), [(1.2, False), (30.0, True)])
+def test_steps_that_are_not_followed_are_no_writing_of_the_program(growth: float, written: bool) -> None:
+    """Each step makes the weight a fifth larger; before the last, some are not followed, or the program writes."""
+    model = nn.Linear(8, 8, bias=False)
+    seen = Overwritten()
+
+    def step() -> None:
+        with torch.no_grad():
+            model.weight.mul_(1.2)
+
+    for number in range(4):
+        began = {"weight": first_values(model.weight)}
+        seen.note_pass(model)
+        step()
+        fields = seen.fields(number, began, began, {"weight": first_values(model.weight)})
+    assert not fields
+    for factor in (1.2, growth):
+        with torch.no_grad():
+            model.weight.mul_(factor)
+        step()
+        seen.note_pass(model)
+        step()
+    seen.note_passes(9)
+    assert bool(seen.times) is written
 
 
 @pytest.mark.parametrize(

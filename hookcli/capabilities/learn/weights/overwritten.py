@@ -39,8 +39,9 @@ class Watched:
     """The least number of in-place changes between two passes that had any."""
     left: list[Tensor] = field(default_factory=list)
     """For each pass after more changes than that: `way_left` from the first pass's values."""
-    away: list[Tensor] = field(default_factory=list)
-    """For each such pass: how far the values have moved since the pass before, as a share of their size."""
+    away: list[tuple[Tensor, float]] = field(default_factory=list)
+    """For each such pass: how far the values have moved since the pass before, as a share of their size, and how many
+    steps may lie between the two, by the number of changes: steps that are not followed tell of no pass."""
 
     @classmethod
     def of(cls, module: nn.Module) -> Watched | None:
@@ -64,7 +65,7 @@ class Watched:
         self.before = now = first_values(weight)
         if more and before is not None and before.shape == now.shape and len(self.left) < _COMPARED:
             self.left.append(way_left(self.first, before, now))
-            self.away.append((now - before).norm() / before.norm())
+            self.away.append(((now - before).norm() / before.norm(), number / self.usual))
 
 
 @dataclass
@@ -143,7 +144,8 @@ class Overwritten:
         """Note what has moved between passes, recorded or not."""
         if self.watched is None or not (most := self.moved.get(self.watched.fqn, 0.0)):
             return
-        away = [x for x in map(float, self.watched.away) if math.isfinite(x) and x > max(_AWAY, _TIMES * most)]
+        moved = [(float(share), steps) for share, steps in self.watched.away]
+        away = [x for x, steps in moved if math.isfinite(x) and x > max(_AWAY, _TIMES * most * steps)]
         if len(away) > self.times:
             self.times, self.at, self.place, self.away = len(away), step, self.watched.fqn, away[-1]
         if (back := sum(map(self.returned, map(float, self.watched.left)))) > self.back:
