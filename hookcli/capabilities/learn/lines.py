@@ -89,8 +89,9 @@ class Learning(PartLine):
     `written_at`: the last recorded step by which one or the other was seen.
     `cleared`: the last recorded steps in a row in which a backward pass left gradients, and the optimizer took none.
     `trained`: how many of the `numel` weights of the model are not frozen. `dropped`: words on the first dropout that
-    drops nine tenths of the values or more. `held_up`: words on what holds gradients up: the first Tanh
-    or Sigmoid at its bounds, or parameters whose gradient was zero in all recorded steps.
+    drops nine tenths of the values or more. `held_up`: words on what holds gradients up: the first Tanh or Sigmoid at
+    its bounds, or parameters whose gradient was zero in all recorded steps; `flat`: those behind a function that lets
+    none through.
     `clones`: words on the first layer whose units have had the same weights in all `cloned` recorded steps, though
     these moved: "64 units of 1"; `layers` is the number of such layers.
     `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have
@@ -182,6 +183,7 @@ class Learning(PartLine):
     numel: int = 0
     dropped: str = ""
     held_up: str = ""
+    flat: str = ""
     clones: str = ""
     cloned: int = 0
     layers: int = 0

@@ -36,7 +36,7 @@ from hookcli.capabilities.learn.weights.clones import Clones
 from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.weights.loaded import LoadedStates
 from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
-from hookcli.capabilities.learn.weights.reach import reach, saturated, vanished
+from hookcli.capabilities.learn.weights.reach import reach
 from hookcli.capabilities.learn.weights.shares import Shares
 from hookcli.capabilities.learn.weights.still import Still, some_values
 from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, gradients_for
@@ -273,6 +273,8 @@ class StepOfLearning(StepPart):
         self._losses.scale = self._recorder.scale
         self._last.look(self._losses.choices[-1])
         self._future.look(roots, self._losses.choices[-1])
+        if self._course.zeroed.asks:
+            self._course.zeroed.look(roots, self._begun.module)
         self._recorder.pass_begins(roots)
         for root in roots:
             self._mark(root.grad_fn)
@@ -333,7 +335,7 @@ class StepOfLearning(StepPart):
             **course.norms.fields(step.step, self._begun, self._norms),
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
-            "held_up": saturated(step) or course.zeroed.words(step) or vanished(step),
+            **course.zeroed.fields(step),
             **self._settings.fields(),
             **reached,
         }

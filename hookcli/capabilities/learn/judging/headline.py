@@ -147,6 +147,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     if line := untrained(measured.lines, IDLE):
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
+    yield from filter(None, [lines[-1].flat if lines else ""])
     yield from cleared(lines)
     if not has_converged(measured.every_loss, lines) and not any(line.misused for line in lines):
         yield from (error or unmoved for unmoved in still(lines, alone=alone))

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+
+from hookcli.capabilities.learn.weights.reach import saturated, vanished
 from hookcli.checks.zero_gradients import is_zero
+from hookcli.hooks.node_hooks import nodes_of, walk
+from hookcli.hooks.torch_private.losses import normalized_dimension
+from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table.formatting import shape as shape_text
 
 _STEPS, _SHARE = 3, 0.1  # recorded ones; of the elements of all gradients
+_NODES = 20_000  # of a graph
+_FLAT = {"Sign": "sign", "Sgn": "sgn", "Round": "round", "Floor": "floor", "Ceil": "ceil", "Trunc": "trunc"}
+"""The functions of torch whose derivative is 0 wherever there is one, by the names of their nodes."""
 
 
 @dataclass
@@ -16,10 +29,31 @@ class Zeroed:
 
     names: set[str] | None = None
     steps: int = 0
+    flat: str = ""
+    """Words on what lets no gradient through on the way to one of them."""
+    _looked: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """True if gradients were zero in the last recorded steps, and it is not known yet why."""
+        return bool(self.names) and self.steps >= _STEPS - 1 and not self._looked
+
+    def look(self, roots: Sequence[Tensor], module: nn.Module) -> None:
+        """Look once for what lets no gradient through, as a backward pass begins. Waits for nothing."""
+        self._looked = True
+        names = self.names or ()
+        wanted = nodes_of(p for fqn, p in module.named_parameters() if fqn in names and p.requires_grad)
+        nodes = islice(walk(nodes_of(root for root in roots if root.requires_grad)), _NODES)
+        self.flat = next((words for node in nodes if (words := words_on(node)) and leads_to(node, wanted)), "")
+
+    def fields(self, step: RecordedStep) -> dict[str, str]:
+        """Note a step's gradients. Returns the fields of a line on what holds gradients up."""
+        words = self.words(step)
+        return {"flat": words if self.flat else "", "held_up": saturated(step) or words or vanished(step)}
 
     def words(self, step: RecordedStep) -> str:
         """Note a step's gradients. Returns words on those that have always been zero, if they are a good part of all
-        and others are not; else "".
+        and others are not, or if it is known why; else "".
         """
         rows = step.parameter_grads()
         stats = {row.fqn: row.stats for row in rows if row.stats}
@@ -28,7 +62,25 @@ class Zeroed:
         self.steps += 1
         always = [fqn for fqn in stats if fqn in self.names]
         share = sum(stats[fqn].numel for fqn in always) / max(sum(one.numel for one in stats.values()), 1)
-        if self.steps < _STEPS or not _SHARE <= share < 1:
+        if self.steps < _STEPS or not always or not (self.flat or _SHARE <= share < 1):
             return ""
         more = f" and {len(always) - 1:,} more" if always[1:] else ""
-        return f"the gradients of {always[0]}{more} ({share:.0%} of the weights) are zero in all recorded steps"
+        zeros = f"the gradients of {always[0]}{more} ({share:.0%} of the weights) are zero in all recorded steps"
+        return f"{self.flat}: {zeros}" if self.flat else zeros
+
+
+def words_on(node: Node) -> str:
+    """Words on a function whose derivative is 0 everywhere; "" for other nodes."""
+    kind = operator(node)
+    if name := _FLAT.get(kind):
+        return f"torch.{name} lets no gradient through (x + (torch.{name}(x) - x).detach() does)"
+    dim, shape = normalized_dimension(node), returned_shape(node)
+    if kind == "Softmax" and dim is not None and shape[dim : dim + 1] == (1,):
+        where = f"dimension {dim} of {shape_text(shape)}"
+        return f"a softmax over one number ({where}) always returns 1, and lets no gradient through"
+    return ""
+
+
+def leads_to(node: Node, wanted: Sequence[Node]) -> bool:
+    """True if one of these nodes is reached from a node."""
+    return any(one in wanted for one in islice(walk([node]), _NODES))

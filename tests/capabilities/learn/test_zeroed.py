@@ -1,0 +1,80 @@
+"""Gradients that are zero in all recorded steps, and the function that lets none through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from capabilities.learn.test_misused import all_faults
+from support import swept
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+STEPS = 5
+Hidden = Callable[[Tensor], Tensor]
+
+
+class Net(nn.Module):
+    """Two layers, with a function of the hidden values between them; and an attention by one score."""
+
+    def __init__(self, hidden: Hidden | None) -> None:
+        super().__init__()
+        self.first, self.last, self.score = nn.Linear(6, 16), nn.Linear(16, 3), nn.Linear(16, 1)
+        self.hidden = hidden or self.attended
+
+    def attended(self, x: Tensor) -> Tensor:
+        return x * self.score(x).softmax(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.last(self.hidden(self.first(x)))
+        return scores
+
+
+def through(x: Tensor) -> Tensor:
+    return x + (x.sign() - x).detach()
+
+
+def trained(make: Callable[[], nn.Module]) -> nn.Module:
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS):
+        x = torch.randn(32, 6)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+        optimizer.step()
+    return model
+
+
+def zero_gradients(model: nn.Module) -> set[str]:
+    """By PyTorch alone: the parameters whose gradient is zero everywhere."""
+    F.cross_entropy(model(torch.randn(32, 6)), torch.randint(3, (32,))).backward()
+    return {fqn for fqn, p in model.named_parameters() if p.grad is not None and not p.grad.any()}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Net(torch.sign), "torch.sign lets no gradient through (x + (torch.sign(x) - x).detach() does): "),
+        *(swept(lambda f=f: Net(f), f"torch.{f.__name__} lets") for f in (torch.round, torch.floor, torch.ceil)),
+        (lambda: Net(None), "a softmax over one number (dimension 1 of 32x1) always returns 1"),
+    ],
+)
+def test_what_lets_no_gradient_through(make: Callable[[], nn.Module], words: str) -> None:
+    text = all_faults(lambda: trained(make))[0]
+    assert text.startswith(words)
+    zero = zero_gradients(make())
+    assert zero and f" and {len(zero) - 1} more (" in text and any(f"gradients of {fqn} and" in text for fqn in zero)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Net(through),
+        lambda: Net(lambda x: x - x.detach().round()),
+        lambda: Net(lambda x: torch.cat([x[:, :8], x[:, 8:].sign()], 1)),
+    ],
+)
+def test_gradients_that_come_another_way(make: Callable[[], nn.Module]) -> None:
+    assert not zero_gradients(make())
+    assert not all_faults(lambda: trained(make))
