@@ -54,7 +54,7 @@ class Learning(PartLine):
     `one_label`: the recorded steps whose labels are known, if all of them were one label; else 0. In `one_each` of
     `labelled` recorded steps all labels were one, if steps with one class have followed each other, and then those with
     another; else it is 0. Labels are those that count: `counted` of `number` in the step, without those that
-    cross_entropy ignores.
+    cross_entropy ignores. `of_layers`: the scores for them are what trained layers return.
     `batches`: the recorded steps whose batch is known, if each saw the same one; 0 if any differed. `source` tells how
     it is known that the program has more: the DataLoader has `of` batches ("loader"), or a tensor `of` rows, of which
     the batch has `rows` ("rows"); "" if it is not known. `anew`: the program made the batch anew for each step.
@@ -136,6 +136,7 @@ class Learning(PartLine):
     one_label: int = 0
     one_each: int = 0
     labelled: int = 0
+    of_layers: bool = False
     counted: int = 0
     number: int = 0
     batches: int = 0

@@ -328,6 +328,7 @@ class StepOfLearning(StepPart):
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,
             **course.labels.fields(labels, step.step),
+            "of_layers": self._losses.of_layers,
             **course.class_shares.fields(self._losses.counts() if level else []),
             **course.batches.fields() | course.graphs.fields(),
             **course.still.fields(step, begun.module, self._values, reached.get("gradient"), by_hand=by_hand),

@@ -117,10 +117,12 @@ def by_classes(
 def by_shares(lines: Sequence[Learning], last: Sequence[float], late: Mapping[int, float], one: float) -> Guess | None:
     """The guess by how often each class is a label, if that is clearly better than the one that all count alike.
 
-    The latter has a mean loss of `one`.
+    The latter has a mean loss of `one`. Of next to one class alone nothing is said: of candidates the first may be it.
     """
     levels = [scale * line.guessed for line in lines if line.guessed is not None and (scale := line.scaled or 1.0)]
-    if len(levels) < len(lines) or fmean(line.guessed or 0.0 for line in lines) >= _NEAR * one:
+    if len(levels) < max(len(lines), 2) or lines[-1].common_share > 1 - _RARE:
+        return None
+    if fmean(line.guessed or 0.0 for line in lines) >= _NEAR * one:
         return None
     same = beside(lines, late, lambda line: (line.scaled or 1.0) * (line.guessed or 0.0))
     compared = same or of_last(last, fmean(levels), stdev(levels) / math.sqrt(len(levels)))

@@ -37,7 +37,7 @@ from hookcli.table import Finding
 from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 
-_ONE_LABEL = 3  # recorded steps
+_ONE_LABEL, _ALWAYS = 3, 16  # recorded steps
 _WORSE = 2.0  # times the loss of guessing
 _LARGE, _AWAY, _AT_ONCE = 1000.0, 10, 16  # inputs; times the first loss; losses
 _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels are one class
@@ -345,11 +345,12 @@ class LossRises(LinesCheck):
 
 
 class OneLabel(LinesCheck):
-    """A cross-entropy falls from guessing's to a hundredth of it within 16 steps, and all labels are one class.
+    """All labels are one class, so that the model learns to name this class, whatever its input is.
 
-    The model has learned to name this class, whatever its input is. Labels that cross_entropy ignores do not count: an
-    `ignore_index` the wrong way round leaves one class, and so do class weights of 0. Contrastive losses whose right
-    choice always is the first do not fall so fast.
+    Reported if a cross-entropy falls from guessing's to a hundredth of it within 16 steps, or if a layer with trained
+    weights returns the scores in 16 recorded steps or more. Contrastive losses whose right choice always is the first
+    do not fall so fast, and have no such layer. Labels that cross_entropy ignores do not count: an `ignore_index` the
+    wrong way round leaves one class, and so do class weights of 0.
     """
 
     id = "HK063"
@@ -365,14 +366,15 @@ class OneLabel(LinesCheck):
         known = next((line for line in lines if line.classes > 1), None)
         if known is None or len(losses) < LOSSES or lines[-1].one_label < _ONE_LABEL:
             return
-        guessed = scale_of(lines) * math.log(known.classes)
-        if (at := gone_at(losses, guessed)) is not None:
-            fell = f"the loss fell from {text_of(losses[0])} to {text_of(losses[at])} by step {at:,}"
-            steps = f"each of {lines[-1].one_label:,} recorded steps"
-            last = lines[-1]
-            ignores = f" ({last.counted:,} of {last.number:,} count, and cross_entropy ignores the others)"
-            which = f"labels that count are one of the {known.classes:,} classes in {steps}{ignores}"
-            if last.counted == last.number:
-                which = f"labels are one of the {known.classes:,} classes in {steps}"
-            text = f"all {which}: {fell}"
-            yield self.finding("", text, losses[at])
+        last, guessed = lines[-1], scale_of(lines) * math.log(known.classes)
+        at = gone_at(losses, guessed)
+        if at is None and not (last.of_layers and last.alone and last.one_label >= _ALWAYS):
+            return
+        steps = f"each of {last.one_label:,} recorded steps"
+        ignores = f" ({last.counted:,} of {last.number:,} count, and cross_entropy ignores the others)"
+        which = f"labels that count are one of the {known.classes:,} classes in {steps}{ignores}"
+        if last.counted == last.number:
+            which = f"labels are one of the {known.classes:,} classes in {steps}"
+        by = f" by step {at:,}" if at is not None else ""
+        fell = f"the loss fell from {text_of(losses[0])} to {text_of(losses[at if at is not None else -1])}{by}"
+        yield self.finding("", f"all {which}: {fell}", losses[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ from hookcli.probes.shared.doubled import ARRANGES, doubled, nodes_of_losses, so
 from hookcli.table.formatting import shape as shape_text
 from hookcli.tensors import tree
 
+_LAYERS = ("Addmm", "Mm", "Linear", "MkldnnLinear", "Convolution")
 _SOME = 4096  # labels of a loss of which one may repeat
 _SMOOTH = 0.8  # of the labels, where 0.1 is usual
 _ROWS = 8  # labels of a batch that say whether it has one class alone
@@ -87,6 +88,8 @@ class LossFacts:
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
     returned: Returned = field(default_factory=Returned)
+    of_layers: bool = True
+    """True if the scores of all cross-entropies are what a trained layer returns for each class."""
     _counts: list[Tensor] = field(default_factory=list)
     """How often each class is a label of each cross-entropy; for those whose labels are known, and not smoothed."""
     _beyond: tuple[str, Tensor] | None = None
@@ -122,6 +125,7 @@ class LossFacts:
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None, terms)
         self.returned.let_go()
+        self.of_layers = self.of_layers and all(map(is_of_layer, choices))
         if not any(map(smoothed, nodes)):
             self._counts += [counts for one in choices if (counts := counts_of(one)) is not None]
         for one in choices:
@@ -242,6 +246,22 @@ def ranks(choices: Choices) -> bool:
     return choices.classes > 1 and any(
         returned_shape(one)[-1:] == (1,) and operator(one) not in ARRANGES for one in scores
     )
+
+
+def is_of_layer(choices: Choices) -> bool:
+    """True if a layer with trained weights returns one score for each class."""
+    softmaxes = (one for one in walk([choices.node]) if operator(one) == "LogSoftmax")
+    layers = (one for one in sources(next(softmaxes, choices.node)) if operator(one) in _LAYERS)
+    weights = (returned_shape(leaf) for layer in layers for leaf in leaves_of(layer))
+    return any(shape[:1] == (choices.classes,) for shape in weights)
+
+
+def leaves_of(layer: Node) -> Iterator[Node]:
+    """The parameters that a layer multiplies or adds, which may be transposed before."""
+    for before, _ in layer.next_functions:
+        node = before.next_functions[0][0] if before is not None and operator(before) in ARRANGES else before
+        if node is not None and operator(node) == "AccumulateGrad":
+            yield node
 
 
 def range_of(labels: Tensor, ignored: int | None) -> Tensor:
