@@ -10,12 +10,12 @@ from typing import NamedTuple
 from hookcli.capabilities.blame.lines import APART, Blame, gradient_norm
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.headlines import Aside
+from hookcli.record.file.views.headlines import Aside, Remark
 from hookcli.table.formatting import counted, number
 from hookcli.table.losses import LossCourse
 
 _NAMED = 3  # rows
-_SOON = 10  # steps
+_SOON, _LOWER = 10, 0.7  # steps; of the loss before
 
 
 def headline(record: Record) -> str:
@@ -24,7 +24,7 @@ def headline(record: Record) -> str:
 
     "" if there is nothing to say. Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon
     after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line,
-    and so it does at any time after an update that ruined it.
+    and so it does at any time after an update that ruined it. If the loss went on falling, it is a remark.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
     moments = moments_of(parts)
@@ -35,7 +35,19 @@ def headline(record: Record) -> str:
         return ""
     ranks = first.by_rank(parts)
     blames = {rank: blame for rank, blame in ranks.items() if blame}
-    return first.sentence(blames, len(ranks), len(jumped) - 1)
+    line = first.sentence(blames, len(ranks), len(jumped) - 1)
+    return Remark(line, "") if line and first.finite and went_on(record, first) else line
+
+
+def went_on(record: Record, moment: _Moment) -> bool:
+    """True if the loss of a model, which never jumped, is clearly lower in the end than before this moment."""
+    losses = sorted(record.losses_of(moment.model).items())
+    before = [loss for step, loss in losses if step < moment.step]
+    after = [loss for step, loss in losses if step > moment.step]
+    jumped = record.courses().get(moment.model, LossCourse()).first_jump is not None
+    if jumped or not before or len(after) < _SOON:
+        return False
+    return median_low(after[-(len(after) // 4) :]) < _LOWER * median_low(before)
 
 
 def moments_of(parts: Mapping[int, Record]) -> list[_Moment]:

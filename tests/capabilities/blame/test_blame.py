@@ -15,7 +15,7 @@ from hookcli.capabilities.blame.lines import Blame
 from hookcli.record.file.ranks.ranked_record import read_ranks
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record_lines import StepLosses
-from hookcli.record.file.views.headlines import wrong_lines
+from hookcli.record.file.views.headlines import Aside, Remark, wrong_lines
 from hookcli.record.file.views.ranks_view import rank_remarks
 from hookcli.record.file.views.summary import summary
 from hookcli.table.grouping import View
@@ -92,3 +92,6 @@ def test_a_gradient_that_may_have_grown_over_steps_that_were_not_recorded_did_no
     lines = summary(jumped, jumped, jumped.path, View()).splitlines()
     assert [lines[0], lines[2]] == [f"hookcli: {loss}", f"hookcli: {headline(jumped)}"]
     assert "recorded steps in" in lines[1]
+    for last, where in ((0.5, Remark), (0.9, Aside)):
+        said = headline(record_with(120, steps=every, losses=[1.0] * 20 + [last] * 11))
+        assert type(said) is where and "jumped to 120" in said
