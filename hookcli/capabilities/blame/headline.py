@@ -35,8 +35,7 @@ def headline(record: Record) -> str:
         return ""
     ranks = first.by_rank(parts)
     blames = {rank: blame for rank, blame in ranks.items() if blame}
-    line = first.sentence(blames, len(ranks), len(jumped) - 1)
-    return Remark(line, "") if line and first.finite and went_on(record, first) else line
+    return first.placed(record, first.sentence(blames, len(ranks), len(jumped) - 1))
 
 
 def went_on(record: Record, moment: _Moment) -> bool:
@@ -92,6 +91,10 @@ class _Moment(NamedTuple):
         """True if the loss tells of its cause: it jumped soon before, or at any time by an update that ruined it."""
         jump = course.first_jump
         return self.follows(jump) or (course.blow_up() is not None and jump is not None and jump < self.step)
+
+    def placed(self, record: Record, line: str) -> str:
+        """The line on a jump; as a remark if it did no harm."""
+        return Remark(line, "") if line and self.finite and went_on(record, self) else line
 
     def by_rank(self, parts: Mapping[int, Record]) -> dict[int, Blame | None]:
         """The blames of the ranks that recorded it; None of one that has none."""

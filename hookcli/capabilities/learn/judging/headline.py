@@ -147,7 +147,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     if line := untrained(measured.lines, IDLE):
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
-    yield from filter(None, [lines[-1].flat if lines else ""])
+    yield from behind_flat(lines)
     yield from cleared(lines)
     if not has_converged(measured.every_loss, lines) and not any(line.misused for line in lines):
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
@@ -226,6 +226,12 @@ def still(lines: Sequence[Learning], *, alone: bool = True) -> Iterator[str]:
     zero = ", and ".join(filter(None, ("every gradient is zero", filled(lines))))
     if why := zero if last.gradient == 0 else why_still(lines):
         yield f"the optimizer has changed no weight {since}: {why}"
+
+
+def behind_flat(lines: Sequence[Learning]) -> Iterator[str]:
+    """The text on weights behind a function that lets no gradient through, unless the loss has it, as HK066 says."""
+    if lines and lines[-1].flat and not lines[-1].misused:
+        yield lines[-1].flat
 
 
 def cleared(lines: Sequence[Learning]) -> Iterator[str]:

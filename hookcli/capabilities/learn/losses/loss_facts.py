@@ -125,17 +125,21 @@ class LossFacts:
         self.choices.append(choices)
         self.note_targets(roots[0] if alone else None, terms)
         self.returned.let_go()
+        self.note_choices(choices, smooth=any(map(smoothed, nodes)))
+        if alone and not choices:
+            self.note_labels(labels_of(roots[0]), None)
+        return terms
+
+    def note_choices(self, choices: Sequence[Choices], *, smooth: bool) -> None:
+        """Note how often the cross-entropies of a loss count, and their labels, which may be smoothed."""
         self.of_layers = self.of_layers and all(map(is_of_layer, choices))
-        if not any(map(smoothed, nodes)):
+        if not smooth:
             self._counts += [counts for one in choices if (counts := counts_of(one)) is not None]
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)
             if not ranks(one):
                 self.note_labels(labels_that_count(one.node), ignored_label(one.node))
-        if alone and not choices:
-            self.note_labels(labels_of(roots[0]), None)
-        return terms
 
     def note_labels(self, labels: Tensor | None, ignored: int | None) -> None:
         if labels is not None and tree.is_plain(labels) and labels.numel():

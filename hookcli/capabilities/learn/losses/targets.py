@@ -78,21 +78,20 @@ class Targets:
         if len(self.squares) != passes or (rooted and passes > 1):
             return {}
         times = [one.times for one in self.squares]
-        spreads, centers = known(one.spread for one in self.squares), known(one.center for one in self.squares)
         fields = means_of([one.means.tolist() for one in self.squares if one.means is not None], times)
-        if spreads:
-            middle = mean_of(centers, times) if centers else None
-            away = [(x - middle) ** 2 if middle is not None else 0.0 for x in centers or spreads]
-            absolute = any(one.absolute for one in self.squares)  # errors of medians are not added up to others
-            spread = mean_of(spreads, times) + (0.0 if absolute else mean_of(away, times))
-            fields |= {
-                "spread": known_spread(spread, fields, absolute=absolute),
-                "center": middle,
-                "absolute": absolute,
-                "rooted": rooted,
-            }
-            fields["times"] = math.fsum(times)
-        return fields
+        return fields | self.spread(times, fields) | {"rooted": rooted}
+
+    def spread(self, times: Sequence[float], means: Mapping[str, float]) -> dict[str, Any]:
+        """The fields on the spread of targets whose `means` are these; none if it is not known."""
+        spreads, centers = known(one.spread for one in self.squares), known(one.center for one in self.squares)
+        if not spreads:
+            return {}
+        middle = mean_of(centers, times) if centers else None
+        away = [(x - middle) ** 2 if middle is not None else 0.0 for x in centers or spreads]
+        absolute = any(one.absolute for one in self.squares)  # errors of medians are not added up to others
+        spread = mean_of(spreads, times) + (0.0 if absolute else mean_of(away, times))
+        of_all = known_spread(spread, means, absolute=absolute)
+        return {"spread": of_all, "center": middle, "absolute": absolute, "times": math.fsum(times)}
 
     def of_ones(self, passes: int) -> dict[str, Any]:
         """The fields of a line on targets that are 0 or 1, in all of so many passes. Waits for an accelerator."""

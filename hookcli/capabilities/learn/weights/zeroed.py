@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,6 +15,7 @@ from hookcli.hooks.node_hooks import nodes_of, walk
 from hookcli.hooks.torch_private.losses import normalized_dimension
 from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table import Row
 from hookcli.table.formatting import shape as shape_text
 
 _STEPS, _SHARE = 3, 0.1  # recorded ones; of the elements of all gradients
@@ -55,18 +56,22 @@ class Zeroed:
         """Note a step's gradients. Returns words on those that have always been zero, if they are a good part of all
         and others are not, or if it is known why; else "".
         """
-        rows = step.parameter_grads()
-        stats = {row.fqn: row.stats for row in rows if row.stats}
+        rows = [row for row in step.parameter_grads() if row.stats]
         zero = {row.fqn for row in rows if is_zero(row)}
         self.names = zero if self.names is None else self.names & zero
         self.steps += 1
-        always = [fqn for fqn in stats if fqn in self.names]
-        share = sum(stats[fqn].numel for fqn in always) / max(sum(one.numel for one in stats.values()), 1)
+        always = [row.fqn for row in rows if row.fqn in self.names]
+        share = elements(row for row in rows if row.fqn in self.names) / max(elements(rows), 1)
         if self.steps < _STEPS or not always or not (self.flat or _SHARE <= share < 1):
             return ""
-        more = f" and {len(always) - 1:,} more" if always[1:] else ""
+        more = f" and {len(always) - 1:,} more" * bool(always[1:])
         zeros = f"the gradients of {always[0]}{more} ({share:.0%} of the weights) are zero in all recorded steps"
         return f"{self.flat}: {zeros}" if self.flat else zeros
+
+
+def elements(rows: Iterable[Row]) -> int:
+    """The number of elements of the tensors of these rows."""
+    return sum(row.stats.numel for row in rows if row.stats)
 
 
 def words_on(node: Node) -> str:

@@ -207,6 +207,8 @@ class _Summary:
         """The remarks below the tables, and the next command."""
         end, lost, non_finite = self.end, self._lost, self.own.non_finite
         remarks = [*(first_bad_lines(self.own) if lost else []), *_notes(end, self._others)]
+        followed = not any(course.unknown for course in self.record.courses().values())
+        remarks += [f"called outside any model: {called(end.others, counted=followed)}"] if end.others else []
         remarks += parted(self._found)[1]
         remarks += last_known(self.record.courses())
         every = self.own.header and self.own.header.every
@@ -265,7 +267,7 @@ def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Map
 def _nothing(end: End) -> str:
     why = f" ({'; '.join(end.notes)})" if end.notes else ""
     if end.others:
-        return f"no module with parameters was called{why}; modules without parameters: {_called(end.others)}"
+        return f"no module with parameters was called{why}; modules without parameters: {called(end.others)}"
     return f"no module was called{why}"
 
 
@@ -277,14 +279,15 @@ def next_without_model(own: Record, end: End) -> list[str]:
     return [f"{_NEXT}hookcli shapes {shell_word(code.names[0])}"] if code and not code.runs else []
 
 
-def _called(others: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} ({count:,})" for name, count in others.items())
+def called(others: Mapping[str, int], *, counted: bool = True) -> str:
+    """The modules that ran outside any model, and how often; the numbers are less where steps were not followed."""
+    return ", ".join(f"{name} ({count:,})" if counted else name for name, count in others.items())
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
     notes = [f"{model['model']}: {note}" for model in end.models for note in model["notes"]]
     notes += [f"{step.model}: {note}" for step in steps for note in step.notes]
-    notes += [left_out_line(end), f"called outside any model: {_called(end.others)}" if end.others else ""]
+    notes += [left_out_line(end)]
     return list(filter(None, dict.fromkeys(notes)))
 
 
