@@ -220,7 +220,9 @@ def test_of_several_frozen_blocks_one_is_named() -> None:
 
 def test_outputs_and_targets_that_were_broadcast_are_the_cause() -> None:
     lines = [Learning("Net", step, spread=2.0, broadcast="64x64") for step in range(5)]
-    assert said(NoBetterThanGuessing, [2.0] * 120, *lines).endswith("each target: both were broadcast to 64x64")
+    assert said(NoBetterThanGuessing, [2.0] * 120, *lines).startswith(
+        "each output is compared with each target: both were broadcast to 64x64; the last"
+    )
 
 
 @pytest.mark.parametrize(("reach", "too_small"), [(0.001, True), (0.012, False), (0.1, False), (None, False)])
@@ -228,9 +230,9 @@ def test_steps_are_too_small_if_no_way_down_is_that_long(reach: float | None, to
     line = Learning("Net", 0, classes=10, items=64, reach=reach, rate=0.0005)
     text = said(NoBetterThanGuessing, [2.4] * 60, line)
     expected = (
-        "; the steps are too small (learning rate 0.0005): 60 updates this small can lower the loss by only about 0.06"
+        "the steps are too small (learning rate 0.0005): 60 updates this small can lower the loss by only about 0.06; "
     )
-    assert (expected in text) is too_small and text.startswith("the last 15 losses have a mean of 2.400")
+    assert text.startswith(expected) is too_small and "the last 15 losses have a mean of 2.400" in text
     line_of_mode = Untrained("Net", 0, "eval", ["norm"], 1, "BatchNorm1d")
     assert "too small" not in said(NoBetterThanGuessing, [2.4] * 60, line, untrained=[line_of_mode])
 
@@ -241,7 +243,7 @@ def test_a_schedule_that_ends_early_is_named_and_one_that_ends_with_the_run_is_n
 ) -> None:
     lines = [Learning("Net", 15 * n, classes=10, items=64, reach=0.001, rate=rate) for n, rate in enumerate(rates)]
     text = said(NoBetterThanGuessing, [2.4] * 60, *lines)
-    assert ("; the learning rate has fallen to 1e-09 by step 45, from 0.05" in text) is fallen
+    assert text.startswith("the learning rate has fallen to 1e-09 by step 45, from 0.05; ") is fallen
     assert ("the steps are too small (learning rate 0.05, in the end 1e-09)" in text) is not fallen
 
 
@@ -252,8 +254,8 @@ def test_recorded_steps_count_for_the_steps_until_the_next(reach: float, fallen:
     lines = [Learning("Net", n, classes=10, items=64, reach=reach * rate, rate=rate) for n, rate in steps.items()]
     text = said(NoBetterThanGuessing, [2.4] * 60, *lines)
     total = reach * (4 + 56 * 0.005)  # of a loss of 2.303
-    expected = "; the learning rate has fallen to 0.005 by step 30, from 1"
-    assert (total < 0.5 * LN_10) is fallen is text.endswith(expected)
+    expected = "the learning rate has fallen to 0.005 by step 30, from 1; "
+    assert (total < 0.5 * LN_10) is fallen is text.startswith(expected)
 
 
 def of_rates(*rates: float, still: int, since: int) -> str:
@@ -313,6 +315,6 @@ def test_next_to_no_gradient_is_why_steps_are_too_small() -> None:
     faint = [
         Learning("Net", 5 * n, reach=1e-6, rate=0.01, gradient=1e-7, classes=10 * (not n), items=64) for n in range(12)
     ]
-    expected = "; the steps are too small (next to no gradient arrives, a norm of 1.000e-07): 60 updates this small"
+    expected = "the steps are too small (next to no gradient arrives, a norm of 1.000e-07): 60 updates this small"
     assert expected in said(NoBetterThanGuessing, [2.4] * 60, *faint)
     assert "no gradient" not in said(NoBetterThanGuessing, [2.4] * 60, *(replace(one, gradient=0.1) for one in faint))

@@ -88,7 +88,7 @@ KEPT = (
 FAULTS = {
     "none": "",
     "kept": KEPT,
-    "slow": "the last 20 losses have a mean of",
+    "slow": "the steps are too small (learning rate 1e-06)",
     "labels": "the last 20 losses have a mean of",
 }
 

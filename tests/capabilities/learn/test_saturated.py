@@ -65,6 +65,6 @@ def deep(activation: Callable[[], nn.Module], layers: int) -> nn.Module:
 @pytest.mark.parametrize(("activation", "layers"), [(nn.Sigmoid, 12), (nn.Sigmoid, 2), (nn.Identity, 12)])
 def test_gradients_that_vanish_are_the_cause(activation: Callable[[], nn.Module], layers: int) -> None:
     text = "".join(faults(measured(observed(lambda: deep(activation, layers), every=6))))
-    expected = "; gradients vanish on their way to the input: that of "
+    expected = "gradients vanish on their way to the input: that of "
     assert "guessing among 4 classes" in text
     assert (expected in text) is (activation is nn.Sigmoid and layers > 10)

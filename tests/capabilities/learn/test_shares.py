@@ -32,8 +32,8 @@ def trained(model: nn.Module, lr: float, *, random: bool) -> nn.Module:
     return model
 
 
-DROPS = "; 1 drops 95% of the values"
-FROZEN = "; the steps are too small (3 of 643 weights are trained, with a learning rate of 1e-05)"
+DROPS = "1 drops 95% of the values"
+FROZEN = "the steps are too small (3 of 643 weights are trained, with a learning rate of 1e-05)"
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ FROZEN = "; the steps are too small (3 of 643 weights are trained, with a learni
 def test_causes_of_labels_that_are_not_learned(make: Callable[[], nn.Module], lr: float, words: str) -> None:
     texts = [text for text in all_faults(lambda: trained(make(), lr, random=True), every=6) if "guessing" in text]
     assert len(texts) == 1
-    assert [words in text for text in texts] == [True]
+    assert [text.startswith(words) for text in texts] == [True]
     assert words or not any(one in texts[0] for one in ("drops", "are trained"))
 
 
 def test_all_values_dropped_explain_an_output_that_is_the_same_for_all() -> None:
     text, *_ = all_faults(lambda: trained(net(1.0), 0.02, random=False), every=6)
-    assert text.startswith("the output does not depend on the input") and text.endswith("; 1 drops 100% of the values")
+    assert text.startswith("1 drops 100% of the values; the output does not depend on the input")
 
 
 def test_a_model_that_learns_may_drop_much() -> None:

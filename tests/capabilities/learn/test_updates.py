@@ -87,5 +87,5 @@ def test_a_first_step_that_moves_the_weights_by_much_of_their_size(rate: float, 
         return model
 
     said = " ".join(all_faults(program, every=EVERY))
-    assert ("; the first step moved the weights by" in said) is (rate > 1)
+    assert said.startswith("the first step moved the weights by") is (rate > 1)
     assert bool(said) is (rate > 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hookcli.capabilities.learn.judging.curve import growth
 from hookcli.capabilities.learn.judging.first_step import far
 from hookcli.capabilities.learn.judging.guessing import has_level
-from hookcli.capabilities.learn.judging.large_inputs import large_inputs
+from hookcli.capabilities.learn.judging.large_inputs import large_data
 from hookcli.capabilities.learn.lines import FROZEN, LOADER, ROWS, Learning, Untrained
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -226,8 +226,7 @@ class OutputAlike(LinesCheck):
                 return  # the targets may be as alike, and HK057 judges the loss
             if line.alike >= _STEPS and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
-                words = line.padded or line.dropped or large_inputs(lines) or far(lines)
-                why = f"; {words}" if words else ""
+                words = line.padded or line.dropped or large_data(lines) or far(lines)
                 same = (
                     "next to the same (embeddings of norm 1 that differ by 1% at most)"
                     if line.directions
@@ -235,5 +234,5 @@ class OutputAlike(LinesCheck):
                 )
                 same = f"it is {same} for every row of the batch, {steps}"
                 depends = "does not depend" if line.alike >= len(lines) - 1 else "no longer depends"
-                text = f"the output {depends} on the input: {same}{why}"
-                yield self.finding("", text, line.alike)
+                text = f"the output {depends} on the input: {same}"
+                yield self.finding("", f"{words}; {text}" if words else text, line.alike)

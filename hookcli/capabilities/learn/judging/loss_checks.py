@@ -150,7 +150,7 @@ class NoBetterThanGuessing(LinesCheck):
         if (guess.weak or warms) and (not cause or remedy == LOWER_RATE):
             return
         remedy, hint = (remedy, remedy) if cause else (ONE_BATCH, f"{self.means}; {ONE_BATCH}")
-        finding = self.finding("", f"{text}; {cause}" if cause else text, guess.loss)
+        finding = self.finding("", f"{cause}; {text}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=hint)
 
 

@@ -45,7 +45,7 @@ def tried(measured: Measurements) -> str:
     """What `--trial` has found in a model whose loss has not fallen, where it is not known what guessing gives."""
     lines, losses = learned(measured.lines), in_steps(measured.every_loss)
     found = lines[-1].tried if lines and not any(map(has_level, lines)) else ""
-    return f"{text_on(losses)}; {found}" if found and not falls(losses) else ""
+    return f"{found}; {text_on(losses)}" if found and not falls(losses) else ""
 
 
 def text_on(losses: Sequence[float]) -> str:
