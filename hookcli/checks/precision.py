@@ -95,7 +95,7 @@ class Float16Underflow(Check):
     torch.amp.GradScaler starts with a factor of 2^16. Below the threshold's default, 2^-40, even that does not help: a
     typical element becomes zero. For a run in float16 without scaling, use 6e-8. Gradients that are entirely zero are
     reported by HK009; gradients that are zero but for rounding, such as of the keys' bias in attention, are left out.
-    bfloat16 has the range of float32, so a run in bfloat16 is not judged.
+    bfloat16 has the range of float32, so a run in bfloat16 is not judged, nor is one in float64.
     """
 
     id = "HK017"
@@ -109,7 +109,7 @@ class Float16Underflow(Check):
 
     def judge(self, measured: ReadsValues) -> Iterator[Finding]:
         assert self.limit is not None
-        if measured.dtype == "bfloat16":
+        if measured.dtype in ("bfloat16", "float64"):
             return
         small = [row for row in blocks(measured.activations) if _rms(row) < _SMALLEST]
         if small:

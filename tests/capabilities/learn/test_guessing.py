@@ -33,13 +33,14 @@ def flat(level: float, steps: int = 60) -> dict[int, float]:
 def test_a_loss_that_stays_where_guessing_is() -> None:
     text = "the last 16 losses have a mean of 2.400, no better than guessing among 10 classes (ln 10 = 2.303)"
     assert said(flat(2.4, steps=64)) == text
-    assert said(flat(2.2, steps=64)) == text.replace("2.400, no", "2.200, hardly")
+    assert said(flat(2.27, steps=64)) == text.replace("2.400, no", "2.270, hardly")
 
 
 @pytest.mark.parametrize(
     ("losses", "classes", "items"),
     [
         (flat(0.85 * LN_10), 10, 64),
+        (flat(0.95 * LN_10), 10, 64),  # little, but something is learned
         (flat(2.4, steps=49), 10, 64),  # too few steps
         (flat(2.4), 10, 40),  # too few choices
         (flat(2.4), 0, 0),  # no cross-entropy

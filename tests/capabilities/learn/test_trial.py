@@ -270,7 +270,7 @@ def test_what_mixes_is_named_where_the_level_of_guessing_is_unknown() -> None:
         return model
 
     [fault] = all_faults(unknown, trial=True)
-    assert fault.startswith("the loss has ")
+    assert "; the loss has " in fault
     assert fault.startswith(MIXED)
     assert operator in fault
     assert not all_faults(unknown)

@@ -20,6 +20,7 @@ from hookcli.tensors.checksum import checksum
 _TENSORS = 16  # of a step
 _AFTER = 2  # equal batches: then the tensors of the program are searched, once
 _COLUMNS, _CANDIDATES = 16, 64
+_PART = 4  # times the rows of a batch: less may be all that has labels
 
 
 class Taken(NamedTuple):
@@ -174,7 +175,7 @@ def rows_among(batch: Tensor, tensors: Sequence[Tensor]) -> int:
         if len(other) == len(batch):
             if torch.equal(wanted, all_rows):
                 return 0
-        elif len(other) >= 2 * len(batch) and all(
+        elif len(other) >= _PART * len(batch) and all(
             has_row(all_rows, wanted[number], step) for number in {0, len(batch) // 2, len(batch) - 1}
         ):
             largest = max(largest, len(other))

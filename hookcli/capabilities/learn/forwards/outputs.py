@@ -22,6 +22,7 @@ _ROUNDING, _COLLAPSED = 1e-6, 0.01  # of the largest output; of that of embeddin
 _UNIT = 1e-3  # by which a norm is off 1
 _LAYERS = (nn.Linear, nn.RNNBase, Convolution)
 _INDICES = 8  # of an embedding in a step, at least
+_EMBEDDING = 8  # numbers, at least: four of norm 1 are a rotation
 _NUMBERS = 4  # of a row: fewer may be a constant on purpose, as for an intercept or a point of a boundary
 
 
@@ -64,7 +65,8 @@ class Alike:
             if fits and x.requires_grad and x.numel():
                 rows = sample(x).float()
                 self._spreads.append(((rows - rows[:1]).abs().amax(), rows.abs().amax(), rows[0, 0]))
-                self._norms.append((some_rows(x).float().flatten(1).norm(dim=1) - 1).abs().amax())
+                off = (some_rows(x).float().flatten(1).norm(dim=1) - 1).abs().amax()
+                self._norms.append(off if x[0].numel() >= _EMBEDDING else torch.tensor(math.inf))
 
     def size(self) -> float:
         """The largest root mean square of an input; 0 if none is known. Waits for an accelerator."""

@@ -66,8 +66,8 @@ class SameBatch(LinesCheck):
     The program is known to have others
     - if each step takes the first batch of a DataLoader that has more: `next(iter(loader))` begins anew, which gives
       the same batch unless the loader shuffles
-    - if a tensor of the program has at least twice as many rows, the batch's among them, and the batch is made anew for
-      each step: its rows are then drawn with the same random numbers each time
+    - if a tensor of the program has at least four times as many rows, the batch's among them, and the batch is made
+      anew for each step: its rows are then drawn with the same random numbers each time
 
     Full-batch training, and training on one batch on purpose, keep the batch itself, or the index or mask of its rows,
     and are not reported. Nor are inputs whose rows are all the same, since other batches may be the same, too. If the

@@ -20,7 +20,7 @@ _BESIDE = 3  # recorded steps of the later half
 _ROUNDED = 1e-4  # of the sum of factors
 _WORSE, _FALLEN, _FIRST = 2.0, 0.1, 4  # times the loss of guessing; of the first losses, of which so many count
 _FEW, _RISEN = 16, 1.2  # losses before the last recorded step; times these
-_WEAK = 0.99  # of the loss of guessing
+_WEAK, _LITTLE = 0.99, 0.97  # of the loss of guessing, on the same batches and on others
 
 
 class Guess(NamedTuple):
@@ -111,7 +111,7 @@ def by_classes(
     compared = beside_sums(lines, late, one) or of_last(last, one * scale_of(lines))
     times = times_text(compared.level / one)
     words = f"guessing among {known.classes:,} classes ({times}ln {known.classes:,} = {text_of(compared.level)})"
-    return compared.guess(words, _NEAR)
+    return compared.guess(words, _NEAR, weak=compared.loss < _LITTLE * compared.level)
 
 
 def by_shares(lines: Sequence[Learning], last: Sequence[float], late: Mapping[int, float], one: float) -> Guess | None:
@@ -176,7 +176,9 @@ def by_variance(
     compared = same or of_last(last, median(level_of(line) for line in lines))
     if fmean(last) < _FALLEN * first_losses and is_on_its_way(compared, lines):
         return None
-    weak = same is not None and (same.is_lower or not same.is_sure(NEAR_VARIANCE))
+    weak = compared.loss < _LITTLE * compared.level
+    if same is not None:
+        weak = same.is_lower or not same.is_sure(NEAR_VARIANCE)
     return compared.guess(f"always returning {best_number(lines, compared.level)}", NEAR_VARIANCE, weak=weak)
 
 

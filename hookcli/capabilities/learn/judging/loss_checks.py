@@ -27,6 +27,7 @@ from hookcli.capabilities.learn.judging.guessing import (
     Guess,
     guess_of,
     has_level,
+    level_of,
     scale_of,
 )
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
@@ -44,7 +45,7 @@ _BATCHES, _MOSTLY = 5, 0.7  # recorded steps, and the share of them whose labels
 _QUARTER, _FURTHER = 4, 1.2  # losses
 _REBUILT = 3  # recorded steps, a quarter of all, and the last one after a third of the run
 _ABOVE = 1.25  # of the variance: the mean of all inputs leaves more of it than a small batch's
-_BEYOND = 0.25  # of the targets
+_BEYOND, _LOW = 0.25, 0.1  # of the targets; of the loss of guessing
 _BOUNDED = "scale the targets, or leave the last activation out"
 _DATA = "look at what is done to the data, as with integers that are divided"
 ONE_BATCH = (
@@ -188,6 +189,7 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
     if (
         len(lines) < _ONE_LABEL
         or not lines[-1].alone
+        or 2 * lines[-1].trained < lines[-1].numel
         or quarter < _QUARTER
         or len(names) != 1
         or not (name := names.pop())
@@ -262,7 +264,7 @@ def of_losses(losses: Mapping[int, float], lines: Sequence[Learning]) -> Iterato
     if words := misused(lines):
         yield words, ""
     yield from of_inputs(losses, lines)
-    if words := out_of_range(lines):
+    if words := out_of_range(lines, losses):
         yield words, _BOUNDED
     if words := maximized(losses, lines):
         yield words, "take the minus sign away"
@@ -281,9 +283,12 @@ def misused(lines: Sequence[Learning]) -> str:
     return said[0] if 2 * sum(map(bool, said)) > len(said) else ""
 
 
-def out_of_range(lines: Sequence[Learning]) -> str:
-    """The text on targets that the model can't return; else ""."""
+def out_of_range(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:
+    """The text on targets that the model can't return; else "". Noise may have made them, if the loss is low."""
     names, shares = {line.bounded for line in lines}, [line.beyond for line in lines]
+    late = [(losses[line.step], level_of(line)) for line in lines[len(lines) // 2 :] if line.step in losses]
+    if late and all(loss < _LOW * level for loss, level in late):
+        return ""
     if len(lines) < _ONE_LABEL or len(names) != 1 or not min(shares) or median(shares) < _BEYOND:
         return ""
     return f"{median(shares):.0%} of the targets are numbers that the model can't return: it ends with {names.pop()}"
@@ -296,7 +301,7 @@ def too_large(losses: Mapping[int, float], lines: Sequence[Learning], *, guessed
     """
     every = in_steps(losses)
     size = lines[0].inputs if lines else 0.0
-    ran_away = any(not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
+    ran_away = any(every[0] and not abs(loss) <= _AWAY * abs(every[0]) for loss in every[:_AT_ONCE])
     words = large_inputs(lines) or (f"the inputs are large (root mean square {figure(size)})" if size >= _LARGE else "")
     alike = bool(lines) and lines[-1].alike >= _ONE_LABEL
     if not words or not ran_away or (abs(every[-1]) <= abs(every[0]) and not (guessed or alike)):

@@ -150,14 +150,17 @@ def deviation(targets: Tensor, error: Callable[[Tensor, Tensor], Tensor]) -> Ten
 
 
 def variance(targets: Tensor) -> Tensor | None:
-    """The variance of targets over the rows of a batch. Waits for nothing."""
+    """The variance of targets over the rows of a batch, by Bessel's correction if a row has several.
+
+    Of one each, the mean of all rows will be known, by `center`. Waits for nothing.
+    """
     rows = rows_of(targets)
     if rows is not None and rows.stride(0) == 0:  # which broadcasting has repeated
         rows = rows[0]
     if rows is None or not rows.dim() or len(rows) < 2:
         return None
     with torch.no_grad():
-        return rows.var(0, unbiased=False).mean()
+        return rows.var(0, correction=int(rows.numel() > len(rows))).mean()
 
 
 def center(targets: Tensor) -> Tensor | None:

@@ -14,7 +14,9 @@ class LoadedStates:
     """The modules that were given a state with none of their names, and none that fits since."""
 
     def __init__(self) -> None:
-        self._none: WeakIds[nn.Module, str] = WeakIds()
+        self._none: WeakIds[nn.Module, tuple[frozenset[object], str]] = WeakIds()
+        self._taken: set[frozenset[object]] = set()
+        """The names of states of which some module has taken a part: others may take nothing of them."""
 
     def note(self, module: nn.Module, state: object, keys: object) -> None:
         """Note a state that a module was given, and the keys that load_state_dict has returned."""
@@ -22,15 +24,18 @@ class LoadedStates:
         if not isinstance(state, Mapping) or missing is None or unexpected is None:
             return
         if not state or not missing or len(unexpected) < len(state):
+            self._taken.add(frozenset(state))
             for one in [one for one, _ in self._none.items() if contains(one, module) or contains(module, one)]:
                 del self._none[one]
             return
         of = f"none of the {len(state):,} names in the state of load_state_dict(strict=False) is one of"
-        self._none[module] = f"{of} {type(module).__name__}'s: it has {unexpected[0]}, and not {missing[0]}"
+        words = f"{of} {type(module).__name__}'s: it has {unexpected[0]}, and not {missing[0]}"
+        self._none[module] = frozenset(state), words
 
     def words(self, model: nn.Module) -> str:
         """Words on such a state that a model, or a part of it, was given; "" if there is none."""
-        return next((words for module, words in self._none.items() if contains(model, module)), "")
+        of_model = (said for module, said in self._none.items() if contains(model, module))
+        return next((words for names, words in of_model if names not in self._taken), "")
 
 
 def contains(module: nn.Module, part: nn.Module) -> bool:

@@ -80,6 +80,8 @@ class Wiring:
     trained: list[bool] = field(default_factory=list)
     """For each parameter whether it was trained when `between`, the frozen modules between trained ones, was found."""
     between: dict[str, tuple[str, str]] = field(default_factory=dict)
+    moving: set[str] = field(default_factory=set)
+    """The parameters of these that have moved."""
     once_trained: set[str] = field(default_factory=set)
     """The parameters that were trained in any recorded step: blocks may be trained in turns."""
 
@@ -162,7 +164,7 @@ class Wiring:
         if trained != self.trained:
             self.trained, self.between = trained, frozen_between(begun.module)
             self.once_trained.update(fqn for fqn, p in seen.parameters.items() if p.requires_grad)
-        ran, trained_once = self.ran or (), self.once_trained
+        ran, trained_once = self.ran or (), self.once_trained | self.moved(seen)
         between = {
             fqn: near for fqn, near in self.between.items() if has_any(fqn, ran) and not has_any(fqn, trained_once)
         }
@@ -171,6 +173,13 @@ class Wiring:
         first = begun.name(next(iter(between)))
         before, after = (begun.name(fqn) for fqn in between[next(iter(between))])
         return Untrained(begun.model, 0, FROZEN, [first], len(between), f"between {before} and {after}")
+
+    def moved(self, seen: SeenParts) -> set[str]:
+        """The parameters of frozen modules between trained ones that the program moves, as of a target network."""
+        of = {fqn: p for fqn, p in seen.parameters.items() if any(is_within(fqn, module) for module in self.between)}
+        before = {*self.values.get(FROZEN, ())}
+        self.moving |= {fqn for fqn in of if fqn in before} - {*self.still(FROZEN, of)}
+        return self.moving
 
     def in_eval(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         if self.evals >= _STEPS:
@@ -335,7 +344,7 @@ def has_statistics(norm: nn.Module) -> bool:
 
 def has_any(module: str, names: Iterable[str]) -> bool:
     """True if one of these modules or parameters is this module, or is in it."""
-    return any(is_within(name, module) for name in names)
+    return any(name == module or is_within(name, module) for name in names)
 
 
 def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:
