@@ -39,7 +39,7 @@ from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
 from hookcli.capabilities.learn.weights.reach import reach
 from hookcli.capabilities.learn.weights.shares import Shares
 from hookcli.capabilities.learn.weights.still import Still, some_values
-from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, gradients_for
+from hookcli.capabilities.learn.weights.updates import GradientsAfter, GradientsBefore, Settings, gradients_for
 from hookcli.capabilities.learn.weights.wiring import SeenParts, Wiring
 from hookcli.capabilities.learn.weights.zeroed import Zeroed
 from hookcli.hooks.events import HookEvent
@@ -90,6 +90,7 @@ class Course:
     norms: FrozenNorms = field(default_factory=FrozenNorms)
     clones: Clones = field(default_factory=Clones)
     zeroed: Zeroed = field(default_factory=Zeroed)
+    after: GradientsAfter = field(default_factory=GradientsAfter)
 
     def note_gradients(self, old: bool | None) -> None:
         """Note whether a recorded step began with old gradients; None: that is not known."""
@@ -144,6 +145,7 @@ class Recorder(RecorderPart):
             if (module := course.module()) is not None:
                 course.wiring.note_pass(name, module)
                 course.overwritten.note_pass(module)
+                course.after.pass_begins()
 
     def begin_step(self, step: BegunStep) -> StepOfLearning | None:
         self._trained += step.training
@@ -292,6 +294,7 @@ class StepOfLearning(StepPart):
         self._lost.optimizer_takes(chain(*self._looked_at.values()))
         self._stepping = some_values(dict(self._begun.module.named_parameters()), _WEIGHTS)
         self._course.overwritten.note_optimizer(optimizer)
+        self._course.after.take(optimizer)
         self._settings.note(optimizer)
 
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
@@ -390,6 +393,6 @@ class StepOfLearning(StepPart):
         """
         if self._before.by_hand and self._taken is None:
             return self._before.left_by_hand(self._begun.module, moves=moves)
-        if self._taken is None or self._several or not (self._reached and self._before.each and self._taken.filled):
+        if self._taken is None or not (self._reached and self._before.each and self._taken.filled):
             return None
-        return self._before.are_in(self._taken)
+        return None if self._several or self._course.after.written else self._before.are_in(self._taken)

@@ -290,11 +290,26 @@ def summed_gradients() -> nn.Module:
     return model
 
 
+def decayed(replaces: bool) -> nn.Module:
+    """Gradients that decay, as a momentum without a buffer of its own."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        loss_of(model).backward()
+        optimizer.step()
+        for p in model.parameters():
+            assert p.grad is not None
+            p.grad = p.grad * 0.9 if replaces else p.grad.mul_(0.9)
+    return model
+
+
 @pytest.mark.parametrize("every", [1, swept(3)])
 @pytest.mark.parametrize(
     "program",
     [
         accumulated_by_hand,
+        lambda: decayed(replaces=False),
+        swept(lambda: decayed(replaces=True)),
         summed_gradients,
         swept(gan),
         sharpness_aware,

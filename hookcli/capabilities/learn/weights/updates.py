@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
+from weakref import ref
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.observe.steps.losses import Gradients, gradients_of
+from hookcli.tensors import tree
+from hookcli.tensors.torch_private import version
+
+_SOME = 4  # parameters
 
 
 def gradients_for(optimizer: Optimizer) -> Gradients:
@@ -40,6 +46,48 @@ class GradientsBefore:
         """True if a step without an optimizer began with old gradients; None if it did, but `moves` no weight."""
         old = self.are_in(gradients_of(module.parameters())) if self.each else None
         return old if moves or old is False else None
+
+
+class Taken(NamedTuple):
+    """A parameter whose gradient an optimizer takes: how often both were changed in place until then."""
+
+    parameter: ref[Tensor]
+    changes: int
+    gradient: tuple[int, int]
+    """The id of the gradient, too."""
+
+
+@dataclass
+class GradientsAfter:
+    """The gradients that the optimizer of a recorded step has taken: whether the program writes to them afterwards.
+
+    Gradients that decay, instead of being cleared, are kept on purpose.
+    """
+
+    written: bool = False
+    _taken: Sequence[Taken] = ()
+    _usual: int = 0
+    """The least number of in-place changes of a parameter until the next pass, as of one step."""
+
+    def take(self, optimizer: Optimizer) -> None:
+        """Note the gradients that an optimizer of PyTorch takes: others may write to them in their own step."""
+        if not type(optimizer).__module__.startswith("torch.optim"):
+            return
+        some = islice((p for group in optimizer.param_groups for p in group["params"]), _SOME)
+        known = ((p, tree.gradient(p)) for p in some if not p.is_inference())
+        self._taken = [Taken(ref(p), version(p), (id(grad), version(grad))) for p, grad in known if grad is not None]
+
+    def pass_begins(self) -> None:
+        """A backward pass begins, of a recorded step or another. Waits for nothing."""
+        for one in self._taken:
+            p = one.parameter()
+            grad = tree.gradient(p) if p is not None else None
+            if p is None or grad is None or not (number := version(p) - one.changes):
+                continue
+            self._usual = min(self._usual or number, number)
+            is_other = (id(grad), version(grad)) != one.gradient
+            self.written = self.written or (is_other and number == self._usual)  # of more steps, some were not followed
+        self._taken = ()
 
 
 @dataclass
