@@ -40,8 +40,8 @@ class GradientsNotCleared(LinesCheck):
     moves the weights along the sum of all gradients so far, most of them of weights that are long gone. Recorded steps
     are judged from the second on, once there are three; the gradients of some parameters are looked at as each backward
     pass begins. A program that clears them anywhere between two steps is not reported, nor is one that accumulates the
-    gradients of several passes before a step, or that lets gradients decay after it. Models with several optimizers are not judged; those without one are,
-    if the program moves their weights itself.
+    gradients of several passes before a step, or that lets gradients decay after it. Models with several optimizers are
+    not judged; those without one are, if the program moves their weights itself.
     """
 
     id = "HK056"
