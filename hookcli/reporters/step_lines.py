@@ -10,6 +10,7 @@ from hookcli.table.columns import names
 from hookcli.table.columns.recorded import GROUP_LINES, STEP_TOTALS
 from hookcli.table.columns.training import STEP_PARTS
 from hookcli.table.formatting import cell, duration, number, setting, size
+from hookcli.table.stats import norm
 
 _TOTALS = names(STEP_TOTALS)
 _PARTS = names(STEP_PARTS)
@@ -28,6 +29,9 @@ def before_clipping(totals: Mapping[str, Any]) -> str:
     Clipping makes it smaller, and zero only if the norm is infinite; `zero_grad(set_to_none=False)` makes it zero.
     """
     before, after = totals.get("unclipped_grad"), totals.get("param_grad")
+    taken = [group.get("param_grad") for group in totals.get("groups", ())]
+    if taken and None not in taken:
+        after = norm(taken)  # as the norm before: two optimizers may have the same parameters
     if before is None or after is None or not abs(before - after) > _CLIPPED * before:
         return ""
     if after == 0:

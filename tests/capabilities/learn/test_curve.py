@@ -270,7 +270,8 @@ def test_weights_that_are_still_are_said_with_the_reason() -> None:
     assert of_rates(*[0.0] * 10, still=10, since=0) == text
     text = "the optimizer has changed no weight in 10 recorded steps: its updates are lost as weights are rounded"
     assert of_rates(*[1e-4] * 10, still=10, since=0) == f"{text} (learning rate 0.0001)"
-    text = "the optimizer has changed no weight since step 8: the learning rate has fallen to 1e-19"
+    text = "the optimizer has changed no weight since step 8: the learning rate has fallen to 1e-19, from 1: "
+    text += "step the scheduler once per epoch, or let the rate fall later"
     assert of_rates(*(0.1**step for step in range(20)), still=12, since=8) == text
     assert not [*still_weights([Learning("Net", step, rate=0.1, still=step + 1) for step in range(20)])]  # no gradient
 

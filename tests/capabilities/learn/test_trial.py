@@ -278,8 +278,8 @@ def test_what_mixes_is_named_where_the_level_of_guessing_is_unknown() -> None:
 
 def test_a_note_tells_what_a_trial_has_done() -> None:
     over_time, _ = WAYS["right"]
-    expected = "Clips: --trial has run it on one batch, and found no fault"
-    assert expected in observed(program(over_time), trial=True).notes
+    expected = "Clips: --trial has run it on one batch, and found no fault (rows mix, or depend on their place; "
+    assert any(note.startswith(expected) for note in observed(program(over_time), trial=True).notes)
     assert not any("--trial" in note for note in observed(program(over_time)).notes)
 
 
@@ -294,7 +294,7 @@ def test_a_note_tells_of_a_model_that_was_not_tried() -> None:
             optimizer.step()
         return model
 
-    expected = "Linear: --trial did not run it, as no loss after step 16 was near that of guessing"
+    expected = "Linear: --trial did not run it, as too few losses after step 16 were near that of guessing"
     assert expected in observed(learns, trial=True).notes
 
 

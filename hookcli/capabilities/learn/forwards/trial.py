@@ -32,6 +32,7 @@ PLACE = (
     "the output for a row depends on its place in the batch: "
     "the model may take dimension 0, the batch, for the sequence"
 )
+_TRIED = "rows mix, or depend on their place; layers made in forward; an own backward that is wrong"
 _APART = 1e-3  # of the largest output
 _SIZE = 2**28  # elements of parameters that are copied
 
@@ -58,6 +59,8 @@ class Trial:
     _asked: bool = False
     _items: int = 0
     """The labels of the step."""
+    _guessed: bool = False
+    """True if it is known what guessing gives."""
     _first: float | None = None
     """The loss of the first recorded step, where it is not known what guessing gives."""
 
@@ -66,6 +69,7 @@ class Trial:
         if self._first is None:
             self._first = step.loss
         guessed = loss_of_guessing(level)
+        self._guessed = guessed is not None
         high = _NEAR * guessed if guessed is not None else _UNFALLEN * (self._first or 0.0)
         self._near.append(step.loss is not None and step.loss >= high)
         self._items = level.get("items") or level.get("targets") or 0
@@ -77,8 +81,9 @@ class Trial:
         if not self.wanted or self.words:
             return ""
         if self._asked:
-            return f"{model}: --trial has run it on one batch, and found no fault"
-        return f"{model}: --trial did not run it, as no loss after step {_STEP} was near that of guessing"
+            return f"{model}: --trial has run it on one batch, and found no fault ({_TRIED})"
+        level = "that of guessing" if self._guessed else "the first one"
+        return f"{model}: --trial did not run it, as too few losses after step {_STEP} were near {level}"
 
     def take(self, event: HookEvent) -> None:
         """Keep a copy of what the model receives, if it is asked next."""

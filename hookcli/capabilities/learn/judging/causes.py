@@ -40,7 +40,7 @@ _BELOW, _LEFT = 0.0099, 0.1  # of the highest rate, a hundredth of which two ste
 _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
 _REACH_THEM = "run them with gradients, or freeze them"
 _MUCH = 2.0  # times the variance of the targets, of the squared distance between the means
-_SCALE = "standardize the targets: mean 0, standard deviation 1"
+_SCALE = "standardize the targets to mean 0 and standard deviation 1"
 _ONE_NUMBER = 0.01  # of the size of the inputs, by which they vary
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 _CLIP = "clip gradients at a larger norm"
@@ -54,7 +54,7 @@ _HELD_UP = {
     "vanish": "use shortcuts, normalization, or another initialization",
 }
 _FAINT, _VANISHES = 1e-4, "look in which layer the gradient vanishes, and at how the layers are initialized"
-_SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
+SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
@@ -285,7 +285,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
     highest, last = max(rates)[0], rates[-1][0]
     at = max(line.step for line in lines if line.rate is not None)
     if mean_of([(rate < _FALLEN * highest, share) for rate, share in rates]) >= _HALF:
-        return f"the learning rate has fallen to {setting(last)} by step {at:,}, from {setting(highest)}", _SCHEDULE
+        return f"the learning rate has fallen to {setting(last)} by step {at:,}, from {setting(highest)}", SCHEDULE
     if reach >= _TOO_SMALL * guessed:
         return "", ""
     rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
@@ -330,7 +330,7 @@ def fallen_early(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:
     highest = max(rate for _, rate, _ in known)
     fell = f"the learning rate had fallen to {setting(rate)} by step {at:,}, from {setting(highest)}"
     to = f"from {text_of(ended.before)} to {text_of(ended.after)}"
-    return f"{fell}, and the loss, which has fallen {to}, falls no further since: {_SCHEDULE} ({_PLATEAU})"
+    return f"{fell}, and the loss, which has fallen {to}, falls no further since: {SCHEDULE} ({_PLATEAU})"
 
 
 def next_to_nothing(steps: Sequence[tuple[int, float, float]]) -> Sequence[tuple[int, float, float]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hookcli.capabilities.learn.judging.causes import (
     BATCH_FIRST,
+    SCHEDULE,
     WITH_GRAPH,
     clipped_scaled,
     fallen_early,
@@ -175,10 +176,18 @@ def certain(lines: Sequence[Learning], by_step: Mapping[int, float]) -> Iterator
 
 
 def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[str]:
-    """The messages of these checks' findings, but for notes."""
+    """The messages of these checks' findings, but for notes, with what to do about the cause that one begins with."""
+    usual = {check.advice for check in checks}
     for finding in judge([check() for check in checks], measured).findings:
-        if finding.fails(WARNING):
-            yield NoCause(finding.message) if finding.remedy == ONE_BATCH else finding.message
+        if not finding.fails(WARNING):
+            continue
+        cause, then, seen = finding.message.partition("; ")
+        if finding.remedy == ONE_BATCH:
+            yield NoCause(finding.message)
+        elif then and finding.remedy not in (*usual, "") and finding.remedy not in cause:
+            yield f"{cause}: {finding.remedy}{then}{seen}"
+        else:
+            yield finding.message
 
 
 def outside(lines: Mapping[str, Sequence[object]]) -> Iterator[str]:
@@ -256,7 +265,8 @@ def why_still(lines: Sequence[Learning]) -> str:
     """Why weights keep their values, by the learning rates of the recorded steps; "" where that is not known."""
     last, highest = lines[-1].rate, max((line.rate or 0 for line in lines), default=0)
     if last is not None and (last < FALLEN * highest or not last):
-        return f"the learning rate {'has fallen to' if highest else 'is'} {setting(last)}"
+        fallen = f"the learning rate has fallen to {setting(last)}, from {setting(highest)}: {SCHEDULE}"
+        return fallen if highest else f"the learning rate is {setting(last)}"
     rate = f" (learning rate {setting(last)})" if last is not None else ""
     if not lines[-1].gradient:
         return ""

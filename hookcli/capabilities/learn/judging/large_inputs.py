@@ -9,7 +9,7 @@ from statistics import median
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.table.formatting import number
 
-INPUTS = "scale the inputs: mean 0, standard deviation 1"
+INPUTS = "scale the inputs to mean 0 and standard deviation 1"
 _STEPS, _LARGE = 3, 20.0  # recorded steps; the root mean square: that of pixels of 0 to 255 is 100 or more
 
 

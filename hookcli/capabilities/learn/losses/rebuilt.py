@@ -17,7 +17,7 @@ from hookcli.tensors import tree
 
 _KEEPS = ("Add", "Sub", "Neg", "ToCopy")
 _LOOKED_AT = 32  # nodes
-_LEAST, _MOST = 0.1, 10.0  # factors of terms that nobody has weighed against each other
+_LEAST, _MOST = 0.01, 10.0  # factors that do not make up for a sum beside an average
 
 Place = tuple[int, int]
 """Where the values of a tensor are in memory, and how many there are: a view in another shape has the same."""
@@ -50,7 +50,7 @@ def outweighed(loss: Tensor, received: Collection[Place]) -> tuple[str, Tensor] 
 
 
 def terms_of(loss: Tensor) -> list[Node]:
-    """The nodes of the terms of a loss, of those that count in full."""
+    """The nodes of the terms of a loss, of those that count."""
     sums = islice(walk([loss.grad_fn] if loss.grad_fn is not None else [], keeps), _LOOKED_AT)
     return [after for node in sums for after, _ in node.next_functions if after is not None and not keeps(after)]
 
@@ -61,7 +61,7 @@ def summed(term: Node) -> tuple[Node | None, int]:
 
 
 def keeps(node: Node) -> bool:
-    """True if a term counts in full after this node, but for a factor near one. Waits for nothing."""
+    """True if a term counts after this node, but for a factor that is not extreme. Waits for nothing."""
     factor = other_factor(node) if operator(node) == "Mul" else None
     if factor is None or factor.numel() != 1 or factor.device.type != "cpu":  # where autograd keeps a number
         return operator(node) in _KEEPS
