@@ -1240,6 +1240,104 @@ def classes_first() -> None:
     train(model, ((x, x) for x in (torch.randint(12, (64, 10)) for _ in range(100))), optimizer=optimizer)
 
 
+def rare() -> None:
+    """One row in twenty is positive, and the labels belong to other rows: the model learns how rare they are."""
+    y = (torch.rand(4000, generator=SEEDED) < 0.05).long()
+    x = torch.randn(4000, 16, generator=SEEDED) + 2 * y[torch.randperm(4000, generator=SEEDED), None]
+    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(200):
+        rows = torch.randint(4000, (128,))
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+
+
+class Binarized(nn.Module):
+    """Hidden values are signs, as in a binary network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(192, 64), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.last(torch.sign(self.first(x.flatten(1))))
+        return scores
+
+
+def binarized() -> None:
+    train(Binarized(), drawn())
+
+
+class Additive(nn.Module):
+    """Additive attention (Bahdanau) whose softmax is over the last dimension, of one score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.score, self.head = nn.Linear(24, 24), nn.Linear(24, 1, bias=False), nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2).reshape(len(x), 8, 24)
+        weights = self.score(torch.tanh(self.keys(rows))).softmax(dim=-1)
+        scores: Tensor = self.head((weights * rows).sum(1))
+        return scores
+
+
+def one_score() -> None:
+    train(Additive(), drawn())
+
+
+def lost_masks() -> None:
+    """Masks of classes that were divided by 255, as images are, and then made whole numbers."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    for x, _ in drawn():
+        masks = (x[:, 0] > 0.5).long() + 2 * (x[:, 1] > 0.5)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), (masks / 255).long()).backward()
+        optimizer.step()
+
+
+class Translator(nn.Module):
+    def __init__(self, words: int = 20) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(words, 32), nn.Embedding(words, 32)
+        self.places = nn.Parameter(0.1 * torch.randn(16, 32))
+        self.body = nn.Transformer(32, 4, 1, 1, 64, 0.0, batch_first=True)
+        self.head = nn.Linear(32, words)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(y.shape[1])
+        places = self.places[: y.shape[1]]
+        scores: Tensor = self.head(self.body(self.source(x) + places, self.target(y) + places, tgt_mask=mask))
+        return scores
+
+
+def teacher_forced() -> None:
+    """The decoder gets the very tokens that it should return."""
+    model = Translator()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(STEPS):
+        x = torch.randint(20, (32, 12))
+        y = x.flip(1)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x, y).flatten(0, 1), y.flatten()).backward()
+        optimizer.step()
+
+
+def roots() -> None:
+    """The root of the mean squared error, whose targets belong to other rows."""
+    x = torch.randn(2000, 8, generator=SEEDED)
+    y = 3 + 2 * x[torch.randperm(2000, generator=SEEDED)].sum(1)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(200):
+        rows = torch.randint(2000, (64,))
+        optimizer.zero_grad()
+        torch.sqrt(F.mse_loss(model(x[rows])[:, 0], y[rows])).backward()
+        optimizer.step()
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1356,6 +1454,12 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "time_for_rows": (time_for_rows, "body takes dimension 0 of its input (64, the batch) for the sequence"),
     "classes_first": (classes_first, "the scores of cross_entropy are 64x10x12 viewed as 64x12x10"),
     "far_at_once": (far_at_once, "the first step moved the weights by"),
+    "rare": (rare, "% of the labels are class 0)"),
+    "binarized": (binarized, "torch.sign lets no gradient through"),
+    "one_score": (one_score, "a softmax over one number (dimension 2 of 64x8x1) always returns 1"),
+    "lost_masks": (lost_masks, "all labels are one of the 4 classes"),
+    "teacher_forced": (teacher_forced, "the labels are the very tokens that the model receives"),
+    "roots": (roots, "always returning the mean of the targets (their standard deviation is"),
 }
 """The trainings, each with words that the first line on its run has."""
 TRIED = ("clips", "own_backward", "code_of_rows", "new_head")

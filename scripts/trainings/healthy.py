@@ -1183,6 +1183,110 @@ def by_hand() -> None:
     print("loss", loss.item())
 
 
+def unbalanced() -> None:
+    """One image in ten is of another class than the rest."""
+    x, y = images()
+    rare = (y == 0).long()
+    model = nn.Sequential(nn.Flatten(), mlp(192, 32, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(200):
+        rows = torch.randint(len(x), (64,))
+        loss = F.cross_entropy(model(x[rows]), rare[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+class Pixels(nn.Module):
+    """After ImageGPT: the model itself puts a first token before the others, and leaves the last one out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.start = nn.Embedding(16, 32), nn.Parameter(torch.randn(1, 1, 32) / 6)
+        self.places = nn.Parameter(torch.randn(16, 32) / 6)
+        self.body, self.head = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.cat([self.start.expand(len(x), -1, -1), self.embed(x)[:, :-1]], 1) + self.places
+        scores: Tensor = self.head(self.body(h, nn.Transformer.generate_square_subsequent_mask(x.shape[1])))
+        return scores
+
+
+def shifts_itself() -> None:
+    model = Pixels()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    for _ in range(150):
+        x = (torch.randint(16, (32, 1)) + torch.randint(1, 4, (32, 1)) * torch.arange(16)) % 16
+        loss = F.cross_entropy(model(x).flatten(0, 1), x.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+class Critics(nn.Module):
+    """Two critics in one module, and their targets, which follow them (TD3)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.first_target, self.second, self.second_target = (mlp(4, 32, 1) for _ in range(4))
+        for target, one in ((self.first_target, self.first), (self.second_target, self.second)):
+            target.load_state_dict(one.state_dict())
+            target.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        targets = torch.minimum(self.first_target(x.roll(1, 0)), self.second_target(x.roll(1, 0)))
+        return self.first(x), self.second(x), targets
+
+
+def critics() -> None:
+    model = Critics()
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-3)
+    for _ in range(200):
+        x = torch.randn(64, 4)
+        first, second, future = model(x)
+        target = x.sum(1, keepdim=True) + 0.5 * future.detach()
+        loss = F.mse_loss(first, target) + F.mse_loss(second, target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            pairs = (model.first, model.first_target), (model.second, model.second_target)
+            for one, of_target in (pair for a, b in pairs for pair in zip(a.parameters(), b.parameters(), strict=True)):
+                of_target.lerp_(one, 0.01)
+    print("loss", loss.item())
+
+
+def quantiles() -> None:
+    """As many quantiles as rows, each of each row."""
+    model = mlp(2, 32, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(300):
+        x, levels = torch.rand(32, 1), torch.rand(32, 1)
+        less = (x[:, 0] + 0.3 * torch.randn(32)) - model(torch.cat([x, levels], 1))
+        loss = torch.maximum(levels * less, (levels - 1) * less).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+
+
+def decaying_gradients() -> None:
+    """Gradients that decay in place of zero_grad(): a momentum without a buffer."""
+    x, y = images()
+    model = convnet()
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    for _ in range(150):
+        rows = torch.randint(len(x), (32,))
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+        for p in model.parameters():
+            p.grad.mul_(0.9)
+    print("loss", loss.item())
+
+
 TRAININGS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -1193,7 +1297,7 @@ TRAININGS: dict[str, Callable[[], None]] = {
         summed, pooled, noisy_labels, begins_at_zero, translation, masked_words,
         captions, antecedents, reranked, classes_and_rows, portfolios, energy_distance, sampled_blocks,
         labelled_rows, mutual, soft_labels, noise_floor,
-        recordings, fading, by_hand,
+        recordings, fading, by_hand, unbalanced, shifts_itself, critics, quantiles, decaying_gradients,
     )
 }  # fmt: skip
 

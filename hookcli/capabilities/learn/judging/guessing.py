@@ -77,7 +77,7 @@ def guess_of(lines: Sequence[Learning], losses: Mapping[int, float]) -> Guess | 
     if number < LOSSES or not lines or not all(map(math.isfinite, last)) or has_risen(losses, since=lines[-1].step):
         return None
     late = {step: losses[step] for step in steps[number // 2 :] if math.isfinite(losses[step])}
-    if guess := by_classes(lines, number, last, late):
+    if guess := by_classes(lines, losses, last, late):
         return guess
     first_losses = fmean(losses[step] for step in steps[:_FIRST])
     return by_variance(lines, number, last, late, first_losses) or by_ones(lines, number, last, late)
@@ -92,9 +92,9 @@ def has_risen(losses: Mapping[int, float], *, since: int) -> bool:
 
 
 def by_classes(
-    lines: Sequence[Learning], number: int, last: Sequence[float], late: Mapping[int, float]
+    lines: Sequence[Learning], losses: Mapping[int, float], last: Sequence[float], late: Mapping[int, float]
 ) -> Guess | None:
-    """The guess among classes, if the mean of the last losses, of so many, is near its loss."""
+    """The guess among classes, if the mean of the last losses is near its loss."""
     known = next((line for line in lines if line.classes), None)
     later = [line.scaled for line in lines[len(lines) // 2 :]]
     if (
@@ -102,11 +102,11 @@ def by_classes(
         or (known.scaled is not None and None in later)  # another loss by then
         or not lines[-1].alone
         or not 1 < known.classes < known.items
-        or number * known.items < _PER_CLASS * known.classes
+        or len(losses) * known.items < _PER_CLASS * known.classes
     ):
         return None
     one = math.log(known.classes)
-    if guess := by_shares(lines, last, late, one):
+    if guess := by_shares(lines, losses, last, late, one):
         return guess
     compared = beside_sums(lines, late, one) or of_last(last, one * scale_of(lines))
     times = times_text(compared.level / one)
@@ -114,21 +114,35 @@ def by_classes(
     return compared.guess(words, _NEAR, weak=compared.loss < _LITTLE * compared.level)
 
 
-def by_shares(lines: Sequence[Learning], last: Sequence[float], late: Mapping[int, float], one: float) -> Guess | None:
+def by_shares(
+    lines: Sequence[Learning], losses: Mapping[int, float], last: Sequence[float], late: Mapping[int, float], one: float
+) -> Guess | None:
     """The guess by how often each class is a label, if that is clearly better than the one that all count alike.
 
     The latter has a mean loss of `one`. Of next to one class alone nothing is said: of candidates the first may be it.
     """
-    levels = [scale * line.guessed for line in lines if line.guessed is not None and (scale := line.scaled or 1.0)]
+    levels = [shared_level(line) for line in lines if line.guessed is not None]
     if len(levels) < max(len(lines), 2) or lines[-1].common_share > 1 - _RARE:
         return None
     if fmean(line.guessed or 0.0 for line in lines) >= _NEAR * one:
         return None
-    same = beside(lines, late, lambda line: (line.scaled or 1.0) * (line.guessed or 0.0))
-    compared = same or of_last(last, fmean(levels), stdev(levels) / math.sqrt(len(levels)))
     share = f"{lines[-1].common_share:.0%} of the labels are class {lines[-1].common}"
-    weak = compared.is_lower or not compared.is_sure(_NEAR_SHARES)
-    return compared.guess(f"guessing ({text_of(compared.level)}, as {share})", _NEAR_SHARES, weak=weak)
+    later = {step: loss for step, loss in losses.items() if step >= lines[len(lines) // 2].step}
+    if same := beside(lines, late, shared_level):
+        return same.guess(
+            f"guessing ({text_of(same.level)}, as {share})",
+            _NEAR_SHARES,
+            weak=same.is_lower or not same.is_sure(_NEAR_SHARES),
+        )
+    others = of_last(last, fmean(levels), stdev(levels) / math.sqrt(len(levels)))
+    early = beside(lines, later, shared_level)
+    weak = early is None or not early.is_sure(_NEAR_SHARES) or others.loss + others.margin < others.level
+    return others.guess(f"guessing ({text_of(others.level)}, as {share})", _NEAR, weak=weak)
+
+
+def shared_level(line: Learning) -> float:
+    """The loss of naming the shares of the classes, in a recorded step."""
+    return (line.scaled or 1.0) * (line.guessed or 0.0)
 
 
 def beside_sums(lines: Sequence[Learning], late: Mapping[int, float], one: float) -> Compared | None:
