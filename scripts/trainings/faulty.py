@@ -1354,7 +1354,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "dead_units": (dead_units, "the output does not depend on the input"),
     "not_back": (not_back, "the model is in eval mode since"),
     "uphill": (uphill, "the loss rises"),
-    "one_label": (one_label, "all labels are one of the 10 classes"),
+    "one_label": (one_label, "all labels are class "),
     "broadcast": (broadcast, "each output is compared with each target"),
     "all_pairs": (all_pairs, "outputs of shape 64x1 and other values are broadcast to 64x64"),
     "no_step": (no_step, "made no step"),
@@ -1457,7 +1457,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "rare": (rare, "% of the labels are class 0)"),
     "binarized": (binarized, "torch.sign lets no gradient through"),
     "one_score": (one_score, "a softmax over one number (dimension 2 of 64x8x1) always returns 1"),
-    "lost_masks": (lost_masks, "all labels are one of the 4 classes"),
+    "lost_masks": (lost_masks, "all labels are class 0 of 4 in each"),
     "teacher_forced": (teacher_forced, "the labels are the very tokens that the model receives"),
     "roots": (roots, "always returning the mean of the targets (their standard deviation is"),
 }

@@ -50,13 +50,13 @@ def loss_node(loss: Tensor) -> Node | None:
 class Term(NamedTuple):
     """A part of a loss that counts `factor` times: the mean of the errors of a batch, or their sum if `summed`.
 
-    Or the square root of the mean, if `rooted`.
+    Or the square root of the mean, and of a number that may be added to it, which the node `root` has made.
     """
 
     node: Node
     factor: float
     summed: bool
-    rooted: bool = False
+    root: Node | None = None
 
     def times(self, number: int) -> float:
         """How often the mean of so many errors counts in the loss."""
@@ -138,14 +138,23 @@ def errors_below(node: Node) -> tuple[Node | None, float]:
 
 
 def rooted(node: Node, factor: float) -> Term | None:
-    """The mean of squared errors whose square root this node is; else None."""
+    """The mean of squared errors whose square root this node is, perhaps with a small number added; else None."""
     of = _past(node.next_functions[0][0], "ToCopyBackward0")
+    if of is not None and operator(of) == "Add":
+        first, *others = [one for one, _ in of.next_functions if one is not None]
+        of = None if others else first
     term = reduced(of, 1.0) if of is not None else None
     if term is None or not (term.node.name() == _SQUARES or operator(term.node) == "Pow"):
         return None
     number = math.prod(returned_shape(term.node))  # 1 for errors that are reduced already
     is_mean = not term.summed or (number > 1 and math.isclose(term.times(number), 1))
-    return Term(term.node, factor, summed=False, rooted=True) if is_mean else None
+    return Term(term.node, factor, summed=False, root=node) if is_mean else None
+
+
+def added_below(root: Node, mean: Tensor) -> Tensor | None:
+    """The number that was added to a mean before its root was taken; None if that is not known. Waits for nothing."""
+    result = kept(root, "result", _GUESSING)
+    return None if result is None else (result.detach().square() - mean).clamp(min=0)
 
 
 class Choices(NamedTuple):

@@ -288,8 +288,8 @@ class Observer:
 
 
 _PASSED = (
-    "the loss of {number:,} of {of:,} steps is not known: of steps that are not recorded, as many are followed as take"
-    " less than 1 % of their time (--every N follows each)"
+    "the loss of {number:,} of {of:,} steps is not known: between recorded steps hookcli follows only as many as take"
+    " less than 1 % of the time (--every N follows each)"
 )
 
 

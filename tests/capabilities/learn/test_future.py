@@ -137,6 +137,42 @@ def test_labels_that_are_the_tokens_themselves(how: str, mask: Tensor | None, ta
     assert (COPIED in all_faults(lambda: trained(Text(how, mask), task))) is expected
 
 
+class Recurrent(nn.Module):
+    """A model of text by recurrent layers; an `autoencoder` reads the last state alone."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.embed, self.drop = nn.Embedding(WORDS_OF_TEXT, WIDTH), nn.Dropout(0.1)
+        both = how == "both ways"
+        layers = [nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=both) for _ in range(1 + (how == "two"))]
+        self.layers, self.head = nn.ModuleList(layers), nn.Linear(WIDTH * (1 + both), WORDS_OF_TEXT)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop(self.embed(x))
+        for layer in self.layers:
+            x, last = layer(x)
+        if self.how == "autoencoder":
+            x = last[-1][:, None].expand(-1, LENGTH, -1)
+        scores: Tensor = self.head(self.drop(x))
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("how", "task", "expected"),
+    [
+        ("one", "copied", True),
+        swept("two", "copied", True),
+        ("one", "next", False),
+        swept("one", "masked", False),
+        swept("both ways", "copied", False),
+        ("autoencoder", "copied", False),
+    ],
+)
+def test_a_recurrent_model_of_labels_that_are_the_tokens_themselves(how: str, task: str, expected: bool) -> None:
+    assert (COPIED in all_faults(lambda: trained(Recurrent(how), task))) is expected
+
+
 def test_hidden_words_may_be_predicted_from_all_others() -> None:
     assert WORDS not in all_faults(lambda: trained(Text("encoder", None), "masked"))
 

@@ -63,6 +63,36 @@ def test_a_frozen_layer_that_the_program_moves_is_no_mistake() -> None:
     assert not all_faults(heads(follows=True))
 
 
+class Tasks(nn.Module):
+    """Heads of several tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.heads = nn.Linear(6, 64), nn.ModuleDict({name: nn.Linear(64, 3) for name in "abc"})
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        hidden = torch.tanh(self.body(x))
+        return {name: head(hidden) for name, head in self.heads.items()}
+
+
+@pytest.mark.parametrize("how", ["all", "the last one alone", swept("in turns")])
+def test_a_loss_that_forgets_some_of_the_heads(how: str) -> None:
+    def program() -> nn.Module:
+        model = Tasks()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(STEPS):
+            x = torch.randn(16, 6)
+            losses = [F.cross_entropy(scores, x[:, :3].argmax(1)) for scores in model(x).values()]
+            loss = {"all": sum(losses), "in turns": losses[step % 3]}.get(how, losses[-1])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return model
+
+    text = "no gradient reaches heads.a, heads.b (4 of the 8 parameters of the optimizer): the loss does not use"
+    assert [said.startswith(text) for said in all_faults(program)] == [True] * (how == "the last one alone")
+
+
 def test_many_quantiles_of_as_many_rows_mean_all_pairs() -> None:
     outputs, y, levels = torch.randn(8, 1, requires_grad=True), torch.randn(8), torch.rand(8)
     less = y - outputs

@@ -165,6 +165,7 @@ TWICE = "the output of a softmax goes into cross_entropy"
             lambda o, y: F.binary_cross_entropy_with_logits(o[:, 0], y.sign() + 0.2 * torch.randn(32)), ""
         ),  # on purpose
         (lambda o, y: ((o[:, :1] - values(y)) ** 2).mean(), ""),
+        (lambda o, y: ((o[:, :1] - y.float()).square().mean() + 1e-6).sqrt(), "in the loss, outputs of shape 32x1 and"),
         swept(lambda o, y: (o[:, :1] - o[:, 0]).square().mean(), ""),  # all pairs of outputs
         swept(lambda o, y: -(-((o[:, :1] - y.float()) ** 2)).exp().mean(), ""),  # a kernel of all pairs
         (lambda o, y: 2 * (o[:, :1] - y.float()).abs().mean() - (o[:, :1] - o[:, 0]).abs().mean(), ""),  # of samples

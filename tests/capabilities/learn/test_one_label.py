@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 STEPS, CLASSES, SIZE = 60, 4, 6
-ONE = f"all labels are one of the {CLASSES} classes in each of {STEPS} recorded steps: the loss fell from "
+ONE = f"all labels are class 0 of {CLASSES} in each of {STEPS} recorded steps: the loss fell from "
 
 
 class Dense(nn.Module):

@@ -87,9 +87,10 @@ def test_a_binary_cross_entropy_at_the_share_of_ones(reduce: Reduce, passes: int
 
 
 @pytest.mark.parametrize("times", [1.0, 0.25])
-def test_the_root_of_a_squared_error_at_the_mean_of_the_targets(times: float) -> None:
+@pytest.mark.parametrize("more", [0, 1e-6, 0.5])
+def test_the_root_of_a_squared_error_at_the_mean_of_the_targets(times: float, more: float) -> None:
     outputs = NUMBERS.mean().expand(24).clone().requires_grad_()
-    loss = times * F.mse_loss(outputs, NUMBERS).sqrt()
+    loss = times * (F.mse_loss(outputs, NUMBERS) + more).sqrt()
     fields = facts_of(loss).fields(1, targets_of_models=False, several=False)
     known = ("times", "spread", "center", "rooted")
     line = Learning("Net", 0, **{name: fields[name] for name in known})
@@ -100,7 +101,7 @@ def test_the_root_of_a_squared_error_at_the_mean_of_the_targets(times: float) ->
     "loss",
     [
         lambda outputs, y: F.mse_loss(outputs, y, reduction="sum").sqrt(),
-        lambda outputs, y: (F.mse_loss(outputs, y) + 1e-8).sqrt(),
+        lambda outputs, y: (F.mse_loss(outputs, y) + outputs.mean()).sqrt(),
         lambda outputs, y: F.l1_loss(outputs, y).sqrt(),
         lambda outputs, y: F.mse_loss(outputs, y, reduction="none").sqrt().mean(),
     ],

@@ -278,7 +278,7 @@ def test_what_mixes_is_named_where_the_level_of_guessing_is_unknown() -> None:
 
 def test_a_note_tells_what_a_trial_has_done() -> None:
     over_time, _ = WAYS["right"]
-    expected = "Clips: --trial has run it on one batch, and found no fault (rows mix, or depend on their place; "
+    expected = "Clips: --trial has run it on one batch, and found none of the faults that it looks for: "
     assert any(note.startswith(expected) for note in observed(program(over_time), trial=True).notes)
     assert not any("--trial" in note for note in observed(program(over_time)).notes)
 

@@ -89,3 +89,21 @@ def test_a_first_step_that_moves_the_weights_by_much_of_their_size(rate: float, 
     said = " ".join(all_faults(program, every=EVERY))
     assert said.startswith("the first step moved the weights by") is (rate > 1)
     assert bool(said) is (rate > 1)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1e-4, True), (0.5, False)])
+def test_a_scheduler_that_returns_a_rate_where_a_factor_is_meant(factor: float, said: bool) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(16, 10)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor * (1 - step / 100))
+        for _ in range(60):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(64, 16)), torch.randint(10, (64,))).backward()
+            optimizer.step()
+            scheduler.step()
+        return model
+
+    (text,) = all_faults(program, every=EVERY)
+    assert text.startswith("the steps are too small (learning rate ")
+    assert (": the scheduler multiplies the optimizer's 0.001 by 0.0001 at most)" in text) is said

@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from hookcli.capabilities.learn.graphs import Mark
+from hookcli.capabilities.learn.losses.lost_head import LAYERS, way
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import Choices, ignored_label, labels_in
@@ -31,10 +34,7 @@ SHIFTED = (
     "the labels are the tokens two places ahead of the input: they are shifted twice, as by the program and by a model "
     "that shifts its labels itself"
 )
-COPIED = (
-    "the labels are the very tokens that the model receives, behind a causal mask: it only has to copy each; "
-    "shift the labels by one"
-)
+COPIED = "the labels are the very tokens that the model receives: it only has to copy each; shift the labels by one"
 
 
 @dataclass
@@ -50,17 +50,44 @@ class Future:
     copied: list[Tensor] = field(default_factory=list)
     """For each loss whether its labels are the tokens of all embeddings, and attention hides the next ones."""
     passes: int = 0
+    recurrent: list[tuple[Tensor, ref[Mark]]] = field(default_factory=list)
+    """The tokens that recurrent modules read in one direction, with a mark on the node of what each returned."""
+    last: Tensor | None = None
+    """Those of which the layer that ran last reads what a recurrent module returned for each."""
+    _reads: dict[str, Tensor | None] = field(default_factory=dict)
+    """The tokens that such a module has received, by its name."""
     _trained: bool = False
 
     def enter(self, event: HookEvent) -> None:
-        """Note the tokens that an embedding is about to get."""
+        """Note the tokens that an embedding is about to get, or a recurrent module, or a layer after one."""
         module = event.module
-        if not self.asked or not isinstance(module, nn.Embedding):
+        if not self.asked:
             return
-        for x in tree.received(event.args, event.kwargs)[:1]:
-            if x.dim() == 2 and x.shape[1] >= _TOKENS and tree.is_plain(x):
+        if isinstance(module, nn.RNNBase) and not module.bidirectional:
+            self._reads[event.fqn] = self.tokens_of(event)
+        elif isinstance(module, LAYERS):
+            self.last = self.tokens_of(event) if self.recurrent else None
+        elif isinstance(module, nn.Embedding):
+            for x in filter(are_tokens, tree.received(event.args, event.kwargs)[:1]):
                 self.tokens.append(x.detach())
                 self._trained |= module.weight.requires_grad  # else a new head may look ahead on purpose
+
+    def tokens_of(self, event: HookEvent) -> Tensor | None:
+        """The tokens whose embeddings, or what recurrent modules have made of each, a module receives; else None."""
+        received = next(iter(tree.received(event.args, event.kwargs)), None)
+        for node in way(received.grad_fn if received is not None else None):
+            read = (x for x, mark in self.recurrent if (one := mark()) is not None and one.is_on(node))
+            tokens = embedded(node)
+            tokens = next(read, None) if tokens is None else tokens
+            if tokens is not None and are_tokens(tokens):
+                return tokens
+        return None
+
+    def leave(self, event: HookEvent) -> None:
+        """Mark the node of what such a module returns for each token."""
+        if (tokens := self._reads.pop(event.fqn, None)) is not None:
+            output = tree.tensors(event.output)[0]
+            self.recurrent += [(tokens, Mark.on(output.grad_fn))] if output.grad_fn is not None else []
 
     def look(self, roots: Sequence[Tensor], choices: Sequence[Choices]) -> None:
         """Look at the labels of a loss, and at the attention on the way to it, as its backward pass begins.
@@ -77,7 +104,8 @@ class Future:
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
         shown = [shows_next(nodes, x) if one is not None else [] for x, one in zip(self.tokens, asked, strict=True)]
         self.seen += any_of([all_of([one, *sees]) for one, sees in zip(asked, shown, strict=True) if sees])
-        self.copied += self.copies(nodes, labels, ignored, shown)
+        recurrent = [] if self.last is None else [next_ones(self.last, labels, ignored, 0)]
+        self.copied += any_of([*self.copies(nodes, labels, ignored, shown), *recurrent])
 
     def copies(
         self, nodes: Sequence[Node], labels: Tensor, ignored: int, shown: Sequence[Sequence[Tensor]]
@@ -101,6 +129,11 @@ class Future:
             if self.passes and len(shown) == self.passes and all(map(bool, shown)):
                 return words
         return ""
+
+
+def are_tokens(x: Tensor) -> bool:
+    """True for the tokens of some sequences that are long enough."""
+    return x.dim() == 2 and x.shape[1] >= _TOKENS and tree.is_plain(x)
 
 
 def any_of(truths: Sequence[Tensor | None]) -> list[Tensor]:

@@ -32,7 +32,10 @@ PLACE = (
     "the output for a row depends on its place in the batch: "
     "the model may take dimension 0, the batch, for the sequence"
 )
-_TRIED = "rows mix, or depend on their place; layers made in forward; an own backward that is wrong"
+_NONE = (
+    "found none of the faults that it looks for: rows that mix or depend on their place, layers made in forward, "
+    "a backward that ignores its gradient"
+)
 _APART = 1e-3  # of the largest output
 _SIZE = 2**28  # elements of parameters that are copied
 
@@ -81,7 +84,7 @@ class Trial:
         if not self.wanted or self.words:
             return ""
         if self._asked:
-            return f"{model}: --trial has run it on one batch, and found no fault ({_TRIED})"
+            return f"{model}: --trial has run it on one batch, and {_NONE}"
         level = "that of guessing" if self._guessed else "the first one"
         return f"{model}: --trial did not run it, as too few losses after step {_STEP} were near {level}"
 

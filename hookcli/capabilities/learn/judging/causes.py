@@ -57,6 +57,7 @@ _FAINT, _VANISHES = 1e-4, "look in which layer the gradient vanishes, and at how
 SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
+_FACTOR = "let LambdaLR's function return a factor, not a rate"
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _SEEN = 4  # times the last recorded step: a run of more steps may have been another one since
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
@@ -295,12 +296,22 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
         (clipped(lines), _CLIP),
         (faint(lines, guessed), _VANISHES),
         (hardly_warm(lines), _WARM_UP),
+        (scaled_away(lines, rate), _FACTOR),
         (divided_twice(lines), _DIVIDED),
         (few_trained(lines, rate), "unfreeze more of the model, or raise the learning rate"),
         (f"learning rate {rate}", _RATE),
     )
     why, remedy = next(one for one in reasons if one[0])
     return f"the steps are too small ({why}): {most}", remedy
+
+
+def scaled_away(lines: Sequence[Learning], rate: str) -> str:
+    """Words on a scheduler that never leaves more than a hundredth of the optimizer's rate; "" if it does."""
+    initial, rates = lines[0].initial, [line.rate for line in lines if line.rate is not None]
+    if initial is None or not rates or max(rates) > _COLD * initial:
+        return ""
+    factor = f"{max(rates) / initial:.2g} at most"
+    return f"learning rate {rate}: the scheduler multiplies the optimizer's {setting(initial)} by {factor}"
 
 
 def faint(lines: Sequence[Learning], guessed: float) -> str:

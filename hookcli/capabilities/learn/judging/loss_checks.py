@@ -379,7 +379,8 @@ class OneLabel(LinesCheck):
         ignores = f" ({last.counted:,} of {last.number:,} count, and cross_entropy ignores the others)"
         which = f"labels that count are one of the {known.classes:,} classes in {steps}{ignores}"
         if last.counted == last.number:
-            which = f"labels are one of the {known.classes:,} classes in {steps}"
+            one = f"class {last.common} of {known.classes:,}" if last.common_share == 1 else ""
+            which = f"labels are {one or f'one of the {known.classes:,} classes'} in {steps}"
         by = f" by step {at:,}" if at is not None else ""
         fell = f"the loss fell from {text_of(losses[0])} to {text_of(losses[at if at is not None else -1])}{by}"
         yield self.finding("", f"all {which}: {fell}", losses[-1])

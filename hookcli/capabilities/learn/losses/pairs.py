@@ -25,7 +25,7 @@ def paired(loss: Tensor) -> tuple[Shape, Shape] | None:
     the pairs, means all of them.
     """
     ends = [loss.grad_fn] if loss.grad_fn is not None else []
-    nodes = [*islice(walk(ends, lambda one: operator(one) in (*_COMBINES, *_HANDS_ON)), _LOOKED_AT)]
+    nodes = [*islice(walk(ends, hands_on), _LOOKED_AT)]
     if any(map(means_pairs, nodes)):
         return None
     for node in nodes:
@@ -39,6 +39,12 @@ def paired(loss: Tensor) -> tuple[Shape, Shape] | None:
             if squared and (other is None or other.numel() == after[0]):
                 return before, after
     return None
+
+
+def hands_on(node: Node) -> bool:
+    """True if a loss may follow from what this node received, as it is; a root that of one number."""
+    kind = operator(node)
+    return kind in (*_COMBINES, *_HANDS_ON) or (kind == "Sqrt" and not returned_shape(node))
 
 
 def means_pairs(node: Node) -> bool:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from hookcli.capabilities.learn.losses.returned import errors_of
-from hookcli.hooks.torch_private.losses import Term, absolute_error, binary_targets_in
+from hookcli.hooks.torch_private.losses import Term, absolute_error, added_below, binary_targets_in
 from hookcli.tensors import tree
 
 _ROUNDING = 1e-5  # of the means, of which targets that follow from outputs are made
@@ -61,8 +62,10 @@ class Targets:
         if pair := errors_of(term.node):
             times, error = term.times(pair[1].numel()), absolute_error(term.node)
             spread = deviation(pair[1], error) if error else variance(pair[1])
+            if term.root is not None and spread is not None:
+                spread = with_added(term.root, *pair, spread)
             of_rows = (spread, center(pair[1]), means(*pair))
-            self.squares.append(Squares(times, *of_rows, absolute=error is not None, rooted=term.rooted))
+            self.squares.append(Squares(times, *of_rows, absolute=error is not None, rooted=term.root is not None))
             self.broadcast = self.broadcast or broadcast_to(*pair)
             return tree.shape_of(pair[1])
         binary = binary_targets_in(term.node)
@@ -135,6 +138,13 @@ def share_of_ones(targets: Tensor) -> Tensor | None:
     with torch.no_grad():
         known = targets.detach()
         return known.mean(dtype=torch.float32) + torch.where(((known == 0) | (known == 1)).all(), 0.0, math.nan)
+
+
+def with_added(root: Node, outputs: Tensor, targets: Tensor, spread: Tensor) -> Tensor:
+    """The variance of targets, and what was added to the mean squared error below this root. Waits for nothing."""
+    with torch.no_grad():
+        added = added_below(root, (outputs.detach() - targets.detach()).square().mean())
+        return spread if added is None else spread + added
 
 
 def deviation(targets: Tensor, error: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -198,11 +198,26 @@ class Wiring:
         held = {fqn: p for fqn, p in seen.parameters.items() if p.requires_grad and id(p) in seen.held}
         ran = {*(self.ran or ()), *(self.blind or ())}
         idle = {fqn: p for fqn, p in held.items() if fqn not in self.reached and owner_of(fqn) in ran}
-        silent = self.still(UNREACHED, good_part(idle, held))
+        heads = self.unused_heads(begun.module, idle)
+        silent = self.still(UNREACHED, good_part(idle, held) or heads)
         why, left = self.reason(silent, held)
+        left = left or {fqn: p for fqn, p in silent.items() if fqn in heads}
         if not left or self.steps < (_MANY if why in (UNUSED, VALUES) else _STEPS):
             return None
-        return Untrained(begun.model, step, why, top_modules(map(begun.name, left)), len(left), f"{len(held)}")
+        places = [*map(begun.name, outermost(left, self.reached))][:_NAMED]
+        return Untrained(begun.model, step, why, places, len(left), f"{len(held)}")
+
+    def unused_heads(self, model: nn.Module, idle: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The parameters of modules in a list or dict that run without effect, beside others of their class."""
+        found: dict[str, Tensor] = {}
+        for owner, module in model.named_modules():
+            if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                continue
+            parts = [(f"{owner}.{name}".lstrip("."), child) for name, child in module.named_children()]
+            trained = {type(child) for fqn, child in parts if has_any(fqn, self.reached)}
+            silent = [fqn for fqn, child in parts if type(child) in trained and not has_any(fqn, self.reached)]
+            found |= {fqn: p for fqn, p in idle.items() if any(is_within(fqn, one) for one in silent)}
+        return found
 
     def reason(self, silent: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Tensor]]:
         """Why no gradient reaches these, of all that an optimizer has, and for which of them that is known."""
@@ -373,6 +388,16 @@ def siblings(model: nn.Module) -> Iterator[list[tuple[str, bool]]]:
             if parameters:
                 kinds[kind].append((f"{owner}.{name}".lstrip("."), any(p.requires_grad for p in parameters)))
         yield from kinds.values()
+
+
+def outermost(names: Iterable[str], reached: Collection[str]) -> Iterator[str]:
+    """The outermost modules of these parameters that have no parameter which was reached, in order, each once."""
+    places: dict[str, None] = {}
+    for fqn in names:
+        parts = fqn.split(".")
+        modules = (".".join(parts[:number]) for number in range(1, len(parts)))
+        places[next((one for one in modules if not has_any(one, reached)), fqn)] = None
+    yield from places
 
 
 def top_modules(names: Iterable[str]) -> list[str]:
