@@ -1240,19 +1240,6 @@ def classes_first() -> None:
     train(model, ((x, x) for x in (torch.randint(12, (64, 10)) for _ in range(100))), optimizer=optimizer)
 
 
-def rare() -> None:
-    """One row in twenty is positive, and the labels belong to other rows: the model learns how rare they are."""
-    y = (torch.rand(4000, generator=SEEDED) < 0.05).long()
-    x = torch.randn(4000, 16, generator=SEEDED) + 2 * y[torch.randperm(4000, generator=SEEDED), None]
-    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(200):
-        rows = torch.randint(4000, (128,))
-        optimizer.zero_grad()
-        F.cross_entropy(model(x[rows]), y[rows]).backward()
-        optimizer.step()
-
-
 class Binarized(nn.Module):
     """Hidden values are signs, as in a binary network."""
 
@@ -1443,7 +1430,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
         "a label_smoothing of 1, which leaves the labels 0% of the weight",
     ),
     "one_weight": (one_weight, "all labels that count are one of the 10 classes"),
-    "along_the_gradient": (along_the_gradient, "the optimizer maximizes it (maximize=True)"),
+    "along_the_gradient": (along_the_gradient, "the optimizer maximizes the loss (maximize=True)"),
     "own_backward": (own_backward, "the backward of Swish gives the same whatever gradient it gets"),
     "code_of_rows": (code_of_rows, "the output for a row depends on its place in the batch"),
     "new_head": (new_head, "its forward makes a new parameter of shape 10x32 and 1 more in each call"),
@@ -1454,7 +1441,6 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "time_for_rows": (time_for_rows, "body takes dimension 0 of its input (64, the batch) for the sequence"),
     "classes_first": (classes_first, "the scores of cross_entropy are 64x10x12 viewed as 64x12x10"),
     "far_at_once": (far_at_once, "the first step moved the weights by"),
-    "rare": (rare, "% of the labels are class 0)"),
     "binarized": (binarized, "torch.sign lets no gradient through"),
     "one_score": (one_score, "a softmax over one number (dimension 2 of 64x8x1) always returns 1"),
     "lost_masks": (lost_masks, "all labels are class 0 of 4 in each"),

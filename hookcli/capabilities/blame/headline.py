@@ -46,7 +46,8 @@ def went_on(record: Record, moment: _Moment) -> bool:
     jumped = record.courses().get(moment.model, LossCourse()).first_jump is not None
     if jumped or not before or len(after) < _SOON:
         return False
-    return median_low(after[-(len(after) // 4) :]) < _LOWER * median_low(before)
+    right_before, last = before[-max(len(before) // 4, 1) :], after[-(len(after) // 4) :]
+    return median_low(last) < _LOWER * median_low(right_before)
 
 
 def moments_of(parts: Mapping[int, Record]) -> list[_Moment]:

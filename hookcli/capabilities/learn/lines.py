@@ -14,6 +14,7 @@ VALUES = "values"
 BLIND, UNUSED, IDLE, UNREGISTERED = "blind", "unused", "idle", "unregistered"
 OUTSIDE, MISSED, UNFROZEN = "outside", "missed", "unfrozen"
 GRAPHLESS = "graphless"
+ONE_NUMBER = "a softmax over one number"
 
 
 @dataclass(frozen=True, slots=True)

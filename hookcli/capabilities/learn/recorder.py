@@ -397,4 +397,4 @@ class StepOfLearning(StepPart):
             return self._before.left_by_hand(self._begun.module, moves=moves)
         if self._taken is None or not (self._reached and self._before.each and self._taken.filled):
             return None
-        return None if self._several or self._course.after.written else self._before.are_in(self._taken)
+        return None if self._several or self._course.after.written() else self._before.are_in(self._taken)

@@ -144,7 +144,7 @@ def rooted(node: Node, factor: float) -> Term | None:
         first, *others = [one for one, _ in of.next_functions if one is not None]
         of = None if others else first
     term = reduced(of, 1.0) if of is not None else None
-    if term is None or not (term.node.name() == _SQUARES or operator(term.node) == "Pow"):
+    if term is None or term.root is not None or not (term.node.name() == _SQUARES or operator(term.node) == "Pow"):
         return None
     number = math.prod(returned_shape(term.node))  # 1 for errors that are reduced already
     is_mean = not term.summed or (number > 1 and math.isclose(term.times(number), 1))

@@ -116,6 +116,14 @@ def gathered(node: Node) -> tuple[int, Tensor] | None:
     return (dim - 2**64 + index.dim() if dim >= 2**63 else dim), index
 
 
+def shifted_dimension(node: Node) -> int | None:
+    """The dimension, from 0 on, along which a node puts or takes values; None where that is not one, or not kept."""
+    dim: int | None = private(node, "_saved_dim", None, _UNPICKED) if hasattr(type(node), "_saved_dim") else None
+    if dim is None:
+        return None
+    return dim - 2**64 + len(returned_shape(node)) if dim >= 2**63 else dim
+
+
 def selects_last(node: Node, dim: int) -> bool:
     """True if a node selects the last place of this dimension, from 0 on."""
     shape = returned_shape(*node.next_functions[0]) if operator(node) == "Select" else ()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from capabilities.learn.test_misused import all_faults
+from capabilities.learn.test_parts import measured
+from observing import observed
 from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.judging.checks import learned
+from hookcli.capabilities.learn.judging.guessing import guess_of
+from hookcli.capabilities.learn.judging.headline import faults
+from hookcli.capabilities.learn.judging.unfallen import unfallen
+from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.losses.class_shares import ClassShares
 from hookcli.capabilities.learn.losses.loss_facts import LossFacts
 
@@ -84,6 +92,32 @@ HEAVY = torch.tensor([1.0, 19.0])
         swept({"told": True, "balanced": True}, ""),
     ],
 )
-def test_rare_positives_that_are_never_predicted(how: dict[str, bool], level: str) -> None:
-    text = "".join(all_faults(lambda: train(**how), every=EVERY))
-    assert level in text if level else not text
+def test_rare_positives_that_are_never_predicted(how: dict[str, Any], level: str) -> None:
+    """It is a remark alone: every model learns first how rare they are."""
+    run = measured(observed(lambda: train(**how), every=EVERY))
+    guess = guess_of(learned(run.lines), run.every_loss)
+    assert level in guess.words if guess else not level
+    remark = f"{level}, and no cause of it is known: there may be little to learn" if level else ""
+    assert unfallen(run).endswith(remark) and bool(unfallen(run)) is bool(level)
+    assert bool(list(faults(run))) is ("ln 2" in level)
+
+
+@pytest.mark.parametrize("share", [0.95, 0.99, 1.0])
+def test_next_to_one_class_alone_has_no_level(share: float) -> None:
+    """Of candidates the first may always be the right one."""
+    of_step = {"classes": 2, "items": 64, "guessed": 0.05, "scaled": 1.0, "common_share": share}
+    lines = [Learning("Net", step, **of_step) for step in range(60)]
+    guess = guess_of(lines, dict.fromkeys(range(60), 0.06))
+    assert bool(guess) is (share < 0.98)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_dtype_counts_for_nothing(dtype: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        facts = LossFacts()
+        facts.add([F.cross_entropy(torch.zeros(8, 4, requires_grad=True), LABELS)])
+        assert facts.counts()[0].tolist() == [5, 1, 1, 0]
+    finally:
+        torch.set_default_dtype(before)

@@ -11,6 +11,9 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.judging.headline import behind_flat
+from hookcli.capabilities.learn.lines import ONE_NUMBER, Learning
+
 STEPS = 5
 Hidden = Callable[[Tensor], Tensor]
 
@@ -78,3 +81,28 @@ def test_what_lets_no_gradient_through(make: Callable[[], nn.Module], words: str
 def test_gradients_that_come_another_way(make: Callable[[], nn.Module]) -> None:
     assert not zero_gradients(make())
     assert not all_faults(lambda: trained(make))
+
+
+class Apart(nn.Module):
+    """A layer whose gradient is zero for another reason, beside a function that lets none through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.last, self.idle = nn.Linear(6, 16), nn.Linear(16, 3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.body(x)
+        scores: Tensor = self.last(hidden - hidden.round() + hidden.detach()) + 0 * self.idle(x)
+        return scores
+
+
+def test_a_zero_gradient_of_another_reason() -> None:
+    assert zero_gradients(Apart()) == {"idle.weight", "idle.bias"}
+    assert not any("lets no gradient" in text for text in all_faults(lambda: trained(Apart)))
+
+
+@pytest.mark.parametrize("loss", [1.0, 0.1])
+def test_a_softmax_over_one_number_is_a_remark_where_the_loss_falls(loss: float) -> None:
+    lines = [Learning("Net", step, flat=f"{ONE_NUMBER} (...) always returns 1") for step in range(5)]
+    losses = {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, **dict.fromkeys(range(4, 40), loss)}
+    assert bool(behind_flat(lines, losses)) is (loss == 1) is not bool(behind_flat(lines, losses, harmless=True))

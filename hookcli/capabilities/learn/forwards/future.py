@@ -17,14 +17,14 @@ from hookcli.capabilities.learn.losses.lost_head import LAYERS, way
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import Choices, ignored_label, labels_in
-from hookcli.hooks.torch_private.nodes import attended, embedded, operator
+from hookcli.hooks.torch_private.nodes import attended, embedded, operator, returned_shape, shifted_dimension
 from hookcli.tensors import tree
 
 STEPS = 3  # the first recorded ones, all of which must show it
 _TOKENS, _NODES = 8, 20_000  # of a sequence; of a graph
 _NEAR = 16  # nodes of an attention before its softmax
 _SHIFTS = {"Cat", "Slice", "Roll", "ConstantPadNd", "Index", "IndexSelect", "CopySlices"}
-_PRODUCTS = {"Mm", "Addmm", "Bmm", "Baddbmm", "Linear"}
+_MIXES = {"Bmm", "Baddbmm", "Softmax", "SafeSoftmax"}
 _HIDES = -1e4  # which is added to the score of a token that is to be hidden
 WORDS = (
     "attention sees the tokens that it should predict: the labels are the next tokens of the input, "
@@ -110,7 +110,7 @@ class Future:
     def copies(
         self, nodes: Sequence[Node], labels: Tensor, ignored: int, shown: Sequence[Sequence[Tensor]]
     ) -> list[Tensor]:
-        """Whether these labels are all tokens whose attention to each other is causal; empty if none are attended to.
+        """True if these labels are all tokens whose attention to each other is causal; empty if none are attended to.
 
         `shown`: for each embedding's tokens whether attention sees the next one. Those that the model shifts itself
         are not the labels any more.
@@ -119,8 +119,9 @@ class Future:
         for x, sees in zip(self.tokens, shown, strict=True):
             if sees:
                 same = None if is_shifted(nodes, x) else next_ones(x, labels, ignored, 0)
-                causal.append(~torch.stack([*sees]).any())
-                wrong.append(causal[-1] & (torch.tensor(True, device=x.device) if same is None else ~same))
+                hidden = [~one.to(x.device, non_blocking=True) for one in sees]
+                causal.append(torch.stack(hidden).all())
+                wrong.append(causal[-1] if same is None else causal[-1] & ~same)
         return [torch.stack(causal).any() & ~torch.stack(wrong).any()] if causal else []
 
     def words(self) -> str:
@@ -207,14 +208,25 @@ def embeddings_of(nodes: Sequence[Node], tokens: Tensor) -> list[Node]:
 
 
 def is_shifted(nodes: Sequence[Node], tokens: Tensor) -> bool:
-    """True if the model itself moves embeddings of these tokens to other places, before a product with a matrix."""
+    """True if the model itself moves embeddings of these tokens, or what layers make of each, to other places."""
     users, waiting = users_of(nodes), embeddings_of(nodes, tokens)
+    seen = {*waiting}
     while waiting:
-        after = [node for node in users.get(waiting.pop(), ()) if operator(node) not in _PRODUCTS]
-        if any(operator(node) in _SHIFTS for node in after):
+        users_after = users.get(waiting.pop(), ())
+        after = [node for node in users_after if node not in seen and operator(node) not in _MIXES]
+        if any(map(moves_places, after)):
             return True
+        seen.update(after)
         waiting += after
     return False
+
+
+def moves_places(node: Node) -> bool:
+    """True for a node that puts values at other places of a dimension which is not the last one, of the features."""
+    if operator(node) not in _SHIFTS:
+        return False
+    dim = shifted_dimension(node)
+    return dim is None or dim != len(returned_shape(node)) - 1
 
 
 def is_same(a: Tensor, b: Tensor) -> bool:

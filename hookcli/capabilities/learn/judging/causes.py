@@ -66,7 +66,7 @@ _LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each 
 _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 _FROZEN = 0.01  # of the weights: as few are trained
-MAXIMIZES = "the optimizer maximizes it (maximize=True)"
+MAXIMIZES = "the optimizer maximizes the loss (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
 _SEVERAL = 5  # recorded steps
 _INDICES = "look at how the indices are made: scaled categories all become 0"

@@ -106,7 +106,7 @@ def by_classes(
     ):
         return None
     one = math.log(known.classes)
-    if guess := by_shares(lines, losses, last, late, one):
+    if guess := by_shares(lines, last, late, one):
         return guess
     compared = beside_sums(lines, late, one) or of_last(last, one * scale_of(lines))
     times = times_text(compared.level / one)
@@ -114,30 +114,21 @@ def by_classes(
     return compared.guess(words, _NEAR, weak=compared.loss < _LITTLE * compared.level)
 
 
-def by_shares(
-    lines: Sequence[Learning], losses: Mapping[int, float], last: Sequence[float], late: Mapping[int, float], one: float
-) -> Guess | None:
+def by_shares(lines: Sequence[Learning], last: Sequence[float], late: Mapping[int, float], one: float) -> Guess | None:
     """The guess by how often each class is a label, if that is clearly better than the one that all count alike.
 
-    The latter has a mean loss of `one`. Of next to one class alone nothing is said: of candidates the first may be it.
+    The latter has a mean loss of `one`. It is weak, as every model learns the shares first. Of next to one class alone
+    nothing is said: of candidates the first may be it.
     """
     levels = [shared_level(line) for line in lines if line.guessed is not None]
     if len(levels) < max(len(lines), 2) or lines[-1].common_share > 1 - _RARE:
         return None
     if fmean(line.guessed or 0.0 for line in lines) >= _NEAR * one:
         return None
+    same = beside(lines, late, shared_level)
+    compared = same or of_last(last, fmean(levels), stdev(levels) / math.sqrt(len(levels)))
     share = f"{lines[-1].common_share:.0%} of the labels are class {lines[-1].common}"
-    later = {step: loss for step, loss in losses.items() if step >= lines[len(lines) // 2].step}
-    if same := beside(lines, late, shared_level):
-        return same.guess(
-            f"guessing ({text_of(same.level)}, as {share})",
-            _NEAR_SHARES,
-            weak=same.is_lower or not same.is_sure(_NEAR_SHARES),
-        )
-    others = of_last(last, fmean(levels), stdev(levels) / math.sqrt(len(levels)))
-    early = beside(lines, later, shared_level)
-    weak = early is None or not early.is_sure(_NEAR_SHARES) or others.loss + others.margin < others.level
-    return others.guess(f"guessing ({text_of(others.level)}, as {share})", _NEAR, weak=weak)
+    return compared.guess(f"guessing ({text_of(compared.level)}, as {share})", _NEAR_SHARES, weak=True)
 
 
 def shared_level(line: Learning) -> float:

@@ -44,6 +44,7 @@ from hookcli.capabilities.learn.lines import (
     IDLE,
     LINES,
     MISSED,
+    ONE_NUMBER,
     UNFROZEN,
     UNHELD,
     UNREACHED,
@@ -102,6 +103,9 @@ def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark
     """The remarks on losses that have not fallen; one for all models with the same."""
     for text, models in by_text((model, unfallen(run)) for model, run in runs.items()):
         yield Remark(f"{models}: {text}", inputs_command(record))
+    flat = ((model, learned(run.lines), run.every_loss) for model, run in runs.items())
+    for text, models in by_text((model, behind_flat(lines, losses, harmless=True)) for model, lines, losses in flat):
+        yield Remark(f"{models}: {text}", "")
 
 
 def on_order(runs: Mapping[str, Measurements]) -> Iterator[Remark]:
@@ -148,7 +152,8 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     if line := untrained(measured.lines, IDLE):
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
-    yield from behind_flat(lines)
+    if not_reachable := behind_flat(lines, measured.every_loss):
+        yield not_reachable
     yield from cleared(lines)
     if not has_converged(measured.every_loss, lines) and not any(line.misused for line in lines):
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
@@ -237,10 +242,15 @@ def still(lines: Sequence[Learning], *, alone: bool = True) -> Iterator[str]:
         yield f"the optimizer has changed no weight {since}: {why}"
 
 
-def behind_flat(lines: Sequence[Learning]) -> Iterator[str]:
-    """The text on weights behind a function that lets no gradient through, unless the loss has it, as HK066 says."""
-    if lines and lines[-1].flat and not lines[-1].misused:
-        yield lines[-1].flat
+def behind_flat(lines: Sequence[Learning], by_step: Mapping[int, float], *, harmless: bool = False) -> str:
+    """The text on weights behind a function that lets no gradient through, unless the loss has it, as HK066 says.
+
+    A softmax over one number may be `harmless`, as of attention to one token, or a mixture of one expert: then the loss
+    falls without these weights.
+    """
+    flat = lines[-1].flat if lines and not lines[-1].misused else ""
+    is_harmless = flat.startswith(ONE_NUMBER) and falls_much(by_step)
+    return flat if is_harmless is harmless else ""
 
 
 def cleared(lines: Sequence[Learning]) -> Iterator[str]:

@@ -59,9 +59,10 @@ class NoBetterThanGuessing(LinesCheck):
     """The loss is no better than that of a model that ignores its input.
 
     What guessing gives, and what is reported once the learning rate is no longer warmed up:
-    - A cross-entropy among C classes: ln C. Reported if the loss is at least 0.9 ln C. Of up to 128 classes that are
-      not balanced: the entropy of how often each is a label (times its weight), if that is less than 0.9 ln C. Reported
-      from 98 % of it on. Not known for smoothed labels.
+    - A cross-entropy among C classes: ln C. Reported if the loss is at least 0.97 ln C, or 0.9 ln C with a known cause.
+      Of up to 128 classes that are not balanced: the entropy of how often each is a label (times its weight), if that
+      is less than 0.9 ln C. Reported from 98 % of it on with a known cause alone, as every model learns these shares
+      first. Not known for smoothed labels.
     - A mean squared error: the variance of the targets in a batch. Reported from 95 % of it on, after 100 losses.
       Skipped if another model runs under no_grad in the step, since it may produce the targets. Of a mean absolute
       error, or Huber's loss: that of the median of the targets. Errors that the program computes from a model's output
@@ -189,7 +190,7 @@ def maximized(by_step: Mapping[int, float], lines: Sequence[Learning]) -> str:
     if (
         len(lines) < _ONE_LABEL
         or not lines[-1].alone
-        or 2 * lines[-1].trained < lines[-1].numel
+        or not lines[-1].of_layers
         or quarter < _QUARTER
         or len(names) != 1
         or not (name := names.pop())
@@ -346,7 +347,7 @@ class LossRises(LinesCheck):
             text = f"the loss rises over the whole run, from {text_of(found.before)} to {text_of(found.after)}"
             lines = learned(measured.lines)
             cause = changed_inputs(lines) or MAXIMIZES * lines[-1].maximizes
-            yield self.finding("", "; ".join(filter(None, (text, cause))), found.after)
+            yield self.finding("", "; ".join(filter(None, (cause, text))), found.after)
 
 
 class OneLabel(LinesCheck):
@@ -382,5 +383,6 @@ class OneLabel(LinesCheck):
             one = f"class {last.common} of {known.classes:,}" if last.common_share == 1 else ""
             which = f"labels are {one or f'one of the {known.classes:,} classes'} in {steps}"
         by = f" by step {at:,}" if at is not None else ""
-        fell = f"the loss fell from {text_of(losses[0])} to {text_of(losses[at if at is not None else -1])}{by}"
-        yield self.finding("", f"all {which}: {fell}", losses[-1])
+        reached = losses[-1 if at is None else at]
+        fell = f"the loss {'went' if at is None else 'fell'} from {text_of(losses[0])} to {text_of(reached)}{by}"
+        yield self.finding("", f"all {which}: {fell}", reached)

@@ -24,8 +24,8 @@ def counts_of(choices: Choices) -> Tensor | None:
         return None
     with torch.no_grad():
         known = labels.detach().long().flatten()
-        counts = torch.zeros(choices.classes, device=known.device)
-        counts.index_add_(0, known.clamp(0, choices.classes - 1), (known != ignored_label(choices.node)).float())
+        counts = torch.zeros(choices.classes, dtype=torch.long, device=known.device)
+        counts.index_add_(0, known.clamp(0, choices.classes - 1), (known != ignored_label(choices.node)).long())
         return counts if weights is None else counts * weights.detach()
 
 

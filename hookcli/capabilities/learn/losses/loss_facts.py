@@ -263,7 +263,9 @@ def is_of_layer(choices: Choices) -> bool:
 def leaves_of(layer: Node) -> Iterator[Node]:
     """The parameters that a layer multiplies or adds, which may be transposed before."""
     for before, _ in layer.next_functions:
-        node = before.next_functions[0][0] if before is not None and operator(before) in ARRANGES else before
+        node = before
+        while node is not None and operator(node) in ARRANGES:
+            node = node.next_functions[0][0]
         if node is not None and operator(node) == "AccumulateGrad":
             yield node
 

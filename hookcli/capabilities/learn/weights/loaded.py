@@ -15,8 +15,8 @@ class LoadedStates:
 
     def __init__(self) -> None:
         self._none: WeakIds[nn.Module, tuple[frozenset[object], str]] = WeakIds()
-        self._taken: set[frozenset[object]] = set()
-        """The names of states of which some module has taken a part: others may take nothing of them."""
+        self._accepted: WeakIds[nn.Module, frozenset[object]] = WeakIds()
+        """The names of the last state of which a module has taken a part: the model's others may take nothing of it."""
 
     def note(self, module: nn.Module, state: object, keys: object) -> None:
         """Note a state that a module was given, and the keys that load_state_dict has returned."""
@@ -24,7 +24,7 @@ class LoadedStates:
         if not isinstance(state, Mapping) or missing is None or unexpected is None:
             return
         if not state or not missing or len(unexpected) < len(state):
-            self._taken.add(frozenset(state))
+            self._accepted[module] = frozenset(state)
             for one in [one for one, _ in self._none.items() if contains(one, module) or contains(module, one)]:
                 del self._none[one]
             return
@@ -34,8 +34,9 @@ class LoadedStates:
 
     def words(self, model: nn.Module) -> str:
         """Words on such a state that a model, or a part of it, was given; "" if there is none."""
+        accepted = {names for module, names in self._accepted.items() if contains(model, module)}
         of_model = (said for module, said in self._none.items() if contains(model, module))
-        return next((words for names, words in of_model if names not in self._taken), "")
+        return next((words for names, words in of_model if names not in accepted), "")
 
 
 def contains(module: nn.Module, part: nn.Module) -> bool:

@@ -8,9 +8,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.capabilities.learn.weights.still import first_values
 from hookcli.record.observe.steps.losses import Gradients, gradients_of
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import version
@@ -48,13 +50,15 @@ class GradientsBefore:
         return old if moves or old is False else None
 
 
-class Taken(NamedTuple):
+class StepGradient(NamedTuple):
     """A parameter whose gradient an optimizer takes: how often both were changed in place until then."""
 
     parameter: ref[Tensor]
     changes: int
     gradient: tuple[int, int]
     """The id of the gradient, too."""
+    values: Tensor
+    """A few values of the gradient."""
 
 
 @dataclass
@@ -64,10 +68,12 @@ class GradientsAfter:
     Gradients that decay, instead of being cleared, are kept on purpose.
     """
 
-    written: bool = False
-    _taken: Sequence[Taken] = ()
+    _of_step: Sequence[StepGradient] = ()
     _usual: int = 0
     """The least number of in-place changes of a parameter until the next pass, as of one step."""
+    _pairs: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Values of gradients that the program has written to, before and after it."""
+    _written: bool = False
 
     def take(self, optimizer: Optimizer) -> None:
         """Note the gradients that an optimizer of PyTorch takes: others may write to them in their own step."""
@@ -75,19 +81,30 @@ class GradientsAfter:
             return
         some = islice((p for group in optimizer.param_groups for p in group["params"]), _SOME)
         known = ((p, tree.gradient(p)) for p in some if not p.is_inference())
-        self._taken = [Taken(ref(p), version(p), (id(grad), version(grad))) for p, grad in known if grad is not None]
+        self._of_step = [
+            StepGradient(ref(p), version(p), (id(grad), version(grad)), first_values(grad))
+            for p, grad in known
+            if grad is not None
+        ]
 
     def pass_begins(self) -> None:
         """A backward pass begins, of a recorded step or another. Waits for nothing."""
-        for one in self._taken:
+        for one in self._of_step:
             p = one.parameter()
             grad = tree.gradient(p) if p is not None else None
             if p is None or grad is None or not (number := version(p) - one.changes):
                 continue
             self._usual = min(self._usual or number, number)
             is_other = (id(grad), version(grad)) != one.gradient
-            self.written = self.written or (is_other and number == self._usual)  # of more steps, some were not followed
-        self._taken = ()
+            if is_other and number == self._usual:  # of more changes, some steps were not followed
+                self._pairs.append((one.values, first_values(grad)))
+        self._of_step = ()
+
+    def written(self) -> bool:
+        """True if the program has given gradients other values after a step. May wait for an accelerator."""
+        self._written = self._written or any(not torch.equal(before, after) for before, after in self._pairs)
+        self._pairs.clear()
+        return self._written
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from hookcli.capabilities.learn.lines import ONE_NUMBER
 from hookcli.capabilities.learn.weights.reach import saturated, vanished
 from hookcli.checks.zero_gradients import is_zero
 from hookcli.hooks.node_hooks import nodes_of, walk
@@ -19,8 +20,9 @@ from hookcli.table import Row
 from hookcli.table.formatting import shape as shape_text
 
 _STEPS, _SHARE = 3, 0.1  # recorded ones; of the elements of all gradients
+_LOOKS = 4  # backward passes, of which the first may be of another loss
 _NODES = 20_000  # of a graph
-_FLAT = {"Sign": "sign", "Sgn": "sgn", "Round": "round", "Floor": "floor", "Ceil": "ceil", "Trunc": "trunc"}
+_FLAT = {"Sign": "sign", "Round": "round", "Floor": "floor", "Ceil": "ceil", "Trunc": "trunc"}
 """The functions of torch whose derivative is 0 wherever there is one, by the names of their nodes."""
 
 
@@ -32,18 +34,18 @@ class Zeroed:
     steps: int = 0
     flat: str = ""
     """Words on what lets no gradient through on the way to one of them."""
-    _looked: bool = False
+    _looks: int = 0
 
     @property
     def asks(self) -> bool:
         """True if gradients were zero in the last recorded steps, and it is not known yet why."""
-        return bool(self.names) and self.steps >= _STEPS - 1 and not self._looked
+        return bool(self.names) and self.steps >= _STEPS - 1 and not self.flat and self._looks < _LOOKS
 
     def look(self, roots: Sequence[Tensor], module: nn.Module) -> None:
-        """Look once for what lets no gradient through, as a backward pass begins. Waits for nothing."""
-        self._looked = True
+        """Look for what lets no gradient through, as a backward pass begins. Waits for nothing."""
+        self._looks += 1
         names = self.names or ()
-        wanted = nodes_of(p for fqn, p in module.named_parameters() if fqn in names and p.requires_grad)
+        wanted = set(nodes_of(p for fqn, p in module.named_parameters() if fqn in names and p.requires_grad))
         nodes = islice(walk(nodes_of(root for root in roots if root.requires_grad)), _NODES)
         self.flat = next((words for node in nodes if (words := words_on(node)) and leads_to(node, wanted)), "")
 
@@ -82,10 +84,10 @@ def words_on(node: Node) -> str:
     dim, shape = normalized_dimension(node), returned_shape(node)
     if kind == "Softmax" and dim is not None and shape[dim : dim + 1] == (1,):
         where = f"dimension {dim} of {shape_text(shape)}"
-        return f"a softmax over one number ({where}) always returns 1, and lets no gradient through"
+        return f"{ONE_NUMBER} ({where}) always returns 1, and lets no gradient through"
     return ""
 
 
-def leads_to(node: Node, wanted: Sequence[Node]) -> bool:
+def leads_to(node: Node, wanted: Set[Node]) -> bool:
     """True if one of these nodes is reached from a node."""
     return any(one in wanted for one in islice(walk([node]), _NODES))

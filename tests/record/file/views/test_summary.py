@@ -91,6 +91,8 @@ def test_the_figures_are_there_and_fit(width: int | None) -> None:
     assert found.index("Net  ") < found.index("Discriminator  ")  # in the order of their first forwards
     assert words.count("12 NaN and 1 Inf") == 1
     assert words.count("gradients are unscaled") == 1 and "called outside any model: CrossEntropyLoss" in words
+    assert "CrossEntropyLoss (300)" not in words  # some losses are unknown, and so may be calls
+    assert "CrossEntropyLoss (300)" in text(TWO, NOTED, width, losses=[1.0] * 300)
     assert found.endswith("\nNext: hookcli show train.run.jsonl --over-time body.1\n")  # where it begins
 
 
