@@ -19,7 +19,7 @@ from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.losses.pairs import paired
 from hookcli.capabilities.learn.losses.targets import variance
 from hookcli.capabilities.learn.weights.loaded import LoadedStates
-from hookcli.capabilities.learn.weights.wiring import frozen_between
+from hookcli.capabilities.learn.weights.places import frozen_between
 
 STEPS = 6
 

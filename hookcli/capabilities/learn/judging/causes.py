@@ -1,4 +1,4 @@
-"""Why a loss stays near the level of guessing, and why steps are too small, as far as that follows from the record."""
+"""Why a loss stays near the level of guessing, as far as that follows from the record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import isclose
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.judging.changed_inputs import COPY, changed_inputs
@@ -15,6 +14,7 @@ from hookcli.capabilities.learn.judging.curve import cut_short, in_steps
 from hookcli.capabilities.learn.judging.first_step import LOWER_RATE, far
 from hookcli.capabilities.learn.judging.guessing import times_of
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_data, large_inputs
+from hookcli.capabilities.learn.judging.small_steps import SCHEDULE, too_small
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -34,8 +34,6 @@ from hookcli.table.formatting import loss as text_of
 from hookcli.table.formatting import number as figure
 from hookcli.table.formatting import setting
 
-_TOO_SMALL = 0.25  # of the loss of guessing, which all steps lose at most: at best, three quarters of it are left
-_REACH, _FALLEN, _HALF = 0.5, 0.01, 0.5  # as much, where half of the steps had less than this of the highest rate
 _BELOW, _LEFT = 0.0099, 0.1  # of the highest rate, a hundredth of which two steps of a schedule leave; of the reach
 _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one takes less than 0.001
 _REACH_THEM = "run them with gradients, or freeze them"
@@ -43,29 +41,19 @@ _MUCH = 2.0  # times the variance of the targets, of the squared distance betwee
 _SCALE = "standardize the targets to mean 0 and standard deviation 1"
 _ONE_NUMBER = 0.01  # of the size of the inputs, by which they vary
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
-_CLIP = "clip gradients at a larger norm"
-_CLIPPED = 0.01  # of what they were
-_STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may be off
-_UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 BATCH_FIRST = "give batch_first=True"
 _FLAT = "look for round(), a comparison or a clamp after them, or dead units"
 _HELD_UP = {
     "saturated": "scale the initialisation or the inputs down",
     "vanish": "use shortcuts, normalization, or another initialization",
 }
-_FAINT, _VANISHES = 1e-4, "look in which layer the gradient vanishes, and at how the layers are initialized"
-SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
 _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
-_COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
-_FACTOR = "let LambdaLR's function return a factor, not a rate"
-_TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _SEEN = 4  # times the last recorded step: a run of more steps may have been another one since
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
 _LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each row's last token"
 _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
-_FROZEN = 0.01  # of the weights: as few are trained
 MAXIMIZES = "the optimizer maximizes the loss (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
 _SEVERAL = 5  # recorded steps
@@ -76,7 +64,7 @@ _TRIED = {
 }
 _ROWS = "keep each row of the batch by itself: look for dim=0, and for a view that should be a permute"
 _ONCE = "initialize or load weights once, before the loop"
-_RATE, _SHAPE = "raise the learning rate", "give outputs and targets the same shape"
+_SHAPE = "give outputs and targets the same shape"
 
 
 def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: float) -> tuple[str, str]:
@@ -242,84 +230,10 @@ def decays(lines: Sequence[Learning]) -> str:
     return f"weight decay takes {share:.0%} of the weights in each step" if share >= _SHARE else ""
 
 
-def warms_up(lines: Sequence[Learning]) -> bool:
-    """True if the learning rate still rises in the last recorded steps."""
-    rates = [line.rate for line in lines if line.rate is not None]
-    return len(rates) > 1 and rates[-1] > max(rates[-2], 2 * rates[0])
-
-
-def hardly_warm(lines: Sequence[Learning]) -> str:
-    """Words on a warm-up that has come to next to nothing of the rate to which a scheduler leads; "" if it has not."""
-    rates = [(line.rate, line.initial) for line in lines if line.rate is not None and line.initial]
-    if len(rates) < max(_STEADY, len(lines)) or any(after < before for (before, _), (after, _) in pairwise(rates)):
-        return ""
-    last, initial = rates[-1]
-    if not 0 < last <= _COLD * initial or not warms_up(lines):
-        return ""
-    share = f"{100 * last / initial:.2g}% of the scheduler's {setting(initial)}"
-    return f"the warm-up has come to a learning rate of {setting(last)} by step {lines[-1].step:,}, {share}"
-
-
-def divided_twice(lines: Sequence[Learning]) -> str:
-    """Words on losses of several backward passes, each divided by the square of their number; "" if they are not."""
-    known = [(line.passes, line.scaled) for line in lines if line.scaled is not None]
-    if not known or any(
-        passes < _TWICE or not isclose(scaled * passes, 1, rel_tol=_ROUNDED) for passes, scaled in known
-    ):
-        return ""
-    passes = known[-1][0]
-    return f"each of {passes:,} backward passes divides its loss by {passes**2:,}: twice by their number"
-
-
 def broadcast(lines: Sequence[Learning]) -> str:
     """Words on outputs and targets of different shapes; "" if they have one shape."""
     shape = next((line.broadcast for line in lines if line.broadcast), "")
     return f"each output is compared with each target: both were broadcast to {shape}" if shape else ""
-
-
-def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[str, str]:
-    """Words on steps so small that they can't have lowered the loss much, and what to do; "", "" if they can."""
-    reaches, rates = (over_steps([getattr(line, name) for line in lines], lines, number) for name in ("reach", "rate"))
-    reach = number * mean_of(reaches) if reaches else math.inf
-    if not 0 < reach < _REACH * guessed or not rates:  # 0 where weights do not move at all
-        return "", ""
-    highest, last = max(rates)[0], rates[-1][0]
-    at = max(line.step for line in lines if line.rate is not None)
-    if mean_of([(rate < _FALLEN * highest, share) for rate, share in rates]) >= _HALF:
-        return f"the learning rate has fallen to {setting(last)} by step {at:,}, from {setting(highest)}", SCHEDULE
-    if reach >= _TOO_SMALL * guessed:
-        return "", ""
-    rate = setting(highest) if last == highest else f"{setting(highest)}, in the end {setting(last)}"
-    most = f"{number:,} updates this small can lower the loss by only about {reach:.2g}"
-    reasons = (
-        (clipped_scaled(lines), _UNSCALE),
-        (clipped(lines), _CLIP),
-        (faint(lines, guessed), _VANISHES),
-        (hardly_warm(lines), _WARM_UP),
-        (scaled_away(lines, rate), _FACTOR),
-        (divided_twice(lines), _DIVIDED),
-        (few_trained(lines, rate), "unfreeze more of the model, or raise the learning rate"),
-        (f"learning rate {rate}", _RATE),
-    )
-    why, remedy = next(one for one in reasons if one[0])
-    return f"the steps are too small ({why}): {most}", remedy
-
-
-def scaled_away(lines: Sequence[Learning], rate: str) -> str:
-    """Words on a scheduler that never leaves more than a hundredth of the optimizer's rate; "" if it does."""
-    initial, rates = lines[0].initial, [line.rate for line in lines if line.rate is not None]
-    if initial is None or not rates or max(rates) > _COLD * initial:
-        return ""
-    factor = f"{max(rates) / initial:.2g} at most"
-    return f"learning rate {rate}: the scheduler multiplies the optimizer's {setting(initial)} by {factor}"
-
-
-def faint(lines: Sequence[Learning], guessed: float) -> str:
-    """Words on gradients that are next to zero beside the loss, in the recorded steps of the later half; else ""."""
-    norms = [line.gradient for line in lines[len(lines) // 2 :] if line.gradient is not None]
-    if not norms or median(norms) > _FAINT * guessed:
-        return ""
-    return f"next to no gradient arrives, a norm of {figure(median(norms))}"
 
 
 def fallen_early(lines: Sequence[Learning], losses: Mapping[int, float]) -> str:
@@ -352,59 +266,3 @@ def next_to_nothing(steps: Sequence[tuple[int, float, float]]) -> Sequence[tuple
     _, rates, reaches = zip(*steps, strict=True) if steps else ((), (), ())
     high = [rate >= _BELOW * max(rates) or reach >= _LEFT * max(reaches) for _, rate, reach in steps]
     return steps[len(high) - [*reversed(high), True].index(True) :]
-
-
-def few_trained(lines: Sequence[Learning], rate: str) -> str:
-    """Words on a model that is frozen but for next to nothing; "" for others."""
-    last = lines[-1]
-    if not 0 < last.trained <= _FROZEN * last.numel:
-        return ""
-    return f"{last.trained:,} of {last.numel:,} weights are trained, with a learning rate of {rate}"
-
-
-def over_steps(figures: Sequence[float | None], lines: Sequence[Learning], number: int) -> list[tuple[float, int]]:
-    """The figures that are known, each with the number of steps for which its line stands: those until the next."""
-    ends = [*(line.step for line in lines[1:]), number]
-    spans = [max(end - line.step, 1) for line, end in zip(lines, ends, strict=True)]
-    return [(figure, span) for figure, span in zip(figures, spans, strict=True) if figure is not None]
-
-
-def mean_of(weighted: Sequence[tuple[float, int]]) -> float:
-    """The mean of numbers, each with its weight."""
-    return sum(x * weight for x, weight in weighted) / sum(weight for _, weight in weighted)
-
-
-def clipped(lines: Sequence[Learning]) -> str:
-    """Words on gradients of which next to nothing is left as they are clipped; "" if that is not so."""
-    norms = [(line.gradient, line.unclipped) for line in lines if line.gradient and line.unclipped]
-    if not norms or median(after / before for after, before in norms) > _CLIPPED:
-        return ""
-    after, before = (figure(median(figures)) for figures in zip(*norms, strict=True))
-    return f"gradients are clipped from a norm of {before} to {after}"
-
-
-def clipped_scaled(lines: Sequence[Learning]) -> str:
-    """Words on gradients that are clipped while a GradScaler's scale is in them; "" if that is not known.
-
-    Times the scale, the norm that the optimizer took is the same in each recorded step: one as people write it, or one
-    that stays as the scale changes. Without the scale it is neither.
-    """
-    known = [(line.gradient, line.gradient * line.scale) for line in lines if line.gradient and line.scale]
-    if len(known) < max(_STEADY, len(lines)) or not clipped(lines):
-        return ""
-    taken, scaled = zip(*known, strict=True)
-    if not is_steady(scaled) or (is_steady(taken) and (is_round(taken[-1]) or not is_round(scaled[-1]))):
-        return ""
-    last = lines[-1]
-    to = f"to a norm of {figure(scaled[-1])} with the GradScaler's scale of {last.scale:,.0f} in it"
-    return f"gradients are clipped before unscale_: {to}, which leaves {figure(taken[-1])} of {figure(last.unclipped)}"
-
-
-def is_steady(norms: Sequence[float]) -> bool:
-    """True if all norms are the same, but for rounding."""
-    return max(norms) - min(norms) <= _ROUNDED * max(norms)
-
-
-def is_round(norm: float) -> bool:
-    """True if two digits write this norm, as people do who choose one."""
-    return abs(norm - float(f"{norm:.1e}")) <= _ROUNDED * norm

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hookcli.capabilities.learn.judging.causes import (
     BATCH_FIRST,
-    SCHEDULE,
     WITH_GRAPH,
-    clipped_scaled,
     fallen_early,
     not_held,
     not_reached,
@@ -37,6 +35,7 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     filled,
     of_losses,
 )
+from hookcli.capabilities.learn.judging.small_steps import SCHEDULE, clipped_scaled
 from hookcli.capabilities.learn.judging.unfallen import falls_much, tried, unfallen
 from hookcli.capabilities.learn.lines import (
     BLIND,

@@ -12,8 +12,6 @@ from hookcli.capabilities.learn.judging.causes import (
     MAXIMIZES,
     WITH_GRAPH,
     cause_of,
-    hardly_warm,
-    warms_up,
     without_graph,
 )
 from hookcli.capabilities.learn.judging.changed_inputs import changed_inputs
@@ -31,6 +29,7 @@ from hookcli.capabilities.learn.judging.guessing import (
     scale_of,
 )
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
+from hookcli.capabilities.learn.judging.small_steps import hardly_warm, warms_up
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -376,13 +375,18 @@ class OneLabel(LinesCheck):
         at = gone_at(losses, guessed)
         if at is None and not (last.of_layers and last.alone and last.one_label >= _ALWAYS):
             return
-        steps = f"each of {last.one_label:,} recorded steps"
-        ignores = f" ({last.counted:,} of {last.number:,} count, and cross_entropy ignores the others)"
-        which = f"labels that count are one of the {known.classes:,} classes in {steps}{ignores}"
-        if last.counted == last.number:
-            one = f"class {last.common} of {known.classes:,}" if last.common_share == 1 else ""
-            which = f"labels are {one or f'one of the {known.classes:,} classes'} in {steps}"
-        by = f" by step {at:,}" if at is not None else ""
         reached = losses[-1 if at is None else at]
-        fell = f"the loss {'went' if at is None else 'fell'} from {text_of(losses[0])} to {text_of(reached)}{by}"
-        yield self.finding("", f"all {which}: {fell}", reached)
+        how, by = ("went", "") if at is None else ("fell", f" by step {at:,}")
+        fell = f"the loss {how} from {text_of(losses[0])} to {text_of(reached)}{by}"
+        yield self.finding("", f"{of_one_class(last, known.classes)}: {fell}", reached)
+
+
+def of_one_class(line: Learning, classes: int) -> str:
+    """Words on labels that all are one of so many classes."""
+    steps = f"in each of {line.one_label:,} recorded steps"
+    if line.counted < line.number:
+        ignores = f"({line.counted:,} of {line.number:,} count, and cross_entropy ignores the others)"
+        return f"all labels that count are one of the {classes:,} classes {steps} {ignores}"
+    if line.common_share == 1:
+        return f"all labels are class {line.common} of {classes:,} {steps}"
+    return f"all labels are one of the {classes:,} classes {steps}"

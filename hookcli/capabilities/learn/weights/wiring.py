@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -27,6 +26,14 @@ from hookcli.capabilities.learn.lines import (
     VALUES,
     Untrained,
 )
+from hookcli.capabilities.learn.weights.places import (
+    NAMED,
+    frozen_between,
+    has_any,
+    outermost,
+    top_modules,
+    unused_heads,
+)
 from hookcli.capabilities.learn.weights.still import first_values
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.modules import BatchNorm
@@ -38,7 +45,6 @@ from hookcli.tensors import tree
 from hookcli.tensors.torch_private import version
 
 _STEPS, _MANY = 3, 5  # recorded ones
-_NAMED = 4
 _SHARE = 0.1  # of the parameters: fewer without a gradient may be an output that the loss does not use
 
 
@@ -198,28 +204,17 @@ class Wiring:
         held = {fqn: p for fqn, p in seen.parameters.items() if p.requires_grad and id(p) in seen.held}
         ran = {*(self.ran or ()), *(self.blind or ())}
         idle = {fqn: p for fqn, p in held.items() if fqn not in self.reached and owner_of(fqn) in ran}
-        heads = self.unused_heads(begun.module, idle)
+        heads = unused_heads(begun.module, idle, self.reached) if idle else {}
         silent = self.still(UNREACHED, good_part(idle, held) or heads)
-        why, left = self.reason(silent, held)
-        left = left or {fqn: p for fqn, p in silent.items() if fqn in heads}
+        why, left = self.reason(silent, held, heads)
         if not left or self.steps < (_MANY if why in (UNUSED, VALUES) else _STEPS):
             return None
-        places = [*map(begun.name, outermost(left, self.reached))][:_NAMED]
+        places = [*map(begun.name, outermost(left, self.reached))][:NAMED]
         return Untrained(begun.model, step, why, places, len(left), f"{len(held)}")
 
-    def unused_heads(self, model: nn.Module, idle: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The parameters of modules in a list or dict that run without effect, beside others of their class."""
-        found: dict[str, Tensor] = {}
-        for owner, module in model.named_modules():
-            if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-                continue
-            parts = [(f"{owner}.{name}".lstrip("."), child) for name, child in module.named_children()]
-            trained = {type(child) for fqn, child in parts if has_any(fqn, self.reached)}
-            silent = [fqn for fqn, child in parts if type(child) in trained and not has_any(fqn, self.reached)]
-            found |= {fqn: p for fqn, p in idle.items() if any(is_within(fqn, one) for one in silent)}
-        return found
-
-    def reason(self, silent: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Tensor]]:
+    def reason(
+        self, silent: Mapping[str, Tensor], held: Mapping[str, Tensor], heads: Collection[str]
+    ) -> tuple[str, Mapping[str, Tensor]]:
         """Why no gradient reaches these, of all that an optimizer has, and for which of them that is known."""
         owners = {owner_of(fqn) for fqn in self.reached}
         before = takewhile(lambda fqn: fqn not in owners, self.ran or ())
@@ -229,7 +224,8 @@ class Wiring:
         if not self.reached:
             return UNUSED if self.graph else VALUES, silent
         self.asked = {*silent}
-        return UNUSED, good_part({fqn: p for fqn, p in silent.items() if fqn in self.cut}, held)
+        cut = good_part({fqn: p for fqn, p in silent.items() if fqn in self.cut}, held)
+        return UNUSED, cut or {fqn: p for fqn, p in silent.items() if fqn in heads}
 
     def unheld(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that nothing moves, if an optimizer has others that belong to no module."""
@@ -248,7 +244,7 @@ class Wiring:
         if self.steps < _STEPS or not left:
             return None
         why = self.why_outside(left, reached)
-        return Untrained(begun.model, step, why, [*map(begun.name, left)][:_NAMED], len(left), f"{len(reached)}")
+        return Untrained(begun.model, step, why, [*map(begun.name, left)][:NAMED], len(left), f"{len(reached)}")
 
     def why_outside(self, left: Mapping[str, Tensor], reached: Mapping[str, Tensor]) -> str:
         """Why no optimizer has these, of those that a gradient reaches.
@@ -273,7 +269,7 @@ class Wiring:
         if self.steps < _MANY or not left:
             return None
         _, name = seen.held[id(next(iter(left.values())))]
-        return Untrained(begun.model, step, IDLE, [*map(begun.name, left)][:_NAMED], len(left), name)
+        return Untrained(begun.model, step, IDLE, [*map(begun.name, left)][:NAMED], len(left), name)
 
     def unregistered(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient of which neither PyTorch nor an optimizer knows."""
@@ -355,51 +351,3 @@ def has_statistics(norm: nn.Module) -> bool:
     """True if a normalization has running statistics with values."""
     mean, var = (getattr(norm, name, None) for name in ("running_mean", "running_var"))
     return isinstance(mean, Tensor) and isinstance(var, Tensor) and not mean.is_meta
-
-
-def has_any(module: str, names: Iterable[str]) -> bool:
-    """True if one of these modules or parameters is this module, or is in it."""
-    return any(name == module or is_within(name, module) for name in names)
-
-
-def frozen_between(model: nn.Module) -> dict[str, tuple[str, str]]:
-    """Frozen modules between trained ones of the same class and shape in one container, with these two neighbours.
-
-    Fewer of them than of the trained ones: in a model with adapters, or one whose blocks alternate on purpose, the
-    frozen ones are not an exception.
-    """
-    found = {}
-    for alike in siblings(model):
-        trained = [number for number, (_, trains) in enumerate(alike) if trains]
-        frozen = [n for n in range(trained[0], trained[-1]) if n not in trained] if trained else []
-        for n in frozen if 2 * len(frozen) <= len(trained) else ():
-            before, after = max(t for t in trained if t < n), min(t for t in trained if t > n)
-            found[alike[n][0]] = alike[before][0], alike[after][0]
-    return found
-
-
-def siblings(model: nn.Module) -> Iterator[list[tuple[str, bool]]]:
-    """The modules of one class and shape in each container, each with whether any of its parameters is trained."""
-    for owner, module in model.named_modules():
-        kinds: dict[object, list[tuple[str, bool]]] = defaultdict(list)
-        for name, child in module.named_children():
-            parameters = [*child.parameters()]
-            kind = type(child), tuple(tree.shape_text(p) for p in parameters)
-            if parameters:
-                kinds[kind].append((f"{owner}.{name}".lstrip("."), any(p.requires_grad for p in parameters)))
-        yield from kinds.values()
-
-
-def outermost(names: Iterable[str], reached: Collection[str]) -> Iterator[str]:
-    """The outermost modules of these parameters that have no parameter which was reached, in order, each once."""
-    places: dict[str, None] = {}
-    for fqn in names:
-        parts = fqn.split(".")
-        modules = (".".join(parts[:number]) for number in range(1, len(parts)))
-        places[next((one for one in modules if not has_any(one, reached)), fqn)] = None
-    yield from places
-
-
-def top_modules(names: Iterable[str]) -> list[str]:
-    """The outermost modules of these parameters, in order, each once."""
-    return [*dict.fromkeys(name.partition(".")[0] for name in names)][:_NAMED]
