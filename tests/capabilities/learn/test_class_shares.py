@@ -52,6 +52,7 @@ def test_the_shares_are_those_of_all_recorded_steps() -> None:
     "loss",
     [
         lambda scores, y: F.cross_entropy(scores, y, label_smoothing=0.1),
+        lambda scores, y: F.cross_entropy(scores, y) + F.cross_entropy(scores, 1 - y.clamp(max=1)),  # two tasks
         lambda scores, y: F.cross_entropy(scores.repeat(1, 50), y),
         lambda scores, y: F.cross_entropy(scores, F.one_hot(y, 4).float()),
         lambda scores, y: F.mse_loss(scores, F.one_hot(y, 4).float()),

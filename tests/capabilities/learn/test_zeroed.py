@@ -101,6 +101,24 @@ def test_a_zero_gradient_of_another_reason() -> None:
     assert not any("lets no gradient" in text for text in all_faults(lambda: trained(Apart)))
 
 
+class Clipped(nn.Module):
+    """A quantizer whose gradient goes around round(), and whose upper bound nothing reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.bound = nn.Linear(6, 16), nn.Linear(16, 3), nn.Parameter(torch.full((16,), 100.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.minimum(self.first(x), self.bound)
+        scores: Tensor = self.last(hidden.round() + hidden - hidden.detach())
+        return scores
+
+
+def test_a_gradient_that_goes_around_the_function() -> None:
+    assert zero_gradients(Clipped()) == {"bound"}
+    assert not any("lets no gradient" in text for text in all_faults(lambda: trained(Clipped)))
+
+
 @pytest.mark.parametrize("loss", [1.0, 0.1])
 def test_a_softmax_over_one_number_is_a_remark_where_the_loss_falls(loss: float) -> None:
     lines = [Learning("Net", step, flat=f"{ONE_NUMBER} (...) always returns 1") for step in range(5)]

@@ -102,7 +102,7 @@ class Future:
         self.skipped += any_of([next_ones(x, labels, ignored, 2) for x in self.tokens if self._trained])
         asked = [next_ones(x, labels, ignored) for x in self.tokens]
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
-        shown = [shows_next(nodes, x) if one is not None else [] for x, one in zip(self.tokens, asked, strict=True)]
+        shown = [sights(nodes, x) if one is not None else [] for x, one in zip(self.tokens, asked, strict=True)]
         self.seen += any_of([all_of([one, *sees]) for one, sees in zip(asked, shown, strict=True) if sees])
         recurrent = [] if self.last is None else [next_ones(self.last, labels, ignored, 0)]
         self.copied += any_of([*self.copies(nodes, labels, ignored, shown), *recurrent])
@@ -119,8 +119,8 @@ class Future:
         for x, sees in zip(self.tokens, shown, strict=True):
             if sees:
                 same = None if is_shifted(nodes, x) else next_ones(x, labels, ignored, 0)
-                hidden = [~one.to(x.device, non_blocking=True) for one in sees]
-                causal.append(torch.stack(hidden).all())
+                shows = [*(~one for one in sees), *sights(nodes, x, ahead=0)]  # itself, and not the next one
+                causal.append(torch.stack([one.to(x.device, non_blocking=True) for one in shows]).all())
                 wrong.append(causal[-1] if same is None else causal[-1] & ~same)
         return [torch.stack(causal).any() & ~torch.stack(wrong).any()] if causal else []
 
@@ -166,8 +166,8 @@ def next_ones(tokens: Tensor, labels: Tensor, ignored: int, places: int = 1) -> 
         return ((after == asked) | ~counts).all() & mostly & differ
 
 
-def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:
-    """For each attention to these tokens whether all of them see the next one; empty without attention.
+def sights(nodes: Sequence[Node], tokens: Tensor, ahead: int = 1) -> list[Tensor]:
+    """For each attention to these tokens whether all of them see the one so far `ahead`; empty without attention.
 
     Attention to something else, such as the words of another language or the patches of an image, may see all of it.
     Waits for nothing.
@@ -177,7 +177,7 @@ def shows_next(nodes: Sequence[Node], tokens: Tensor) -> list[Tensor]:
     for node in nodes:
         if operator(node) in ("Softmax", "SafeSoftmax") or operator(node).startswith("ScaledDotProduct"):
             known = attended(node, tokens.shape[1]) if is_within(node, above) else None
-            found += [sees_next(*known)] if known is not None else []
+            found += [sees_ahead(*known, ahead)] if known is not None else []
     return found
 
 
@@ -245,12 +245,12 @@ def is_within(node: Node, above: Set[Node]) -> bool:
     return all(one in above for one in queries_and_keys)
 
 
-def sees_next(weights: Tensor | None, bias: Tensor | None, causal: bool) -> Tensor:
-    """True if attention with these weights, or with this mask, sees the next token of each token but the last."""
+def sees_ahead(weights: Tensor | None, bias: Tensor | None, causal: bool, ahead: int) -> Tensor:
+    """True if each token, but for the last ones, sees the one so far `ahead`, by these weights or this mask."""
     with torch.no_grad():
         if weights is not None:
-            return (weights.detach().diagonal(1, -2, -1) > 0).all()
+            return (weights.detach().diagonal(ahead, -2, -1) > 0).all()
         if bias is None or causal:
-            return torch.tensor(not causal)
-        steps = bias.detach().diagonal(1, -2, -1)
+            return torch.tensor(not (causal and ahead))
+        steps = bias.detach().diagonal(ahead, -2, -1)
         return (steps if steps.dtype == torch.bool else steps > _HIDES).all()

@@ -179,9 +179,10 @@ def by_variance(
     middle = middle_of(lines)
     same = beside(lines, late, lambda line: level_of(line, middle)) if middle is not None else None
     compared = same or of_last(last, median(level_of(line) for line in lines))
-    if fmean(last) < _FALLEN * first_losses and is_on_its_way(compared, lines):
+    has_fallen = fmean(last) < _FALLEN * first_losses
+    if has_fallen and is_on_its_way(compared, lines):
         return None
-    weak = compared.loss < _LITTLE * compared.level
+    weak = compared.loss < _LITTLE * compared.level or (has_fallen and middle is None)  # rows may repeat one another
     if same is not None:
         weak = same.is_lower or not same.is_sure(NEAR_VARIANCE)
     return compared.guess(f"always returning {best_number(lines, compared.level)}", NEAR_VARIANCE, weak=weak)

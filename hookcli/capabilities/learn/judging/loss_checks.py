@@ -29,7 +29,7 @@ from hookcli.capabilities.learn.judging.guessing import (
     scale_of,
 )
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
-from hookcli.capabilities.learn.judging.small_steps import hardly_warm, warms_up
+from hookcli.capabilities.learn.judging.small_steps import RAISE_RATE, hardly_warm, warms_up
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -148,8 +148,8 @@ class NoBetterThanGuessing(LinesCheck):
         if filled(lines):
             return  # HK066 reports it
         cause, remedy = cause_of(measured.lines, number, guess.level)
-        if (guess.weak or warms) and (not cause or remedy == LOWER_RATE):
-            return
+        if (guess.weak or warms) and remedy in ("", LOWER_RATE, RAISE_RATE):
+            return  # a model that has learned all that there is makes small steps
         remedy, hint = (remedy, remedy) if cause else (ONE_BATCH, f"{self.means}; {ONE_BATCH}")
         finding = self.finding("", f"{cause}; {text}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=hint)

@@ -24,7 +24,7 @@ _FACTOR = "let LambdaLR's function return a factor, not a rate"
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _FROZEN = 0.01  # of the weights: as few are trained
 SCHEDULE = "step the scheduler once per epoch, or let the rate fall later"
-_RATE = "raise the learning rate"
+RAISE_RATE = "raise the learning rate"
 
 
 def warms_up(lines: Sequence[Learning]) -> bool:
@@ -78,7 +78,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
         (scaled_away(lines, rate), _FACTOR),
         (divided_twice(lines), _DIVIDED),
         (few_trained(lines, rate), "unfreeze more of the model, or raise the learning rate"),
-        (f"learning rate {rate}", _RATE),
+        (f"learning rate {rate}", RAISE_RATE),
     )
     why, remedy = next(one for one in reasons if one[0])
     return f"the steps are too small ({why}): {most}", remedy

@@ -133,8 +133,8 @@ class LossFacts:
     def note_choices(self, choices: Sequence[Choices], *, smooth: bool) -> None:
         """Note how often the cross-entropies of a loss count, and their labels, which may be smoothed."""
         self.of_layers = self.of_layers and all(map(is_of_layer, choices))
-        if not smooth:
-            self._counts += [counts for one in choices if (counts := counts_of(one)) is not None]
+        if not smooth and len(choices) == 1 and (counts := counts_of(choices[0])) is not None:
+            self._counts.append(counts)  # of several the labels may have other shares
         for one in choices:
             if (times := times_counted(one) if one.summed else one.factor) is not None:
                 self._times.append(times)

@@ -14,6 +14,11 @@ NAMED = 4
 """The places of a kind that are named."""
 
 
+def only(parameters: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
+    """The parameters with these names."""
+    return {fqn: p for fqn, p in parameters.items() if fqn in names}
+
+
 def has_any(module: str, names: Iterable[str]) -> bool:
     """True if one of these modules or parameters is this module, or is in it."""
     return any(name == module or is_within(name, module) for name in names)

@@ -30,6 +30,7 @@ from hookcli.capabilities.learn.weights.places import (
     NAMED,
     frozen_between,
     has_any,
+    only,
     outermost,
     top_modules,
     unused_heads,
@@ -224,8 +225,8 @@ class Wiring:
         if not self.reached:
             return UNUSED if self.graph else VALUES, silent
         self.asked = {*silent}
-        cut = good_part({fqn: p for fqn, p in silent.items() if fqn in self.cut}, held)
-        return UNUSED, cut or {fqn: p for fqn, p in silent.items() if fqn in heads}
+        cut = good_part(only(silent, self.cut), held)
+        return UNUSED, cut or only(silent, heads)
 
     def unheld(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that nothing moves, if an optimizer has others that belong to no module."""

@@ -44,10 +44,11 @@ class Zeroed:
     def look(self, roots: Sequence[Tensor], module: nn.Module) -> None:
         """Look for what lets no gradient through, as a backward pass begins. Waits for nothing."""
         self._looks += 1
-        names = self.names or ()
-        wanted = set(nodes_of(p for fqn, p in module.named_parameters() if fqn in names and p.requires_grad))
-        nodes = islice(walk(nodes_of(root for root in roots if root.requires_grad)), _NODES)
-        self.flat = next((words for node in nodes if (words := words_on(node)) and leads_to(node, wanted)), "")
+        names, ends = self.names or (), nodes_of(root for root in roots if root.requires_grad)
+        zero = set(nodes_of(p for fqn, p in module.named_parameters() if fqn in names and p.requires_grad))
+        hidden = zero.difference(islice(walk(ends, lambda node: not words_on(node)), _NODES))
+        flat = (node for node in islice(walk(ends), _NODES if hidden else 0) if words_on(node))
+        self.flat = next((words_on(node) for node in flat if leads_to(node, hidden)), "")
 
     def fields(self, step: RecordedStep) -> dict[str, str]:
         """Note a step's gradients. Returns the fields of a line on what holds gradients up."""
