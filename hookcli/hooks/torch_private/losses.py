@@ -50,7 +50,7 @@ def loss_node(loss: Tensor) -> Node | None:
 class Term(NamedTuple):
     """A part of a loss that counts `factor` times: the mean of the errors of a batch, or their sum if `summed`.
 
-    Or the square root of the mean, and of a number that may be added to it, which the node `root` has made.
+    With a `root`, it is the square root that this node makes of the mean, to which a number may be added.
     """
 
     node: Node

@@ -112,8 +112,8 @@ class Future:
     ) -> list[Tensor]:
         """True if these labels are all tokens whose attention to each other is causal; empty if none are attended to.
 
-        `shown`: for each embedding's tokens whether attention sees the next one. Those that the model shifts itself
-        are not the labels any more.
+        `shown`: for each embedding's tokens whether attention sees the next one. Tokens that the model shifts itself
+        are no labels to copy.
         """
         causal, wrong = [], []
         for x, sees in zip(self.tokens, shown, strict=True):

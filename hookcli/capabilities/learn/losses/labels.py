@@ -24,11 +24,11 @@ class Labels:
     alone: list[int] = field(default_factory=list)
     """The class of each step whose labels all count, and are one."""
     in_blocks: bool = False
+    alternates: bool = False
+    """True if the classes of two steps in a row differed: then each batch has another one by design."""
 
     _last: int = -1
     """The step of the last class in `alone`."""
-    alternates: bool = False
-    """True if the classes of two steps in a row differed: then each batch has another one by design."""
 
     def fields(self, of_step: LabelRange | None, step: int) -> dict[str, int]:
         """Note the labels of this recorded step; None if they are not known. Returns the fields of a line."""

@@ -162,7 +162,7 @@ def deviation(targets: Tensor, error: Callable[[Tensor, Tensor], Tensor]) -> Ten
 def variance(targets: Tensor) -> Tensor | None:
     """The variance of targets over the rows of a batch, by Bessel's correction if a row has several.
 
-    Of one each, the mean of all rows will be known, by `center`. Waits for nothing.
+    If a row has one, `center` gives the mean of all rows later. Waits for nothing.
     """
     rows = rows_of(targets)
     if rows is not None and rows.stride(0) == 0:  # which broadcasting has repeated
