@@ -11,8 +11,9 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from hookcli.capabilities.learn.forwards.order import Order, first_row, first_values
+from hookcli.capabilities.learn.forwards.order import Order, first_row
 from hookcli.capabilities.learn.lines import LOADER, ROWS
+from hookcli.capabilities.learn.weights.still import first_values
 from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded, takes_in_order
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hookcli.tensors import tree
 
-_VALUES = 8  # and rows, of a batch
 _SURE = 16.0  # bits: batches of a random order are in these places once in 2**16 trainings
 
 
@@ -21,11 +20,6 @@ def first_row(batch: Tensor) -> int | None:
     if not alike or not 0 < len(batch) < len(whole) or not whole.stride(0):
         return None
     return int(batch.storage_offset() - whole.storage_offset()) // whole.stride(0)
-
-
-def first_values(batch: Tensor) -> Tensor:
-    """A copy of the first values of a batch. Waits for nothing."""
-    return batch.detach()[:_VALUES].flatten()[:_VALUES].clone()
 
 
 @dataclass
