@@ -12,7 +12,9 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.judging.changed_inputs import changed_inputs
 from hookcli.capabilities.learn.judging.headline import faults
+from hookcli.capabilities.learn.lines import Learning
 
 EPOCHS, BATCHES, ROWS = 20, 4, 32
 ASKS = "does the program change its data in place?"
@@ -72,3 +74,10 @@ def test_inputs_with_which_it_learns(change: Change, first: tuple[type[nn.Module
 
 def test_labels_by_chance_do_not_blame_inputs_that_stay() -> None:
     assert not said(lambda x, epoch: x, learnable=False)
+
+
+@pytest.mark.parametrize(("shares", "named"), [((0.3, 0.1, 0.05, 0.0), True), ((0.7, 0.7, 0.7, 0.0), False)])
+def test_one_last_step_tells_after_ever_fewer_values(shares: tuple[float, ...], named: bool) -> None:
+    """A single batch of zeros may be padding."""
+    lines = [Learning("Net", step, dense=share, inputs=1.0) for step, share in enumerate((0.7, 0.7, 0.7, *shares))]
+    assert (LOST in changed_inputs(lines)) is named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 from hookcli.capabilities.learn.lines import Learning
@@ -10,6 +11,7 @@ from hookcli.table.formatting import number
 
 COPY = "change a copy of the data: x = x * mask, not x.mul_(mask)"
 _STEPS, _LAST = 3, 2  # recorded ones: the first, and the last, which are fewer in a training that is fast
+_FALLING = 4  # shares, each less than the one before: then the last one alone tells
 _FEW, _TIMES = 0.05, 100.0  # of the values that were not zero; times the size, less or more
 
 
@@ -21,7 +23,7 @@ def changed_inputs(lines: Sequence[Learning]) -> str:
     asks = "does the program change its data in place?"
     shares = [line.dense or 0.0 for line in lines]
     before, most = median(shares[:_STEPS]), _FEW * min(shares[:_STEPS])
-    if (since := first_of([share < most for share in shares], lines)) is not None:
+    if (since := low_since(shares, most, lines)) is not None:
         what = f"the inputs have lost their values: {before:.0%} of them were not zero in the first steps"
         return f"{what}, and less than {most:.1%} since step {since:,}: {asks}"
     spreads = [line.inputs * (line.varied or 0.0) for line in lines]
@@ -32,6 +34,13 @@ def changed_inputs(lines: Sequence[Learning]) -> str:
         what = f"the standard deviation of the inputs has gone from {first} in the first steps to {last}"
         return f"{what} (more than {_TIMES:.0f}-fold since step {since:,}): {asks}"
     return ""
+
+
+def low_since(shares: Sequence[float], most: float, lines: Sequence[Learning]) -> int | None:
+    """The step since which shares are below a limit; None if they are not, or in one step without a fall before."""
+    falls = all(b < a for a, b in pairwise(shares[-_FALLING:]))
+    since = first_of([share < most for share in shares], lines)
+    return lines[-1].step if since is None and falls and shares[-1] < most else since
 
 
 def first_of(truths: Sequence[bool], lines: Sequence[Learning]) -> int | None:

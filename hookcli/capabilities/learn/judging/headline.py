@@ -26,6 +26,7 @@ from hookcli.capabilities.learn.judging.checks import (
     learned,
     untrained,
 )
+from hookcli.capabilities.learn.judging.curve import in_steps
 from hookcli.capabilities.learn.judging.diverging import grown
 from hookcli.capabilities.learn.judging.loss_checks import (
     ONE_BATCH,
@@ -36,7 +37,7 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     of_losses,
 )
 from hookcli.capabilities.learn.judging.small_steps import SCHEDULE, clipped_scaled
-from hookcli.capabilities.learn.judging.unfallen import falls_much, tried, unfallen
+from hookcli.capabilities.learn.judging.unfallen import falls, falls_much, tried, unfallen
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -244,11 +245,10 @@ def still(lines: Sequence[Learning], *, alone: bool = True) -> Iterator[str]:
 def behind_flat(lines: Sequence[Learning], by_step: Mapping[int, float], *, harmless: bool = False) -> str:
     """The text on weights behind a function that lets no gradient through, unless the loss has it, as HK066 says.
 
-    A softmax over one number may be `harmless`, as of attention to one token, or a mixture of one expert: then the loss
-    falls without these weights.
+    A softmax over one number is `harmless` if the loss falls without these weights, as beside attention to one token.
     """
     flat = lines[-1].flat if lines and not lines[-1].misused else ""
-    is_harmless = flat.startswith(ONE_NUMBER) and falls_much(by_step)
+    is_harmless = flat.startswith(ONE_NUMBER) and falls(in_steps(by_step))
     return flat if is_harmless is harmless else ""
 
 
