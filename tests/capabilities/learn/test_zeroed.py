@@ -68,7 +68,7 @@ def test_what_lets_no_gradient_through(make: Callable[[], nn.Module], words: str
     lines = [one for one in observed(lambda: trained(make)).of_parts if isinstance(one, Learning)]
     text = lines[-1].flat
     assert text.startswith(words)
-    assert (text in all_faults(lambda: trained(make))) is words.startswith("torch.")  # of a few losses nothing is known
+    assert (text in all_faults(lambda: trained(make))) is words.startswith("torch.")
     zero = zero_gradients(make())
     assert zero and f" and {len(zero) - 1} more (" in text and any(f"gradients of {fqn} and" in text for fqn in zero)
 
@@ -122,8 +122,8 @@ def test_a_gradient_that_goes_around_the_function() -> None:
     assert not any("lets no gradient" in text for text in all_faults(lambda: trained(Clipped)))
 
 
-@pytest.mark.parametrize("loss", [1.0, 0.1])
-def test_a_softmax_over_one_number_is_a_remark_where_the_loss_falls(loss: float) -> None:
-    lines = [Learning("Net", step, flat=f"{ONE_NUMBER} (...) always returns 1") for step in range(5)]
-    losses = {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, **dict.fromkeys(range(4, 40), loss)}
-    assert bool(behind_flat(lines, losses)) is (loss == 1) is not bool(behind_flat(lines, losses, harmless=True))
+@pytest.mark.parametrize("words", [f"{ONE_NUMBER} (...) always returns 1", "torch.sign lets no gradient through"])
+def test_a_softmax_over_one_number_is_a_remark(words: str) -> None:
+    lines = [Learning("Net", step, flat=words) for step in range(5)]
+    verdict, remark = behind_flat(lines), behind_flat(lines, harmless=True)
+    assert [verdict, remark] == (["", words] if words.startswith(ONE_NUMBER) else [words, ""])

@@ -26,7 +26,6 @@ from hookcli.capabilities.learn.judging.checks import (
     learned,
     untrained,
 )
-from hookcli.capabilities.learn.judging.curve import in_steps
 from hookcli.capabilities.learn.judging.diverging import grown
 from hookcli.capabilities.learn.judging.loss_checks import (
     ONE_BATCH,
@@ -37,7 +36,7 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     of_losses,
 )
 from hookcli.capabilities.learn.judging.small_steps import SCHEDULE, clipped_scaled
-from hookcli.capabilities.learn.judging.unfallen import falls, falls_much, tried, unfallen
+from hookcli.capabilities.learn.judging.unfallen import falls_much, tried, unfallen
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -103,8 +102,8 @@ def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark
     """The remarks on losses that have not fallen; one for all models with the same."""
     for text, models in by_text((model, unfallen(run)) for model, run in runs.items()):
         yield Remark(f"{models}: {text}", inputs_command(record))
-    flat = ((model, learned(run.lines), run.every_loss) for model, run in runs.items())
-    for text, models in by_text((model, behind_flat(lines, losses, harmless=True)) for model, lines, losses in flat):
+    flat = ((model, behind_flat(learned(run.lines), harmless=True)) for model, run in runs.items())
+    for text, models in by_text(flat):
         yield Remark(f"{models}: {text}", "")
 
 
@@ -152,8 +151,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     if line := untrained(measured.lines, IDLE):
         has = f"{', '.join(line.places)}{more_than(line)}"
         yield f"{line.detail}, which has {has}, makes no step while another optimizer does, though gradients arrive"
-    if not_reachable := behind_flat(lines, measured.every_loss):
-        yield not_reachable
+    yield from filter(None, [behind_flat(lines)])
     yield from cleared(lines)
     if not has_converged(measured.every_loss, lines) and not any(line.misused for line in lines):
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
@@ -242,14 +240,13 @@ def still(lines: Sequence[Learning], *, alone: bool = True) -> Iterator[str]:
         yield f"the optimizer has changed no weight {since}: {why}"
 
 
-def behind_flat(lines: Sequence[Learning], by_step: Mapping[int, float], *, harmless: bool = False) -> str:
+def behind_flat(lines: Sequence[Learning], *, harmless: bool = False) -> str:
     """The text on weights behind a function that lets no gradient through, unless the loss has it, as HK066 says.
 
-    A softmax over one number is `harmless` if the loss falls without these weights, as beside attention to one token.
+    A softmax over one number may be `harmless`, as of attention to one token.
     """
     flat = lines[-1].flat if lines and not lines[-1].misused else ""
-    is_harmless = flat.startswith(ONE_NUMBER) and falls(in_steps(by_step))
-    return flat if is_harmless is harmless else ""
+    return flat if flat.startswith(ONE_NUMBER) is harmless else ""
 
 
 def cleared(lines: Sequence[Learning]) -> Iterator[str]:
