@@ -105,7 +105,7 @@ def test_rare_positives_that_are_never_predicted(how: dict[str, Any], level: str
 
 @pytest.mark.parametrize("share", [0.95, 0.99, 1.0])
 def test_next_to_one_class_alone_has_no_level(share: float) -> None:
-    """Of candidates the first may always be the right one."""
+    """When a model ranks candidates, the first one may always be right."""
     of_step = {"classes": 2, "items": 64, "guessed": 0.05, "scaled": 1.0, "common_share": share}
     lines = [Learning("Net", step, **of_step) for step in range(60)]
     guess = guess_of(lines, dict.fromkeys(range(60), 0.06))

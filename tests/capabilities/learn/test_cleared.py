@@ -211,15 +211,20 @@ def head_every_third() -> nn.Module:
     return model
 
 
-def by_hand() -> nn.Module:
+def written(write: Callable[[nn.Parameter], object]) -> nn.Module:
+    """A training that writes to each parameter's gradient after a step."""
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
         loss_of(model).backward()
         optimizer.step()
         for p in model.parameters():
-            p.grad = None
+            write(p)
     return model
+
+
+def by_hand() -> nn.Module:
+    return written(lambda p: setattr(p, "grad", None))
 
 
 def cleared_by_a_hook() -> nn.Module:
@@ -290,17 +295,14 @@ def summed_gradients() -> nn.Module:
     return model
 
 
-def decayed(replaces: bool) -> nn.Module:
-    """Gradients that decay, as a momentum without a buffer of its own."""
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(STEPS):
-        loss_of(model).backward()
-        optimizer.step()
-        for p in model.parameters():
-            assert p.grad is not None
-            p.grad = p.grad * 0.9 if replaces else p.grad.mul_(0.9)
-    return model
+def decayed(*, replaces: bool) -> nn.Module:
+    """A training whose gradients decay after each step, like momentum that keeps no buffer."""
+
+    def decay(p: nn.Parameter) -> None:
+        assert p.grad is not None
+        p.grad = p.grad * 0.9 if replaces else p.grad.mul_(0.9)
+
+    return written(decay)
 
 
 @pytest.mark.parametrize("every", [1, swept(3)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from weakref import ref
@@ -53,7 +53,7 @@ class Future:
     recurrent: list[tuple[Tensor, ref[Mark]]] = field(default_factory=list)
     """The tokens that recurrent modules read in one direction, with a mark on the node of what each returned."""
     last: Tensor | None = None
-    """Those of which the layer that ran last reads what a recurrent module returned for each."""
+    """The tokens that a recurrent module read, if the last layer received what it returned for each of them."""
     _reads: dict[str, Tensor | None] = field(default_factory=dict)
     """The tokens that such a module has received, by its name."""
     _trained: bool = False
@@ -181,44 +181,25 @@ def sights(nodes: Sequence[Node], tokens: Tensor, ahead: int = 1) -> list[Tensor
     return found
 
 
-def reached_from(nodes: Sequence[Node], tokens: Tensor) -> Set[Node]:
-    """The nodes whose values are computed from an embedding of these tokens."""
-    users, waiting = users_of(nodes), embeddings_of(nodes, tokens)
+def reached_from(nodes: Sequence[Node], tokens: Tensor, mixes: Collection[str] = ()) -> Set[Node]:
+    """The nodes whose values are computed from an embedding of these tokens, without the operators in `mixes`."""
+    users = defaultdict(list)
+    for node in nodes:
+        for before, _ in node.next_functions:
+            users[before].append(node)
+    known = ((node, embedded(node)) for node in nodes)
+    waiting = [node for node, x in known if x is not None and is_same(x, tokens)]
     above = {*waiting}
     while waiting:
-        after = [node for node in users[waiting.pop()] if node not in above]
+        after = [node for node in users[waiting.pop()] if node not in above and operator(node) not in mixes]
         above.update(after)
         waiting += after
     return above
 
 
-def users_of(nodes: Sequence[Node]) -> Mapping[Node | None, Sequence[Node]]:
-    """The nodes that take what a node has made."""
-    users = defaultdict(list)
-    for node in nodes:
-        for before, _ in node.next_functions:
-            users[before].append(node)
-    return users
-
-
-def embeddings_of(nodes: Sequence[Node], tokens: Tensor) -> list[Node]:
-    """The nodes that have made embeddings of these tokens."""
-    known = ((node, embedded(node)) for node in nodes)
-    return [node for node, x in known if x is not None and is_same(x, tokens)]
-
-
 def is_shifted(nodes: Sequence[Node], tokens: Tensor) -> bool:
     """True if the model itself moves embeddings of these tokens, or what layers make of each, to other places."""
-    users, waiting = users_of(nodes), embeddings_of(nodes, tokens)
-    seen = {*waiting}
-    while waiting:
-        users_after = users.get(waiting.pop(), ())
-        after = [node for node in users_after if node not in seen and operator(node) not in _MIXES]
-        if any(map(moves_places, after)):
-            return True
-        seen.update(after)
-        waiting += after
-    return False
+    return any(map(moves_places, reached_from(nodes, tokens, _MIXES)))
 
 
 def moves_places(node: Node) -> bool:
