@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +28,7 @@ from hookcli.record.file.record_lines import End, Header
 from hookcli.record.file.tail import tail_of
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.writer import RecordWriter
+from hookcli.record.observe import recording_plan
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.record_sink import RecordSink
@@ -139,37 +141,67 @@ class TinySteps:
 class WholeRun:
     """A whole training, with an observer that keeps every loss and chooses the recorded steps; and without.
 
-    It has as many steps as fill a little more than a minute, from which on `hookcli run` keeps to a share of the time.
+    Each is in a process of its own, the plain one at one end of `turns` and the observed one at the other. They train
+    in turn, some steps each, so that a machine that gets slower does so for both; the other's turns count for neither.
+    A training has as many steps as fill a little more than a minute, from which on `hookcli run` keeps to a share of
+    the time.
     """
 
     _SECONDS = 65
+    _IN_TURN = 30
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Connection, *, observed: bool) -> None:
         self._model, _ = build("resnet18", train=True)
         self._x, self._labels = torch.randn(2, 3, 64, 64), torch.randint(1000, (2,))
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-6)
-        self._observed = False
+        self._turns = turns
+        self._waited = 0.0
+        recording_plan.perf_counter = self._now
+        self._number = self._wait() if observed else 0
         self._train(20)
         started = time.perf_counter()
-        self._train(40)
-        self._steps = round(40 * self._SECONDS / (time.perf_counter() - started))
+        self._train(self._IN_TURN)
+        seconds = time.perf_counter() - started
+        self._number = self._number or round(self._SECONDS / seconds)
+        turns.send(self._number)
+        if not observed:
+            self._wait()
 
-    def plain(self) -> None:
-        """Nothing is on in the next training."""
-        self._observed = False
+    def plain(self) -> tuple[float, float]:
+        """Train while the other process trains under the observer; return the seconds of both."""
+        started = self._now()
+        others: float | None = None
+        for _ in range(self._number):
+            self._train(self._IN_TURN)
+            self._turns.send(None)
+            others = self._wait()
+        assert others is not None
+        return self._now() - started, others
 
     def observed(self) -> None:
-        """An observer is on in the next training."""
-        self._observed = True
-
-    def train(self) -> None:
+        """Train under an observer, in turn with the other process."""
         with TemporaryDirectory() as folder:
             writer = RecordWriter(Path(folder) / "bench.run.jsonl")
             sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 0, {}), print)
-            observer = Observer(RecordingPlan(), sink).start() if self._observed else None
-            self._train(self._steps)
-            if observer:
-                observer.stop()
+            self._wait()
+            started = self._now()
+            observer = Observer(RecordingPlan(), sink).start()
+            for _ in range(self._number - 1):
+                self._train(self._IN_TURN)
+                self._turns.send(None)
+                self._wait()
+            self._train(self._IN_TURN)
+            observer.stop()
+            self._turns.send(self._now() - started)
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._waited
+
+    def _wait(self) -> Any:
+        began = time.perf_counter()
+        said = self._turns.recv()
+        self._waited += time.perf_counter() - began
+        return said
 
     def _train(self, steps: int) -> None:
         for _ in range(steps):

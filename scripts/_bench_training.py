@@ -8,11 +8,16 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from _bench_measure import Sample, apart, compare, console, installed, timed
 from _bench_table import BATCH, RULED, TINY, WHOLE, WHOLE_TINY
+
+T = TypeVar("T")
 
 _TINY_TARGETS = {"not recorded": 1.35}
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
@@ -21,7 +26,7 @@ _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 def run(rounds: int) -> None:
     apart(partial(_run, rounds))
     apart(partial(_tiny_steps, rounds))
-    apart(partial(_whole_run, min(rounds, 3)))
+    apart(partial(_two, partial(_whole_run, min(rounds, 3)), Pipe()))
     if installed("wandb"):
         apart(partial(_wandb, rounds))
     _in_ranks(partial(_run_ranks, rounds))
@@ -79,16 +84,18 @@ def _processor(action: Callable[[], object], before: Callable[[], object]) -> Sa
     return Sample(time.process_time() - began)
 
 
-def _whole_run(rounds: int) -> None:
+def _whole_run(rounds: int, number: int, turns: tuple[Connection, Connection]) -> None:
     from _bench_run import WholeRun
     from _bench_work import keep_freed_memory
 
     keep_freed_memory()
-    whole = WholeRun()
-    runs = {
-        "plain": partial(timed, whole.train, whole.plain),
-        "hookcli run": partial(timed, whole.train, whole.observed),
-    }
+    whole = WholeRun(turns[number], observed=number == 1)
+    if number:
+        for _ in range(rounds):
+            whole.observed()
+        return
+    plain, observed = zip(*(whole.plain() for _ in range(rounds)), strict=True)
+    runs = {"plain": partial(next, map(Sample, plain)), "hookcli run": partial(next, map(Sample, observed))}
     compare(WHOLE, rounds, runs, {"hookcli run": 1.03}, warm_up=False)
 
 
@@ -135,14 +142,14 @@ def _comm(rounds: int, number: int, store: str) -> None:
 def _in_ranks(section: Callable[[int, str], None]) -> None:
     """Call the section, in two processes that do the same in turn, with its rank and a file for both; rank 0 prints."""
     with tempfile.TemporaryDirectory() as folder:
-        apart(partial(_as_rank, section, str(Path(folder) / "store")))
+        apart(partial(_two, section, str(Path(folder) / "store")))
 
 
-def _as_rank(section: Callable[[int, str], None], store: str) -> None:
+def _two(section: Callable[[int, T], None], shared: T) -> None:
     other = os.fork()  # before torch is imported
     try:
         console.quiet = other == 0
-        section(0 if other else 1, store)
+        section(0 if other else 1, shared)
     except Exception:
         traceback.print_exc()
         raise

@@ -13,7 +13,7 @@ FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unh
 VALUES = "values"
 BLIND, UNUSED, IDLE, UNREGISTERED = "blind", "unused", "idle", "unregistered"
 OUTSIDE, MISSED, UNFROZEN = "outside", "missed", "unfrozen"
-GRAPHLESS = "graphless"
+GRAPHLESS, UNCOPIED = "graphless", "uncopied"
 ONE_NUMBER = "a softmax over one number"
 
 
@@ -203,7 +203,7 @@ class Untrained(PartLine):
     no graph; "unheld" by the optimizer that has the parameters of others in their place; "outside" of all optimizers,
     maybe on purpose; "missed" by them, hardly on purpose; "unfrozen" later, and in no optimizer either; "idle", as
     theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know
-    of them; "graphless", as no loss has a graph from some step on.
+    of them; "graphless", as no loss has a graph from some step on; "uncopied", as statistics beside copied weights.
     `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 

@@ -11,7 +11,6 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node
 from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
@@ -33,6 +32,7 @@ from hookcli.capabilities.learn.losses.labels import Labels
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
 from hookcli.capabilities.learn.losses.lost_head import LastLayer, LostHead
 from hookcli.capabilities.learn.weights.clones import Clones
+from hookcli.capabilities.learn.weights.copies import StepOfCopy
 from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
 from hookcli.capabilities.learn.weights.loaded import LoadedStates
 from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
@@ -147,11 +147,11 @@ class Recorder(RecorderPart):
                 course.overwritten.note_pass(module)
                 course.after.pass_begins()
 
-    def begin_step(self, step: BegunStep) -> StepOfLearning | None:
+    def begin_step(self, step: BegunStep) -> StepPart:
         self._trained += step.training
         self._evaluated += not step.training
         if not step.training:
-            return None
+            return StepOfCopy(step, filter(None, (course.module() for course in self._courses.values())))
         new = Course(Batches(self._loaders), ref(step.module), Trial(self.trial))
         course = self._courses.setdefault(step.model, new)
         course.trial.ask(step)
@@ -257,13 +257,10 @@ class StepOfLearning(StepPart):
             outputs = tree.tensors(event.output)
             self._lost.leave(outputs)
             self._losses.returned.hold(outputs)
-            self._mark(next((x.grad_fn for x in outputs if x.grad_fn is not None), None))
+            self._marks += map(Mark.on, [x.grad_fn for x in outputs if x.grad_fn is not None][:1])
             self._alike.returned(outputs)
             if self._course.wiring.asked:
                 self._parts.trace(outputs)
-
-    def _mark(self, node: Node | None) -> None:
-        self._marks += [Mark.on(node)] if node is not None else []
 
     def backward_begins(self, roots: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         self._several = self._several or len(optimizers) > 1
@@ -280,8 +277,7 @@ class StepOfLearning(StepPart):
         if self._course.zeroed.asks:
             self._course.zeroed.look(roots, self._begun.module)
         self._recorder.pass_begins(roots)
-        for root in roots:
-            self._mark(root.grad_fn)
+        self._marks += [Mark.on(root.grad_fn) for root in roots if root.grad_fn is not None]
 
     def backward_over(self) -> None:
         self._reached = self._reached or bool(HeldGradients(self._looked_at).changed_since(self._held))

@@ -44,6 +44,7 @@ from hookcli.capabilities.learn.lines import (
     LINES,
     MISSED,
     ONE_NUMBER,
+    UNCOPIED,
     UNFROZEN,
     UNHELD,
     UNREACHED,
@@ -157,6 +158,8 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
+    if line := untrained(measured.lines, UNCOPIED):
+        yield without_statistics(line)
     yield from certain(lines, measured.every_loss)
     yield from filter(None, [clipped_scaled(lines)])
     if stays(lines, measured.every_loss):
@@ -288,3 +291,12 @@ def in_eval_mode(line: Untrained) -> str:
         return f"the model is in eval mode {line.detail}, and {modules} in it would act otherwise in training mode"
     others = as_are_more(line.number)
     return f"{line.places[0]} ({line.detail}) is in eval mode{others}, with statistics that no batch has touched"
+
+
+def without_statistics(line: Untrained) -> str:
+    """The text on a copy of a trained model."""
+    norm = f"{line.places[0]} ({line.detail}){more_than(line)}"
+    what = (
+        f"{norm} had trained weights, but the statistics that every BatchNorm begins with, as the model was evaluated"
+    )
+    return f"{what}: copy buffers() with parameters(), as torch.optim.swa_utils.AveragedModel does"
