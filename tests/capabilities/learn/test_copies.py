@@ -115,5 +115,5 @@ def with_statistics(average: nn.Module) -> None:
     ],
 )
 def test_other_evaluations_are_not_accused(other: Averaged, last: Callable[[nn.Module], object] | None) -> None:
-    """Statistics that are copied, gathered at the end, or averaged; the model as it began; another; the model itself."""
+    """Statistics that are copied, gathered at the end, or averaged; the model as it began; another; itself."""
     assert not said(partial(train, other, last=last))
