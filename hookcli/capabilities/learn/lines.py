@@ -13,7 +13,7 @@ FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unh
 VALUES = "values"
 BLIND, UNUSED, IDLE, UNREGISTERED = "blind", "unused", "idle", "unregistered"
 OUTSIDE, MISSED, UNFROZEN = "outside", "missed", "unfrozen"
-GRAPHLESS, UNCOPIED = "graphless", "uncopied"
+GRAPHLESS, UNCOPIED, SHUT = "graphless", "uncopied", "shut"
 ONE_NUMBER = "a softmax over one number"
 
 
@@ -34,18 +34,19 @@ class Learning(PartLine):
     square root of the mean error. `broadcast` is the shape to which both outputs and targets were broadcast, each along
     a dimension of the other: "64x64"; `returned` and `expected` are the means of all outputs and targets. `bounded`:
     the function that made the outputs of a squared error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the
-    targets that it never returns. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones` is the
-    share of ones; it is left out where the model has several optimizers. `times` tells how often the mean of all these
-    errors counts in the loss of the step: as many times as there are targets in a sum, or passes whose losses are not
-    divided.
+    targets that it never returns. `other_noise`: the targets of an error are as torch.randn returns them, and not
+    correlated with the input of their shape. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones`
+    is the share of ones; it is left out where the model has several optimizers. `times` tells how often the mean of all
+    these errors counts in the loss of the step: as many times as there are targets in a sum, or passes whose losses are
+    not divided.
 
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
     expects.
-    `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing;
-    `recurs`: it is a recurrent one.
+    `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
     `tried`: words on what a further run of the model has shown, such as rows of a batch that mix.
-    `unloaded`: words on a state of which the model, or a part of it, has taken nothing.
+    `unloaded`: words on a state of which the model, or a part of it, has taken nothing; `few_weights`: words on a
+    sampler that never draws most of the samples.
     `states`: words on a recurrent module whose state is lost between the time steps of a forward, or cut off from
     gradients; `padded`: on a layer that reads a last state which padding has made in most rows. `outweighed`: words on
     a loss that averages the error of a reconstruction of the input, and sums another term; then `unexplained` is the
@@ -119,6 +120,7 @@ class Learning(PartLine):
     expected: float | None = None
     bounded: str = ""
     beyond: float = 0.0
+    other_noise: bool = False
     broadcast: str = ""
     ones: float | None = None
     targets: int = 0
@@ -126,9 +128,9 @@ class Learning(PartLine):
     misused: str = ""
     doubled: str = ""
     over_batch: str = ""
-    recurs: bool = False
     tried: str = ""
     unloaded: str = ""
+    few_weights: str = ""
     states: str = ""
     padded: str = ""
     outweighed: str = ""
@@ -203,7 +205,8 @@ class Untrained(PartLine):
     no graph; "unheld" by the optimizer that has the parameters of others in their place; "outside" of all optimizers,
     maybe on purpose; "missed" by them, hardly on purpose; "unfrozen" later, and in no optimizer either; "idle", as
     theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know
-    of them; "graphless", as no loss has a graph from some step on; "uncopied", as statistics beside copied weights.
+    of them; "graphless", as no loss has a graph from some step on; "uncopied", as statistics beside copied weights;
+    "shut", as they are frozen at zero.
     `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 

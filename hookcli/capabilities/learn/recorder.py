@@ -325,6 +325,7 @@ class StepOfLearning(StepPart):
             **of_losses,
             "tried": course.trial.words,
             "unloaded": self._recorder.loaded.words(begun.module),
+            "few_weights": course.batches.loaders.few_weights,
             **self._time_first.fields(self._losses.shape, begun.name),
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,

@@ -10,7 +10,7 @@ from threading import RLock
 from types import ClassMethodDescriptorType
 from typing import Any
 
-from torch.utils.data import SequentialSampler
+from torch.utils.data import SequentialSampler, WeightedRandomSampler
 
 from hookcli.hooks.importlib_bootstrap import call_of_class, latest
 from hookcli.tensors.torch_private import private
@@ -110,6 +110,16 @@ def takes_in_order(iterator: object) -> bool:
     """True if a DataLoader's iterator takes the items of its dataset one after another, and does not shuffle."""
     sampler = getattr(iterator, "_index_sampler", None)
     return type(getattr(sampler, "sampler", sampler)) is SequentialSampler
+
+
+def sampler_weights(iterator: object) -> tuple[int, int]:
+    """The number of weights of a DataLoader's WeightedRandomSampler, and that of all samples; (0, 0) without one."""
+    sampler = getattr(getattr(iterator, "_index_sampler", None), "sampler", None)
+    if type(sampler) is not WeightedRandomSampler:
+        return 0, 0
+    with suppress(TypeError, NotImplementedError):  # a dataset without a length
+        return len(sampler.weights), len(iterator._dataset)  # type: ignore[attr-defined]
+    return 0, 0
 
 
 def loader_workers(iterator: object) -> int:

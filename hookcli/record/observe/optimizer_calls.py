@@ -84,6 +84,8 @@ class OptimizerCalls:
             model.training.lap()
             model.stepped(optimizer)
         self._optimizer_steps.stepped(optimizer)
+        count = self._optimizer_steps.count(optimizer)
+        self._steps.schedule.optimizer_stepped(max(numbers.values(), default=0), count)
         if models or not self._models.narrowed:
             self.program_steps.stepped(optimizer, numbers)
         self._look_for_stale(optimizer, models, recorded=bool(steps))

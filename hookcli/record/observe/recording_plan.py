@@ -169,6 +169,8 @@ _SHARE = 0.02
 _AT_ONCE = _SHARE * _MINUTE / 2
 """Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
 _AFTER = 2
+_PHASES, _OF_PHASE = 4, 6
+"""Further phases of a training, and the steps of each that are recorded as it begins."""
 _REMEMBERED, _COSTS = 4096, 64
 
 
@@ -177,7 +179,8 @@ class Schedule:
 
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
-    The last step of an epoch, which may be the last of the run, is recorded, too. A step is left out while hookcli has
+    The last step of an epoch, which may be the last of the run, is recorded, too, and so are the steps that follow the
+    first one of a new optimizer, with which another phase of the training begins. A step is left out while hookcli has
     spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
     not counted, as it has more to do, unless it has used up all of that time by itself: then even the second is left
     out. Of the others the processor's time counts, so that a busy machine records as much. Ranks must choose alike,
@@ -196,6 +199,8 @@ class Schedule:
         self._spent = 0.0  # in these
         self._before: float | None = None  # hookcli's processor time as the recorded step began that is under way
         self._soon: range = range(0)
+        self._phase: range = range(0)
+        self._phases = 0
 
     def records(self, step: int) -> bool:
         """True if the step of this number is recorded."""
@@ -226,7 +231,13 @@ class Schedule:
             return False
         number = step - self._plan.start
         regular = number % self.interval(step) == 0
-        return number < _ALWAYS or number in self._soon or regular or self._epochs.may_end(step, now)
+        return (
+            number < _ALWAYS
+            or number in self._soon
+            or number in self._phase
+            or regular
+            or self._epochs.may_end(step, now)
+        )
 
     def interval(self, step: int) -> int:
         """The interval between recorded steps around this one, as far as time allows."""
@@ -262,9 +273,9 @@ class Schedule:
             return False
         return own - self._before > _SHARE * _MINUTE
 
-    def _ends_epoch(self, number: int) -> bool:
-        """True for the last step of an epoch, if there is time; within the first minute, in full."""
-        if joined_world().size > 1 or not self._epochs.ends(number + self._plan.start):
+    def _begins_or_ends(self, number: int) -> bool:
+        """True as a phase begins, or an epoch ends, if there is time; within the first minute, in full."""
+        if joined_world().size > 1 or not (number in self._phase or self._epochs.ends(number + self._plan.start)):
             return False
         seconds, cost = self._seconds_and_cost()
         return self._spent + cost <= _SHARE * max(seconds, _MINUTE)
@@ -273,6 +284,12 @@ class Schedule:
         """Record the steps after this one, in which something was found."""
         self._soon = range(step + 1 - self._plan.start, step + 1 + _AFTER - self._plan.start)
 
+    def optimizer_stepped(self, step: int, count: int) -> None:
+        """Record the steps after this one if an optimizer has made its first with it, and not the first of the run."""
+        if step and count == 1 and self._phases < _PHASES:
+            self._phases += 1
+            self._phase = range(step + 1 - self._plan.start, step + 1 + _OF_PHASE - self._plan.start)
+
     def _chooses(self, number: int) -> bool:
         own = self._clock.processor
         if self._before is not None and (self._recorded > 1 or self._is_dear(own)):
@@ -280,7 +297,7 @@ class Schedule:
             self._spent += own - self._before
         regular = number % self.interval(number + self._plan.start) == 0 and self.affordable(number)
         always = number < _ALWAYS and not self._is_dear(own)
-        chosen = always or number in self._soon or regular or self._ends_epoch(number)
+        chosen = always or number in self._soon or regular or self._begins_or_ends(number)
         self._recorded += chosen
         self._before = own if chosen else None
         self._clock.count_processor(chosen)

@@ -239,7 +239,9 @@ def test_the_labels_that_count_are_counted() -> None:
     assert (line.counted, line.number, line.one_label) == (7, 10, 0)
 
 
-def warmed(rate: Callable[[int], float], *, learns: bool = True, optimizer: Any = torch.optim.AdamW) -> list[str]:
+def warmed(
+    rate: Callable[[int], float], *, learns: bool = True, optimizer: Any = torch.optim.AdamW, every: int = EVERY
+) -> list[str]:
     def program() -> nn.Module:
         model = net()
         made = optimizer(model.parameters(), 0.05)
@@ -251,7 +253,7 @@ def warmed(rate: Callable[[int], float], *, learns: bool = True, optimizer: Any 
             scheduler.step()
         return model
 
-    return all_faults(program, every=EVERY)
+    return all_faults(program, every=every)
 
 
 def test_a_warm_up_that_does_not_end() -> None:
@@ -259,6 +261,25 @@ def test_a_warm_up_that_does_not_end() -> None:
     why = "the warm-up has come to a learning rate of 2.75e-06 by step 54, 0.0055% of the scheduler's 0.05"
     assert text.startswith(f"the steps are too small ({why})")
     assert text.endswith("better than guessing among 3 classes (ln 3 = 1.099)")
+
+
+def by_epoch(step: int) -> float:
+    """A warm-up whose scheduler makes a step once per epoch of ten steps."""
+    return (step // 10 + 1) / 6000
+
+
+def each_step(step: int) -> float:
+    """As far a warm-up, in as many steps as the program makes."""
+    return (step + 1) / 60000
+
+
+@pytest.mark.parametrize(("rate", "named"), [(by_epoch, True), (each_step, False)])
+def test_a_warm_up_that_rises_by_epoch_is_the_cause_of_a_loss_that_does_not_fall(
+    rate: Callable[[int], float], named: bool
+) -> None:
+    texts = warmed(rate, learns=False, every=1)
+    words = "(the learning rate still rises, to 5e-05 by step 59, but not from one step to the next)"
+    assert any(words in text for text in texts) is named
 
 
 @pytest.mark.parametrize(

@@ -163,3 +163,24 @@ def test_a_step_is_decided_once(runs) -> None:
     run = runs(0.1, 0.3)
     recorded = run.steps(0, 50)
     assert [number for number in range(50) if run.schedule.records(number)] == recorded
+
+
+def test_a_new_optimizer_has_its_first_steps_recorded(runs) -> None:
+    """As of fine-tuning after a training: where there is time, and of the first of many such phases."""
+    run = runs(0.01, 0.05)
+    run.schedule.optimizer_stepped(0, 1)  # the first one of the run, which is no further phase
+    begun = run.steps(0, 500)
+    for step in (500, 501):
+        run.schedule.optimizer_stepped(step, step - 499)
+    assert begun[-1] < 500 and run.steps(501, 560)[:6] == [*range(501, 507)]
+    dear = runs(0.01, 0.5)
+    dear.steps(0, 500)
+    dear.schedule.optimizer_stepped(500, 1)
+    dear.steps(501, 560)
+    assert dear.clock.processor <= 4 * dear.cost
+    often = runs(0.01, 0.001)
+    often.steps(0, 100)
+    for step in range(100, 200):
+        often.schedule.optimizer_stepped(step, 1)
+        often.steps(step, step + 1)
+    assert len(often.steps(200, 300)) < 30

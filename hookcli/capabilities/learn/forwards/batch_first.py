@@ -23,8 +23,6 @@ class TimeFirst:
     """The modules that took dimension 0 of their first input in a step for time, each with the shape of this input."""
 
     shapes: dict[str, list[int]] = field(default_factory=dict)
-    recurrent: set[str] = field(default_factory=set)
-    """Those that are recurrent: of attention rows may look at each other on purpose."""
 
     def enter(self, event: HookEvent) -> None:
         """Note a module that gets a batch of sequences. Outer ones come first, which give batch_first to inner ones."""
@@ -33,8 +31,6 @@ class TimeFirst:
         setting = next((vars(one)["batch_first"] for one in event.module.modules() if "batch_first" in vars(one)), True)
         received = tree.received(event.args, event.kwargs) if not setting else []
         self.shapes[event.fqn] = tree.shape_of(received[0]) if received else []
-        if isinstance(event.module, nn.RNNBase):
-            self.recurrent.add(event.fqn)
 
     def fields(self, targets: list[int], name: Callable[[str], str]) -> dict[str, Any]:
         """The fields of a line on the first module that takes as many steps of a sequence as these targets have rows.
@@ -45,8 +41,7 @@ class TimeFirst:
         for fqn, shape in self.shapes.items():
             if len(shape) == 3 and shape[:1] == targets[:1] and shape[1] > 1 and not may_be_rows(shape[1], targets):
                 what = f"dimension 0 of its input ({shape[0]:,}, the batch) for the sequence"
-                words = f"{name(fqn) or 'the model'} takes {what}"
-                return {"over_batch": words, "recurs": fqn in self.recurrent}
+                return {"over_batch": f"{name(fqn) or 'the model'} takes {what}"}
         return {}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from hookcli.capabilities.learn.forwards.order import Order, first_row
 from hookcli.capabilities.learn.lines import LOADER, ROWS
 from hookcli.capabilities.learn.weights.still import first_values
-from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded, takes_in_order
+from hookcli.hooks.torch_private.exchange import batches_in_all, batches_yielded, sampler_weights, takes_in_order
 from hookcli.tensors import tree
 from hookcli.tensors.checksum import checksum
 
@@ -56,6 +56,8 @@ class Loaders:
     """True if no DataLoader shuffles."""
     of: int = 0
     """The number of batches of the last one; 0 if unknown."""
+    few_weights: str = ""
+    """Words on a sampler that never draws most of the samples."""
 
     def take(self, iterator: object) -> None:
         number = batches_yielded(iterator)
@@ -64,6 +66,7 @@ class Loaders:
             self.firsts += 1
             self.of = batches_in_all(iterator)
             self.in_order = self.in_order and takes_in_order(iterator) and self.of > 1
+            self.few_weights = self.few_weights or words_on_sampler(*sampler_weights(iterator))
 
     @property
     def number(self) -> int:
@@ -84,6 +87,14 @@ class Loaders:
     def begin_anew(self) -> bool:
         """True if the program takes nothing but first batches, from a new iterator each."""
         return self.firsts > _AFTER and not self.others and self.of > 1
+
+
+def words_on_sampler(weights: int, samples: int) -> str:
+    """Words on a WeightedRandomSampler of so many weights and samples; "" if it has a good part of the samples."""
+    if not weights or _PART * weights > samples:
+        return ""
+    what = f"the WeightedRandomSampler has {weights:,} weights, and so draws only the first {weights:,} of {samples:,}"
+    return f"{what} samples: give it a weight for each sample, such as class_weights[labels]"
 
 
 @dataclass

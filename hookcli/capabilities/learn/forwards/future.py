@@ -21,7 +21,7 @@ from hookcli.hooks.torch_private.nodes import attended, embedded, operator, retu
 from hookcli.tensors import tree
 
 STEPS = 3  # the first recorded ones, all of which must show it
-_TOKENS, _NODES = 8, 20_000  # of a sequence; of a graph
+_TOKENS, _ALL, _NODES = 3, 64, 20_000  # of a sequence, and of all; of a graph
 _NEAR = 16  # nodes of an attention before its softmax
 _SHIFTS = {"Cat", "Slice", "Roll", "ConstantPadNd", "Index", "IndexSelect", "CopySlices"}
 _MIXES = {"Bmm", "Baddbmm", "Softmax", "SafeSoftmax"}
@@ -134,7 +134,7 @@ class Future:
 
 def are_tokens(x: Tensor) -> bool:
     """True for the tokens of some sequences that are long enough."""
-    return x.dim() == 2 and x.shape[1] >= _TOKENS and tree.is_plain(x)
+    return x.dim() == 2 and x.shape[1] >= _TOKENS and x.numel() >= _ALL and tree.is_plain(x)
 
 
 def any_of(truths: Sequence[Tensor | None]) -> list[Tensor]:

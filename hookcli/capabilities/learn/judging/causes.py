@@ -14,7 +14,7 @@ from hookcli.capabilities.learn.judging.curve import cut_short, in_steps
 from hookcli.capabilities.learn.judging.first_step import LOWER_RATE, far
 from hookcli.capabilities.learn.judging.guessing import times_of
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_data, large_inputs
-from hookcli.capabilities.learn.judging.small_steps import SCHEDULE, too_small
+from hookcli.capabilities.learn.judging.small_steps import EACH_STEP, SCHEDULE, rises_by_epoch, too_small
 from hookcli.capabilities.learn.lines import (
     BLIND,
     EVAL,
@@ -57,6 +57,7 @@ WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it i
 MAXIMIZES = "the optimizer maximizes the loss (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
 _SEVERAL = 5  # recorded steps
+_NOISE = "give the loss the noise that was added to the input, not another draw"
 _INDICES = "look at how the indices are made: scaled categories all become 0"
 _TRIED = {
     "grad_output": "multiply by grad_output in backward, and try torch.autograd.gradcheck",
@@ -88,12 +89,14 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     dropped = lines[-1].dropped if lines else ""
     data = (
         (one_index(lines), _INDICES),
+        (other_noise(lines), _NOISE),
         (apart(lines, guessed), _SCALE),
         (changed_inputs(lines), COPY),
         (hardly_varied(lines), INPUTS),
     )
     values = ((dropped, _DROP), (large_data(lines), INPUTS))
-    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), *values, (far(lines), LOWER_RATE))
+    rising = (rises_by_epoch(lines), EACH_STEP)
+    reasons = (*data, held_up(lines), small, (decays(lines), _DECAY), *values, (far(lines), LOWER_RATE), rising)
     return next((reason for reason in reasons if reason[0]), ("", ""))
 
 
@@ -137,6 +140,13 @@ def one_index(lines: Sequence[Learning]) -> str:
     if len(lines) < _SEVERAL or not all(line.one_index for line in lines):
         return ""
     return f"{lines[0].one_index}, like every embedding, gets one and the same index for all rows in each recorded step"
+
+
+def other_noise(lines: Sequence[Learning]) -> str:
+    """Words on targets that are noise, and not that of the input, in every recorded step; "" if they are not."""
+    if len(lines) < _SEVERAL or not all(line.other_noise for line in lines):
+        return ""
+    return "the targets are noise as of torch.randn that the input, of the same shape, does not contain"
 
 
 def apart(lines: Sequence[Learning], guessed: float) -> str:

@@ -44,6 +44,7 @@ from hookcli.capabilities.learn.lines import (
     LINES,
     MISSED,
     ONE_NUMBER,
+    SHUT,
     UNCOPIED,
     UNFROZEN,
     UNHELD,
@@ -156,6 +157,9 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
     yield from cleared(lines)
     if not has_converged(measured.every_loss, lines) and not any(line.misused for line in lines):
         yield from (error or unmoved for unmoved in still(lines, alone=alone))
+    if line := untrained(measured.lines, SHUT):
+        frozen = f"{', '.join(line.places)}{more_than(line)}: frozen (requires_grad=False) at zero"
+        yield f"{frozen}, so that they change nothing: if they are adapters, freeze the rest before adding them"
     if line := untrained(measured.lines, EVAL):
         yield in_eval_mode(line)
     if line := untrained(measured.lines, UNCOPIED):
@@ -172,13 +176,13 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
 
 
 def certain(lines: Sequence[Learning], by_step: Mapping[int, float]) -> Iterator[str]:
-    """The texts on what is a fault though the loss may fall; a recurrent layer may run over the rows on purpose.
+    """The texts on what is a fault though the loss may fall; layers may run over the rows of a batch on purpose.
 
     Then the loss falls by more than three tenths.
     """
-    if lines and all(line.recurs for line in lines) and not falls_much(by_step):
+    if lines and all(line.over_batch for line in lines) and not falls_much(by_step):
         yield f"{lines[0].over_batch}: {BATCH_FIRST}"
-    yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.doubled) if text)
+    yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.few_weights, line.doubled) if text)
 
 
 def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isclose
-from statistics import median
+from statistics import mean, median
 
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.table.formatting import number as figure
@@ -20,6 +20,7 @@ _STEADY, _ROUNDED = 3, 1e-4  # recorded steps, and the share by which a norm may
 _UNSCALE = "call scaler.unscale_(optimizer) before clipping"
 _FAINT, _VANISHES = 1e-4, "look in which layer the gradient vanishes, and at how the layers are initialized"
 _COLD, _WARM_UP = 0.01, "count the warm-up in calls of scheduler.step()"  # of the rate that it leads to
+_STEPWISE, EACH_STEP = 0.1, "call scheduler.step() after each optimizer.step()"  # of the steps, after which it rises
 _FACTOR = "let LambdaLR's function return a factor, not a rate"
 _TWICE, _DIVIDED = 4, "divide each loss once, by the number of passes"  # passes: of fewer the factor may be meant
 _FROZEN = 0.01  # of the weights: as few are trained
@@ -43,6 +44,19 @@ def hardly_warm(lines: Sequence[Learning]) -> str:
         return ""
     share = f"{100 * last / initial:.2g}% of the scheduler's {setting(initial)}"
     return f"the warm-up has come to a learning rate of {setting(last)} by step {lines[-1].step:,}, {share}"
+
+
+def rises_by_epoch(lines: Sequence[Learning]) -> str:
+    """Words on a learning rate that has risen up to the end, but stays for many steps at a time; "" if it does not."""
+    rates = [(line.step, line.rate) for line in lines if line.rate is not None]
+    number = len({rate for _, rate in rates})
+    if number < _STEADY or any(after < before for (_, before), (_, after) in pairwise(rates)):
+        return ""
+    rises = [after > before for (one, before), (other, after) in pairwise(rates) if other == one + 1]
+    (_, first), (last, rate) = rates[0], rates[-1]
+    if not rises or mean(rises) > _STEPWISE or rate < 2 * first:
+        return ""
+    return f"the learning rate still rises, to {setting(rate)} by step {last:,}, but not from one step to the next"
 
 
 def divided_twice(lines: Sequence[Learning]) -> str:
@@ -74,6 +88,7 @@ def too_small(lines: Sequence[Learning], number: int, guessed: float) -> tuple[s
         (clipped_scaled(lines), _UNSCALE),
         (clipped(lines), _CLIP),
         (faint(lines, guessed), _VANISHES),
+        (rises_by_epoch(lines), EACH_STEP),
         (hardly_warm(lines), _WARM_UP),
         (scaled_away(lines, rate), _FACTOR),
         (divided_twice(lines), _DIVIDED),

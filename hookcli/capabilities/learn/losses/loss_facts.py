@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ from hookcli.capabilities.learn.losses.ranges import (
     words_on,
 )
 from hookcli.capabilities.learn.losses.rebuilt import Place, outweighed, place_of
-from hookcli.capabilities.learn.losses.returned import Returned
+from hookcli.capabilities.learn.losses.redrawn import is_other_noise
+from hookcli.capabilities.learn.losses.returned import Returned, errors_of
 from hookcli.capabilities.learn.losses.squashed import squashed
 from hookcli.capabilities.learn.losses.targets import Targets
 from hookcli.capabilities.learn.losses.views import misplaced
@@ -87,6 +89,9 @@ class LossFacts:
     """The scale of the GradScaler that has scaled the last loss."""
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
+    inputs: list[ref[Tensor]] = field(default_factory=list)
+    other_noise: Tensor | None = None
+    """True if the targets are noise that no input has."""
     returned: Returned = field(default_factory=Returned)
     of_layers: bool = True
     """True if the scores of all cross-entropies are what a trained layer returns for each class."""
@@ -103,6 +108,7 @@ class LossFacts:
     def receive(self, x: Tensor) -> None:
         """Note a tensor that the model receives."""
         self.received.add(place_of(x))
+        self.inputs.append(ref(x))
 
     def add(self, roots: Sequence[Tensor]) -> Sequence[Term]:
         """Take in the losses of a backward pass. Returns the terms of its only one, if known. Waits for nothing."""
@@ -149,6 +155,8 @@ class LossFacts:
         """Note the targets of a loss of these terms, if a backward pass begins from it alone; None: from several."""
         only = loss if len(self.choices) == 1 else None
         shape = self.targets.add(terms) if not self.choices[-1] else []
+        if pair := errors_of(terms[0].node) if len(terms) == 1 and shape else None:
+            self.other_noise = is_other_noise(pair[1], (x() for x in self.inputs))
         labels = labels_of(only) if only is not None and not shape else None
         self.shape = tree.shape_of(labels) if labels is not None else shape if only is not None else []
         self.maximized = maximized(only) if only is not None else ""
@@ -208,6 +216,8 @@ class LossFacts:
             fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
         if all_count and not several:
             fields |= self.targets.of_ones(len(self.choices))
+        if self.other_noise is not None:
+            fields["other_noise"] = bool(self.other_noise)
         if self.scale is not None:
             fields["scale"] = float(self.scale)
         return fields

@@ -18,6 +18,7 @@ from hookcli.capabilities.learn.lines import (
     IDLE,
     MISSED,
     OUTSIDE,
+    SHUT,
     UNFROZEN,
     UNHELD,
     UNREACHED,
@@ -87,6 +88,10 @@ class Wiring:
     trained: list[bool] = field(default_factory=list)
     """For each parameter whether it was trained when `between`, the frozen modules between trained ones, was found."""
     between: dict[str, tuple[str, str]] = field(default_factory=dict)
+    zeros: Sequence[str] = ()
+    """The frozen matrices that were all zeros then."""
+    zeros_at: int = 0
+    """The number of recorded steps at that time."""
     moving: set[str] = field(default_factory=set)
     """The parameters of these that have moved."""
     once_trained: set[str] = field(default_factory=set)
@@ -103,6 +108,7 @@ class Wiring:
         self.note_mode(step, seen)
         found = {
             FROZEN: self.frozen(begun, seen),
+            SHUT: self.at_zero(begun, step, seen),
             EVAL: self.in_eval(begun, step, seen),
             UNHELD: self.unheld(begun, step, seen),
             IDLE: self.idle(begun, step, seen),
@@ -170,6 +176,7 @@ class Wiring:
         trained = [p.requires_grad for p in seen.parameters.values()]
         if trained != self.trained:
             self.trained, self.between = trained, frozen_between(begun.module)
+            self.zeros, self.zeros_at = frozen_zeros(seen.parameters), self.steps
             self.once_trained.update(fqn for fqn, p in seen.parameters.items() if p.requires_grad)
         ran, trained_once = self.ran or (), self.once_trained | self.moved(seen)
         between = {
@@ -180,6 +187,14 @@ class Wiring:
         first = begun.name(next(iter(between)))
         before, after = (begun.name(fqn) for fqn in between[next(iter(between))])
         return Untrained(begun.model, 0, FROZEN, [first], len(between), f"between {before} and {after}")
+
+    def at_zero(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
+        """Frozen matrices of zeros in modules that ran, as adapters begin: they change nothing."""
+        ran = {fqn: p for fqn, p in seen.parameters.items() if fqn in self.zeros and owner_of(fqn) in seen.ran}
+        left = [begun.name(fqn) for fqn, p in ran.items() if not p.requires_grad and not first_values(p).any()]
+        if self.steps - self.zeros_at < _STEPS or not left:
+            return None
+        return Untrained(begun.model, step, SHUT, left[:NAMED], len(left))
 
     def moved(self, seen: SeenParts) -> set[str]:
         """The parameters of frozen modules between trained ones that the program moves, as of a target network."""
@@ -230,7 +245,7 @@ class Wiring:
 
     def unheld(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that nothing moves, if an optimizer has others that belong to no module."""
-        left = {fqn: p for fqn, p in seen.parameters.items() if fqn in seen.reached and id(p) not in seen.held}
+        left = {fqn: p for fqn, p in seen.trained().items() if id(p) not in seen.held}
         stale = begun.stale() if left else ""
         still = self.still(UNHELD, left if stale else {})
         if self.steps < _STEPS or not still:
@@ -239,7 +254,7 @@ class Wiring:
 
     def outside(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient that no optimizer has, and nothing moves, if they are a good part of all."""
-        reached = {fqn: p for fqn, p in seen.parameters.items() if fqn in seen.reached}
+        reached = seen.trained()
         others = {fqn: p for fqn, p in reached.items() if id(p) not in seen.held} if seen.held else {}
         left = good_part(self.still(OUTSIDE, good_part(others, reached)), reached)
         if self.steps < _STEPS or not left:
@@ -264,7 +279,7 @@ class Wiring:
 
     def idle(self, begun: BegunStep, step: int, seen: SeenParts) -> Untrained | None:
         """Parameters with a gradient whose optimizer makes no step, while another one does."""
-        idle = {fqn: p for fqn, p in seen.parameters.items() if fqn in seen.reached and id(p) in seen.held}
+        idle = {fqn: p for fqn, p in seen.trained().items() if id(p) in seen.held}
         idle = {fqn: p for fqn, p in idle.items() if seen.held[id(p)][0] not in self.took}
         left = self.still(IDLE, idle if self.took else {})
         if self.steps < _MANY or not left:
@@ -332,6 +347,10 @@ class SeenParts:
             of = id(one), type(one).__name__
             self.held |= {id(p): of for group in one.param_groups for p in group["params"]}
 
+    def trained(self) -> dict[str, Tensor]:
+        """The parameters with a gradient, without those that have kept one as they were frozen."""
+        return {fqn: p for fqn, p in self.parameters.items() if fqn in self.reached and p.requires_grad}
+
     def reach(self, module: nn.Module) -> None:
         self.reached |= {fqn for fqn, p in module.named_parameters() if tree.gradient(p) is not None}
 
@@ -340,6 +359,13 @@ def good_part(some: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> M
     """These parameters, if they have a good part of the elements of all; else none."""
     of_all = sum(p.numel() for p in parameters.values())
     return some if of_all and sum(p.numel() for p in some.values()) >= _SHARE * of_all else {}
+
+
+def frozen_zeros(parameters: Mapping[str, Tensor]) -> list[str]:
+    """The frozen matrices that are all zeros, if others are trained. May wait for an accelerator."""
+    frozen = {fqn: p for fqn, p in parameters.items() if not p.requires_grad and p.dim() > 1 and tree.is_plain(p)}
+    matrices = {fqn: p for fqn, p in frozen.items() if min(p.shape[:2]) > 1} if len(frozen) < len(parameters) else {}
+    return [fqn for fqn, p in matrices.items() if not (first_values(p).any() or p.detach().any())]
 
 
 def is_untouched(norm: nn.Module) -> bool:

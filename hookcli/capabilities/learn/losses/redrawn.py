@@ -1,0 +1,30 @@
+"""Targets that are noise, and not the noise that was added to the input, as of a diffusion model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from hookcli.tensors import tree
+
+_LEAST, _MOST = 256, 2**20  # values
+_FAR = 5  # standard errors
+
+
+def is_other_noise(targets: Tensor, inputs: Iterable[Tensor | None]) -> Tensor | None:
+    """True if targets are as torch.randn returns them, and not correlated with the input of their shape; else None.
+
+    Noise that was added to an input is correlated with it. Waits for nothing.
+    """
+    x = next((x for x in inputs if x is not None and x.shape == targets.shape and x.is_floating_point()), None)
+    if x is None or targets.numel() < _LEAST or not (tree.is_plain(targets) and targets.is_floating_point()):
+        return None
+    with torch.no_grad():
+        y, x = (of.detach().reshape(-1)[:_MOST].float() for of in (targets, x))
+        second, fourth = y.square().mean(), y.square().square().mean()
+        product = (y * x).mean() / x.square().mean().sqrt()
+        figures = torch.stack([y.mean(), (second - 1) / sqrt(2), (fourth - 3) / sqrt(96), product])
+        return (figures.abs() < _FAR / sqrt(len(y))).all()
