@@ -13,7 +13,7 @@ FROZEN, EVAL, UNREACHED, UNHELD, UNSTEPPED = "frozen", "eval", "unreached", "unh
 VALUES = "values"
 BLIND, UNUSED, IDLE, UNREGISTERED = "blind", "unused", "idle", "unregistered"
 OUTSIDE, MISSED, UNFROZEN = "outside", "missed", "unfrozen"
-GRAPHLESS, UNCOPIED, SHUT = "graphless", "uncopied", "shut"
+GRAPHLESS, UNCOPIED, SHUT, PASSLESS = "graphless", "uncopied", "shut", "passless"
 ONE_NUMBER = "a softmax over one number"
 
 
@@ -96,6 +96,8 @@ class Learning(PartLine):
     none through.
     `clones`: words on the first layer whose units have had the same weights in all `cloned` recorded steps, though
     these moved: "64 units of 1"; `layers` is the number of such layers.
+    `linear`: the number of layers with weights, in the first recorded steps, if no activation function is among them.
+    `momentum`: words on the first batch normalization whose momentum is 0.9 or more.
     `norms`: the normalizations that are frozen, with all that comes before them, but whose running statistics have
     moved since step 0, by up to `drift` standard deviations; `norm` is the first one.
     """
@@ -191,6 +193,8 @@ class Learning(PartLine):
     clones: str = ""
     cloned: int = 0
     layers: int = 0
+    linear: int = 0
+    momentum: str = ""
     norms: int = 0
     norm: str = ""
     drift: float = 0.0
@@ -206,7 +210,7 @@ class Untrained(PartLine):
     maybe on purpose; "missed" by them, hardly on purpose; "unfrozen" later, and in no optimizer either; "idle", as
     theirs makes no step while another does; "unstepped", as none makes a step; "unregistered", as PyTorch does not know
     of them; "graphless", as no loss has a graph from some step on; "uncopied", as statistics beside copied weights;
-    "shut", as they are frozen at zero.
+    "shut", as they are frozen at zero; "passless", as no backward pass begins.
     `places` are the first of them, of which there are `number`, and `detail` says more.
     """
 

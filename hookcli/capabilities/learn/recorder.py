@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -13,35 +12,34 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.capabilities.learn.course import Course
 from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
 from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken
 from hookcli.capabilities.learn.forwards.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.forwards.future import Future
 from hookcli.capabilities.learn.forwards.graphless import Graphless
 from hookcli.capabilities.learn.forwards.last_states import LastStates
+from hookcli.capabilities.learn.forwards.linear import STEPS as LINEAR_STEPS
+from hookcli.capabilities.learn.forwards.linear import linear_layers
 from hookcli.capabilities.learn.forwards.lost_batches import STEPS as LOST_STEPS
 from hookcli.capabilities.learn.forwards.lost_batches import LostBatches
 from hookcli.capabilities.learn.forwards.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.forwards.padding import PaddingMasks, words_on_mask
 from hookcli.capabilities.learn.forwards.states import States
 from hookcli.capabilities.learn.forwards.trial import Trial
-from hookcli.capabilities.learn.graphs import Graphs, Mark, in_use
-from hookcli.capabilities.learn.lines import UNSTEPPED, Learning, Untrained
-from hookcli.capabilities.learn.losses.class_shares import ClassShares
-from hookcli.capabilities.learn.losses.labels import Labels
+from hookcli.capabilities.learn.graphs import Mark, in_use
+from hookcli.capabilities.learn.lines import PASSLESS, UNSTEPPED, Learning, Untrained
 from hookcli.capabilities.learn.losses.loss_facts import LabelRange, LossFacts
-from hookcli.capabilities.learn.losses.lost_head import LastLayer, LostHead
-from hookcli.capabilities.learn.weights.clones import Clones
+from hookcli.capabilities.learn.losses.lost_head import LastLayer
 from hookcli.capabilities.learn.weights.copies import StepOfCopy
-from hookcli.capabilities.learn.weights.frozen_norms import FrozenNorms
+from hookcli.capabilities.learn.weights.frozen_norms import of_last_batch
 from hookcli.capabilities.learn.weights.loaded import LoadedStates
-from hookcli.capabilities.learn.weights.overwritten import Overwritten, Values
+from hookcli.capabilities.learn.weights.overwritten import Values
 from hookcli.capabilities.learn.weights.reach import reach
 from hookcli.capabilities.learn.weights.shares import Shares
-from hookcli.capabilities.learn.weights.still import Still, some_values
-from hookcli.capabilities.learn.weights.updates import GradientsAfter, GradientsBefore, Settings, gradients_for
-from hookcli.capabilities.learn.weights.wiring import SeenParts, Wiring
-from hookcli.capabilities.learn.weights.zeroed import Zeroed
+from hookcli.capabilities.learn.weights.still import some_values
+from hookcli.capabilities.learn.weights.updates import GradientsBefore, Settings, gradients_for
+from hookcli.capabilities.learn.weights.wiring import SeenParts
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
@@ -57,56 +55,6 @@ _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
 _MASKS = 3  # recorded steps
 _WEIGHTS = 2  # dimensions of a parameter
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
-
-
-@dataclass
-class Course:
-    """The recorded steps of a model: how many were judged, how many of these began with old gradients, and the rest."""
-
-    batches: Batches
-    module: ref[nn.Module]
-    trial: Trial
-    judged: int = 0
-    left: int = 0
-    knows_loss: bool = False
-    alike: int = 0
-    cleared: int = 0
-    labels: Labels = field(default_factory=Labels)
-    class_shares: ClassShares = field(default_factory=ClassShares)
-    stepped: bool = False
-    """True if an optimizer was about to make a step."""
-
-    graphs: Graphs = field(default_factory=Graphs)
-    still: Still = field(default_factory=Still)
-    wiring: Wiring = field(default_factory=Wiring)
-    hidden: int = 0
-    """The last recorded steps in a row with a mask that hides the tokens, and shows the padding."""
-    lost: list[bool] = field(default_factory=list)
-    """For each recorded step whether it has batches that train nothing."""
-    future: list[str] = field(default_factory=list)
-    """For each of the first recorded steps whether attention sees the tokens that the loss asks for."""
-    lost_head: LostHead = field(default_factory=LostHead)
-    overwritten: Overwritten = field(default_factory=Overwritten)
-    norms: FrozenNorms = field(default_factory=FrozenNorms)
-    clones: Clones = field(default_factory=Clones)
-    zeroed: Zeroed = field(default_factory=Zeroed)
-    after: GradientsAfter = field(default_factory=GradientsAfter)
-
-    def note_gradients(self, old: bool | None) -> None:
-        """Note whether a recorded step began with old gradients; None: that is not known."""
-        self.judged += old is not None
-        self.left += bool(old)
-
-    def note_level(self, of_step: Mapping[str, Any]) -> dict[str, Any]:
-        """Note what is known of the level of guessing. Returns the fields of a line, those on classes once."""
-        known = {"classes": 0, "items": 0} if self.knows_loss else {}
-        self.knows_loss |= bool(of_step)
-        return {**of_step, **known}
-
-    def note_alike(self, of_step: bool | None) -> int:
-        """Note whether all rows of each output were the same; None: not known. Returns the steps in a row with this."""
-        self.alike = self.alike if of_step is None else self.alike + 1 if of_step else 0
-        return self.alike
 
 
 class Recorder(RecorderPart):
@@ -259,6 +207,8 @@ class StepOfLearning(StepPart):
             self._losses.returned.hold(outputs)
             self._marks += map(Mark.on, [x.grad_fn for x in outputs if x.grad_fn is not None][:1])
             self._alike.returned(outputs)
+            if len(self._course.linear) < LINEAR_STEPS:
+                self._course.linear.append(linear_layers(outputs))
             if self._course.wiring.asked:
                 self._parts.trace(outputs)
 
@@ -298,7 +248,7 @@ class StepOfLearning(StepPart):
     def lines(self, step: RecordedStep, *, scaled: bool) -> list[PartLine]:
         """The lines of this step, if there was a backward pass. Waits for an accelerator."""
         if not self._losses.choices:
-            return []
+            return self.without_pass(step)
         course, begun = self._course, self._begun
         course.stepped = course.stepped or self._taken is not None
         if not step.complete:
@@ -339,10 +289,19 @@ class StepOfLearning(StepPart):
             **course.clones.fields(begun.module, begun.name),
             **self._shares.fields(parameters.values(), begun.name),
             **course.zeroed.fields(step),
+            "linear": course.linear[0] if len({*course.linear}) == 1 else 0,
+            "momentum": of_last_batch(begun.module, begun.name),
             **self._settings.fields(),
             **reached,
         }
         return [*course.wiring.add(begun, step.step, self._parts), Learning(step.model, step.step, **fields)]
+
+    def without_pass(self, step: RecordedStep) -> list[PartLine]:
+        """The line on an optimizer that makes steps without any gradient, once enough of them began no pass."""
+        idle = step.complete and self._taken is not None and not self._taken.number
+        self._course.without_pass += idle
+        enough = self._course.without_pass >= _PASSES
+        return [Untrained(step.model, step.step, PASSLESS, [""], self._course.without_pass)] if enough else []
 
     def of_losses(self, passes: int) -> dict[str, Any]:
         """The fields of a line on the losses of so many backward passes. Waits for an accelerator."""

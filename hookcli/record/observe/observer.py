@@ -89,7 +89,7 @@ class Observer:
                 for name, note in self._steps.losses.notes():
                     self.models.counts[name].note(note)
                 self._steps.parts.tell("run_ends", "")
-                self.models.note_parts()
+                self.models.note_calls()
                 for name, number in self._optimizer_calls.passed_of.items():
                     self.models.counts[name].note(_PASSED.format(number=number, of=self.models.counts[name].steps))
                 for name, line in self._steps.failed:

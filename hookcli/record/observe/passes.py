@@ -49,6 +49,8 @@ class Forwards:
         goes_on = grad and model.mid_step
         number = model.step() - goes_on
         forward = model.count_forward(grad=grad)
+        if not grad:
+            self._models.evaluations[model.name].add(module)
         try:
             step = self._find_step(model, number, forward, grad=grad)
         except UsageError as error:  # TorchScript

@@ -56,6 +56,7 @@ _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 MAXIMIZES = "the optimizer maximizes the loss (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
+_ACTIVATION = "put an activation function between them, such as ReLU"
 _SEVERAL = 5  # recorded steps
 _NOISE = "give the loss the noise that was added to the input, not another draw"
 _INDICES = "look at how the indices are made: scaled categories all become 0"
@@ -89,6 +90,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     dropped = lines[-1].dropped if lines else ""
     data = (
         (one_index(lines), _INDICES),
+        (without_activation(lines), _ACTIVATION),
         (other_noise(lines), _NOISE),
         (apart(lines, guessed), _SCALE),
         (changed_inputs(lines), COPY),
@@ -140,6 +142,13 @@ def one_index(lines: Sequence[Learning]) -> str:
     if len(lines) < _SEVERAL or not all(line.one_index for line in lines):
         return ""
     return f"{lines[0].one_index}, like every embedding, gets one and the same index for all rows in each recorded step"
+
+
+def without_activation(lines: Sequence[Learning]) -> str:
+    """Words on a model of several layers that is linear in its input; "" for others."""
+    number = lines[-1].linear if lines else 0
+    one = f"the {number:,} layers with weights do what one linear layer does"
+    return f"no activation function stands between layers: {one}" if number > 1 else ""
 
 
 def other_noise(lines: Sequence[Learning]) -> str:

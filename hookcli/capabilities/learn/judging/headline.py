@@ -12,6 +12,7 @@ from hookcli.capabilities.learn.judging.causes import (
     not_reached,
     overwritten,
     stays,
+    without_activation,
     without_graph,
 )
 from hookcli.capabilities.learn.judging.checks import (
@@ -44,6 +45,7 @@ from hookcli.capabilities.learn.lines import (
     LINES,
     MISSED,
     ONE_NUMBER,
+    PASSLESS,
     SHUT,
     UNCOPIED,
     UNFROZEN,
@@ -105,8 +107,17 @@ def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark
     for text, models in by_text((model, unfallen(run)) for model, run in runs.items()):
         yield Remark(f"{models}: {text}", inputs_command(record))
     flat = ((model, behind_flat(learned(run.lines), harmless=True)) for model, run in runs.items())
-    for text, models in by_text(flat):
+    settings = ((model, text) for model, run in runs.items() for text in of_settings(learned(run.lines)))
+    for text, models in by_text([*flat, *settings]):
         yield Remark(f"{models}: {text}", "")
+
+
+def of_settings(lines: Sequence[Learning]) -> Iterator[str]:
+    """Words on settings that are hardly meant: a momentum as of Keras, and no activation function at all."""
+    if lines and lines[-1].momentum:
+        mostly = "so that running statistics are next to those of the last batch alone"
+        yield f"{lines[-1].momentum}, {mostly}; PyTorch's momentum is the share of the new batch (0.1 by default)"
+    yield from filter(None, [without_activation(lines)])
 
 
 def on_order(runs: Mapping[str, Measurements]) -> Iterator[Remark]:
@@ -145,8 +156,10 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
 
     `alone`: no other model learns. Beside one, gradients may all be zero, as of a loss that has no weight yet.
     """
-    yield from outside(measured.lines)
     lines = learned(measured.lines)
+    if untrained(measured.lines, PASSLESS) and not lines:
+        yield "the optimizer makes steps, but no backward pass ever begins: call loss.backward(), with parentheses"
+    yield from outside(measured.lines)
     yield from unreached(measured.lines)
     if line := untrained(measured.lines, UNSTEPPED):
         yield f"{line.places[0]} made no step after any of {line.number:,} backward passes: nothing was trained"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookcli.capabilities.learn.weights.still import first_values
 from hookcli.capabilities.learn.weights.wiring import has_statistics
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.torch_private.modules import Norm
+from hookcli.hooks.torch_private.modules import BatchNorm, Norm
 from hookcli.probes.shared.module_facts import in_checkpoint
 from hookcli.record.observe.parts import BegunStep
 from hookcli.table.names import around
 from hookcli.tensors import tree
 
+_MOMENTUM = 0.9  # of 1, which the last batch has in the statistics: PyTorch's default is 0.1
 _DRIFT = 0.2  # standard deviations: a batch in training moves them by less if its data are as before
 
 
@@ -97,3 +99,11 @@ class FrozenNorms:
             "norms": len(far),
             "drift": max(drifts.values()),
         }
+
+
+def of_last_batch(model: nn.Module, name: Callable[[str], str]) -> str:
+    """Words on the first batch normalization whose statistics are next to those of the last batch; "" if none are."""
+    for fqn, module in model.named_modules():
+        if isinstance(module, BatchNorm) and module.track_running_stats and (module.momentum or 0) >= _MOMENTUM:
+            return f"{name(fqn)} ({type(module).__name__}) has a momentum of {module.momentum:g}"
+    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 from weakref import ref
@@ -16,6 +16,7 @@ from hookcli.errors import in_brief
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
+from hookcli.record.observe.models.evaluations import Evaluations
 from hookcli.record.observe.models.model import (
     COMPILED_AROUND,
     COMPILED_IN_PLACE,
@@ -51,6 +52,7 @@ class ObservedModels:
         self._by_core: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by the part that holds all parameters
         self._odd: WeakIds[nn.Module, None] = WeakIds()  # which PyTorch itself can't walk through
         self._wholes: WeakIds[nn.Module, None] = WeakIds()  # models that the program calls by parts
+        self.evaluations = defaultdict[str, Evaluations](Evaluations)  # by model
         self._parts: dict[str, list[str]] = {}  # by model: its parts that the program also calls by themselves
         self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
         self._of_version = -1
@@ -127,11 +129,14 @@ class ObservedModels:
                 return model
         return None
 
-    def note_parts(self) -> None:
-        """Note on each model which of its parts the program has also called by themselves."""
+    def note_calls(self) -> None:
+        """Note on each model which of its parts the program has also called by themselves, and how it was evaluated."""
         for name, parts in self._parts.items():
             verb = "were also called by themselves" if parts[1:] else "was also called by itself"
             self.counts[name].note(f"{listed(parts)} {verb}, which counts as a forward of the model")
+        for name, evaluations in self.evaluations.items():
+            if note := evaluations.note(self.counts[name].steps):
+                self.counts[name].note(note)
 
     def _whole(self, module: nn.Module) -> nn.Module:
         """The model that is called by parts only, such as actor and critic: one optimizer has all; a GAN has two.
