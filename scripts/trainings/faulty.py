@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 STEPS, SIZE = 60, 64
 SEEDED = torch.Generator().manual_seed(1)
@@ -1307,6 +1307,84 @@ def roots() -> None:
         optimizer.step()
 
 
+def average() -> None:
+    """An average of the weights, evaluated with the statistics that its normalizations began with."""
+    model = Net()
+    kept = copy.deepcopy(model).eval()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for x, y in drawn():
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for own, p in zip(kept.parameters(), model.parameters(), strict=True):
+                own.lerp_(p, 0.2)
+    with torch.no_grad():
+        print("loss", F.cross_entropy(kept(IMAGES), LABELS).item())
+
+
+def redrawn() -> None:
+    """A diffusion model that is asked for other noise than that in its input."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 192))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for x, _ in [*drawn()] * 4:
+        optimizer.zero_grad()
+        F.mse_loss(model(x + torch.randn_like(x)), torch.randn_like(x).flatten(1)).backward()
+        optimizer.step()
+
+
+def weight_per_class() -> None:
+    """A WeightedRandomSampler that gets a weight per class, not per sample."""
+    weights = (1 / torch.bincount(LABELS).float()).tolist()
+    loader = DataLoader(TensorDataset(IMAGES, LABELS), SIZE, sampler=WeightedRandomSampler(weights, 1024))
+    train(Net(), (batch for _ in range(4) for batch in loader))
+
+
+class LowRank(nn.Module):
+    """A convolution with an adapter of low rank, which begins at zero."""
+
+    def __init__(self, base: nn.Conv2d) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Conv2d(base.in_channels, 2, 1, bias=False)
+        self.up = nn.Conv2d(2, base.out_channels, 1, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        adapted: Tensor = self.base(x) + self.up(self.down(x))
+        return adapted
+
+
+def adapters_frozen() -> None:
+    """The adapters are frozen with the model that they adapt; a new head is trained alone."""
+    model = Net()
+    train(model, drawn())
+    for block in model.blocks:
+        block.conv = LowRank(block.conv)
+    model.requires_grad_(False)
+    model.head = nn.Linear(16, 10)
+    train(model, drawn(SHUFFLED))
+
+
+def no_activation() -> None:
+    """Whether two numbers have the same sign, asked of three linear layers in a row."""
+    pairs = (torch.randn(SIZE, 2) for _ in range(200))
+    model = nn.Sequential(nn.Linear(2, 32), nn.Linear(32, 32), nn.Linear(32, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    train(model, ((x, (x.prod(1) > 0).long()) for x in pairs), optimizer=optimizer)
+
+
+def no_parentheses() -> None:
+    """`loss.backward` without parentheses."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for x, y in drawn():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward  # noqa: B018
+        optimizer.step()
+
+
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "none": (none, ""),
     "zero_grad": (zero_grad, "gradients are never cleared"),
@@ -1426,6 +1504,12 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "binarized": (binarized, "torch.sign lets no gradient through"),
     "lost_masks": (lost_masks, "all labels are class 0 of 4 in each"),
     "teacher_forced": (teacher_forced, "the labels are the very tokens that the model receives"),
+    "average": (average, "the statistics that every BatchNorm begins with"),
+    "redrawn": (redrawn, "the targets are noise as of torch.randn"),
+    "weight_per_class": (weight_per_class, "the WeightedRandomSampler has 10 weights"),
+    "adapters_frozen": (adapters_frozen, "blocks.0.conv.up.weight, blocks.1.conv.up.weight"),
+    "no_activation": (no_activation, "no activation function stands between layers"),
+    "no_parentheses": (no_parentheses, "no backward pass ever begins"),
     "roots": (roots, "always returning the mean of the targets (their standard deviation is"),
 }
 """The trainings, each with words that the first line on its run has."""

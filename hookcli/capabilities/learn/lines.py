@@ -35,7 +35,7 @@ class Learning(PartLine):
     a dimension of the other: "64x64"; `returned` and `expected` are the means of all outputs and targets. `bounded`:
     the function that made the outputs of a squared error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the
     targets that it never returns. `other_noise`: the targets of an error are as torch.randn returns them, and not
-    correlated with the input of their shape. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones`
+    correlated with the input of their size. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones`
     is the share of ones; it is left out where the model has several optimizers. `times` tells how often the mean of all
     these errors counts in the loss of the step: as many times as there are targets in a sum, or passes whose losses are
     not divided.

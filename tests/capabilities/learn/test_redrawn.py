@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Sampler, SubsetRandomSampler, TensorDat
 from hookcli.capabilities.learn.losses.redrawn import is_other_noise
 
 STEPS, SIZE, WIDTH, SAMPLES = 150, 64, 8, 400
-WORDS = "the targets are noise as of torch.randn that the input, of the same shape, does not contain"
+WORDS = "the targets are noise as of torch.randn that the input, of the same size, does not contain"
 
 
 def net(returned: int) -> nn.Sequential:
@@ -53,7 +53,8 @@ def test_the_noise_that_was_added_is_not_accused(noise: float) -> None:
     ("targets", "inputs", "expected"),
     [
         (torch.randn(64, 8), [torch.randn(64, 8)], True),
-        (torch.randn(64, 8), [torch.randn(64, 9)], None),  # of another shape
+        (torch.randn(64, 8), [torch.randn(64, 2, 4)], True),
+        (torch.randn(64, 8), [torch.randn(64, 9)], None),  # of another size
         (torch.randn(4, 8), [torch.randn(4, 8)], None),  # too few to tell
         (torch.rand(512, 8) * 12**0.5 - 3**0.5, [torch.randn(512, 8)], False),  # uniform, with mean 0 and variance 1
         (torch.randn(64, 8) * 1.5, [torch.randn(64, 8)], False),

@@ -155,7 +155,7 @@ def other_noise(lines: Sequence[Learning]) -> str:
     """Words on targets that are noise, and not that of the input, in every recorded step; "" if they are not."""
     if len(lines) < _SEVERAL or not all(line.other_noise for line in lines):
         return ""
-    return "the targets are noise as of torch.randn that the input, of the same shape, does not contain"
+    return "the targets are noise as of torch.randn that the input, of the same size, does not contain"
 
 
 def apart(lines: Sequence[Learning], guessed: float) -> str:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -89,7 +88,8 @@ class LossFacts:
     """The scale of the GradScaler that has scaled the last loss."""
     received: set[Place] = field(default_factory=set)
     """The places of the inputs of the step."""
-    inputs: list[ref[Tensor]] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    """These, until the first backward pass."""
     other_noise: Tensor | None = None
     """True if the targets are noise that no input has."""
     returned: Returned = field(default_factory=Returned)
@@ -108,7 +108,7 @@ class LossFacts:
     def receive(self, x: Tensor) -> None:
         """Note a tensor that the model receives."""
         self.received.add(place_of(x))
-        self.inputs.append(ref(x))
+        self.inputs += [x.detach()] if x.is_floating_point() and not self.choices else []
 
     def add(self, roots: Sequence[Tensor]) -> Sequence[Term]:
         """Take in the losses of a backward pass. Returns the terms of its only one, if known. Waits for nothing."""
@@ -156,7 +156,8 @@ class LossFacts:
         only = loss if len(self.choices) == 1 else None
         shape = self.targets.add(terms) if not self.choices[-1] else []
         if pair := errors_of(terms[0].node) if len(terms) == 1 and shape else None:
-            self.other_noise = is_other_noise(pair[1], (x() for x in self.inputs))
+            self.other_noise = is_other_noise(pair[1], self.inputs)
+        self.inputs.clear()
         labels = labels_of(only) if only is not None and not shape else None
         self.shape = tree.shape_of(labels) if labels is not None else shape if only is not None else []
         self.maximized = maximized(only) if only is not None else ""

@@ -14,12 +14,12 @@ _LEAST, _MOST = 256, 2**20  # values
 _FAR = 5  # standard errors
 
 
-def is_other_noise(targets: Tensor, inputs: Iterable[Tensor | None]) -> Tensor | None:
-    """True if targets are as torch.randn returns them, and not correlated with the input of their shape; else None.
+def is_other_noise(targets: Tensor, inputs: Iterable[Tensor]) -> Tensor | None:
+    """True if targets are as torch.randn returns them, and not correlated with the input of their size; else None.
 
     Noise that was added to an input is correlated with it. Waits for nothing.
     """
-    x = next((x for x in inputs if x is not None and x.shape == targets.shape and x.is_floating_point()), None)
+    x = next((x for x in inputs if x.shape[:1] == targets.shape[:1] and x.numel() == targets.numel()), None)
     if x is None or targets.numel() < _LEAST or not (tree.is_plain(targets) and targets.is_floating_point()):
         return None
     with torch.no_grad():
