@@ -206,6 +206,18 @@ def folds() -> nn.Module:
     return model
 
 
+def set_back() -> nn.Module:
+    """Cross-validation: the model and its optimizer are both set back to how they began."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), LR)
+    start, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    for _ in range(EPOCHS):
+        model.load_state_dict(start)
+        optimizer.load_state_dict(copy.deepcopy(state))
+        steps(model, optimizer, epoch())
+    return model
+
+
 def best() -> nn.Module:
     """The best weights are loaded in the end, and at every plateau before."""
     model = net()
@@ -232,7 +244,7 @@ def best() -> nn.Module:
         swept(reptile),
         swept(first_order),
         swept(binary),
-        folds,
+        *(folds, set_back),
         swept(best),
     ],
 )

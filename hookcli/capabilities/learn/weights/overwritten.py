@@ -87,8 +87,10 @@ class Overwritten:
     moved: dict[str, float] = field(default_factory=dict)
     """The largest share of its size by which a step has moved each weight."""
     optimizer: ref[Optimizer] | None = None
+    optimizer_steps: float = 0.0
+    """The number of steps in its state."""
     several: bool = False
-    """True if there was more than one optimizer, which may begin with new weights on purpose."""
+    """True if there was more than one optimizer, or one began anew: then weights may, too, on purpose."""
     _first: Values = field(default_factory=dict)
     _left: Values = field(default_factory=dict)
     """The values that the last recorded step has left, if that is known."""
@@ -102,8 +104,10 @@ class Overwritten:
             self.watched = Watched.of(module)
 
     def note_optimizer(self, optimizer: Optimizer) -> None:
-        """Note the optimizer of a recorded step."""
-        self.several = self.several or (self.optimizer is not None and self.optimizer() is not optimizer)
+        """Note the optimizer of a recorded step; may wait for an accelerator."""
+        steps, before = steps_of(optimizer), self.optimizer_steps
+        anew = steps < before or (self.optimizer is not None and self.optimizer() is not optimizer)
+        self.several, self.optimizer_steps = self.several or anew, steps
         self.optimizer = ref(optimizer)
 
     def fields(self, step: int, began: Values, taken: Values, left: Values) -> dict[str, Any]:
@@ -155,6 +159,12 @@ class Overwritten:
         """True if next to nothing is `left` of the way from the first values, as the program has set weights."""
         self.nearly = self.nearly or 0 < left <= _BACK
         return left <= _BACK
+
+
+def steps_of(optimizer: Optimizer) -> float:
+    """The number of steps in the state of an optimizer that counts them, as Adam does; else 0."""
+    state = next(iter(optimizer.state.values()), None)
+    return float(state.get("step", 0)) if isinstance(state, dict) else 0.0
 
 
 def way_left(first: Tensor, before: Tensor, now: Tensor) -> Tensor:
