@@ -46,7 +46,7 @@ def test_charts_follow_the_record(chromium: Any, address: str, path: Path) -> No
     page.locator(".step-name", has_text="step 200 · 3 of 3").wait_for()
     writer.write(RuleFired("Net", 150, "spike", ["loss"], [54.2]))
     said = "rule spike fired at step 150 (Net): loss 54.2"
-    page.locator(".record-notes", has_text=said).wait_for()  # and at the recorded step after it, in the charts
+    page.locator(".record-head .failure", has_text=said).wait_for()  # and at the recorded step after it, in the charts
     assert said in str(page.locator(".step-charts .chart-plot").first.get_attribute("aria-valuetext"))
     assert page.locator(".step-charts canvas").count() > 1
     assert page.get_by_role("button", name="Reset zoom").count() == 0  # the first steps are not the reader's zoom

@@ -16,7 +16,7 @@ from hookcli.record.file.page.track import RankTracks, Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, StepEntry, is_spoiled
-from hookcli.record.file.views.headlines import wrong_lines
+from hookcli.record.file.views.headlines import Aside, wrong_lines
 from hookcli.record.file.views.overview import in_full, overview, rows_before
 from hookcli.record.file.views.ranks_view import lacking
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
@@ -111,9 +111,13 @@ class RecordPage:
         have = [*since, *[0] * (len(tracks) - len(since))]
         reports, of_bad = self._reports()
         settings = [*chain.from_iterable(line.reports for line in self.record.settings)]
+        found = wrong_lines(self.record)
+        faults = [line for line in found if not isinstance(line, Aside)]
+        remarks = [line for line in found if isinstance(line, Aside)] + self._remarks(reports, live is not None)
         steps: dict[str, Any] = {
             "facts": run_facts(self.record, tracks),
-            "notes": run_notes(self.record, self._remarks(reports, live is not None), rounded=coarse),
+            "faults": faults,
+            "notes": run_notes(self.record, remarks, rounded=coarse),
             "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
             "settings": document(settings)["reports"],
             "tracks": [
@@ -168,12 +172,12 @@ class RecordPage:
         return reports, places
 
     def _remarks(self, reports: Sequence[Report], live: bool) -> list[str]:
-        """Lines on what went wrong, and on what the record lacks: an end, unless the page is live; steps, ranks, lines.
+        """Lines on compiling, and on what the record lacks: an end, unless the page is live; steps, ranks, lines.
 
         `reports`: all reports of the page, the verdict on the run as a whole among them.
         """
         record = self.record
-        lines = [*wrong_lines(record), *compiled_lines(record.end)]
+        lines = compiled_lines(record.end)
         of_run = [report for report in reports if report.probe == PROBE and "step" not in report.meta]
         lines += [finding.message for report in of_run for finding in report.findings]
         lines += [] if record.header else ["the record has no header, so the script and its settings are unknown"]

@@ -29,8 +29,9 @@ function keysMenu() {
 }
 
 /** What is said of a record: it changes while the record grows. */
-export function recordHead({ facts, notes }) {
-  return [factList(facts), notes.length ? h("ul", { class: "record-notes" }, notes.map((text) => h("li", {}, text))) : ""];
+export function recordHead({ facts, faults, notes }) {
+  const wrong = faults.map((text) => h("p", { class: "failure", role: "alert" }, text));
+  return [...wrong, factList(facts), notes.length ? h("ul", { class: "record-notes" }, notes.map((text) => h("li", {}, text))) : ""];
 }
 
 function factList(pairs) {

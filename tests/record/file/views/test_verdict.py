@@ -18,6 +18,7 @@ from hookcli.record.file.record_lines import Header, RecordedStep, StepLosses
 from hookcli.record.file.views.headlines import wrong_lines
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.verdict import fault
+from hookcli.reporters.html.page import page
 from hookcli.table import Finding
 
 LOST = StepLosses("Net", 0, [1.0, 2.0, math.nan])
@@ -77,5 +78,8 @@ def test_a_verdict_of_each_step_names_the_script(tmp_path: Path) -> None:
 
 def test_a_page_begins_with_the_lines_that_show_begins_with(tmp_path: Path) -> None:
     record = record_of(tmp_path / "x.run.jsonl", HEADER)
-    assert RecordPage(record).payload()["steps"]["notes"] == wrong_lines(record) == remarks(record)[:1]
-    assert remarks(record)[0] == "Net: the loss was NaN from step 2 on (1 of 3 steps)"
+    payload = RecordPage(record).payload()
+    assert payload["steps"]["faults"] == wrong_lines(record) == remarks(record)[:1]
+    said = "Net: the loss was NaN from step 2 on (1 of 3 steps)"
+    assert remarks(record)[0] == said and said not in payload["steps"]["notes"]
+    assert f"<noscript>\n<p><strong>{said}</strong></p>" in page(payload)  # also where no script runs
