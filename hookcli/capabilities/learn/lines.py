@@ -43,7 +43,8 @@ class Learning(PartLine):
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
     expects.
-    `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing.
+    `over_batch`: words on a module that took the rows of the batch for a sequence, as batch_first is missing;
+    `rows_lost`: a layer reads one place of its other dimension, or the mean, and so each row of the batch.
     `tried`: words on what a further run of the model has shown, such as rows of a batch that mix.
     `unloaded`: words on a state of which the model, or a part of it, has taken nothing; `few_weights`: words on a
     sampler that never draws most of the samples.
@@ -130,6 +131,7 @@ class Learning(PartLine):
     misused: str = ""
     doubled: str = ""
     over_batch: str = ""
+    rows_lost: bool = False
     tried: str = ""
     unloaded: str = ""
     few_weights: str = ""

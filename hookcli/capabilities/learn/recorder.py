@@ -199,6 +199,7 @@ class StepOfLearning(StepPart):
         """Note a module that ran, and look at what the model returns."""
         self._parts.note_run(event.fqn)
         self._states.leave(event)
+        self._time_first.leave(event)
         if not in_backward():
             self._future.leave(event)
         if not event.fqn:

@@ -124,6 +124,16 @@ def shifted_dimension(node: Node) -> int | None:
     return dim - 2**64 + len(returned_shape(node)) if dim >= 2**63 else dim
 
 
+def dropped_dimension(node: Node) -> int | None:
+    """The only dimension, from 0 on, of which a node selects one place, or takes the mean or largest; else None."""
+    if operator(node) not in ("Select", "Mean", "Sum", "Max"):
+        return None
+    saved: Any = private(node, "_saved_dim", (), _UNPICKED) if hasattr(type(node), "_saved_dim") else ()
+    dims: Sequence[int] = (saved,) if isinstance(saved, int) else saved
+    size = len(returned_shape(*node.next_functions[0]))
+    return (dims[0] - 2**64 + size if dims[0] >= 2**63 else dims[0]) if len(dims) == 1 else None
+
+
 def selects_last(node: Node, dim: int) -> bool:
     """True if a node selects the last place of this dimension, from 0 on."""
     shape = returned_shape(*node.next_functions[0]) if operator(node) == "Select" else ()

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from itertools import cycle
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -526,6 +527,49 @@ def test_a_layer_that_takes_the_batch_for_the_sequence_is_named_whatever_the_lev
     said = all_faults(lambda: sequences(body, reads, (B, T, D)))
     words = f"body takes dimension 0 of its input ({B}, the batch) for the sequence: give batch_first=True"
     assert said == [words]
+
+
+@pytest.mark.parametrize(
+    ("reads", "named"),
+    [
+        (lambda out: out[:, -1], True),
+        (lambda out: out.mean(dim=1), True),
+        (lambda out: out.flatten(1), False),  # a layer over the rows of the batch may be meant
+    ],
+)
+def test_a_layer_that_reads_one_place_of_all_rows_has_batches_though_the_loss_falls(
+    reads: Callable[[Tensor], Tensor], named: bool
+) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.LSTM(D, D)
+            self.head = nn.LazyLinear(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.head(reads(self.body(x)[0]))
+            return scores
+
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model = Reader()
+        model(torch.zeros(B, T, D))
+        optimizer = torch.optim.Adam(model.parameters(), 0.05)
+        for step in range(60):
+            rows = T if step % 9 == 8 else B  # the last batch of an epoch is smaller
+            x = torch.randn(rows, 1, D) + 0.1 * torch.randn(rows, T, D)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), x[:, -1, :3].argmax(1))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return model
+
+    losses: list[float] = []
+    said = [line for line in all_faults(program, every=1) if "for the sequence" in line]
+    assert fmean(losses[-15:]) < 0.65 * fmean(losses[:5])
+    words = f"body takes dimension 0 of its input ({B}, the batch) for the sequence: give batch_first=True"
+    assert said == [words] * named
 
 
 def squares(outputs: Tensor) -> Tensor:

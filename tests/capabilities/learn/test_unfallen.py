@@ -53,7 +53,7 @@ def test_why_it_is_not_judged() -> None:
     assert said(noisy([1.0] * 60), SQUARE).endswith("15 of 60 steps); hookcli looks for a cause after 100 steps")
     near = said(noisy([0.99 * math.log(2)] * 200, 0.01), BINARY)
     assert near.startswith("the last 50 losses have a mean of 0.68")
-    assert near.endswith("and no cause of it is known: there may be little to learn")
+    assert near.endswith("and hookcli sees no cause: a fault that it does not know, or a task with little to learn")
     slightly = said([1.101, 1.199] + [1.1, 1.2] * 98 + [1.099, 1.2], OTHER)
     assert slightly.startswith("the loss has hardly fallen: 1.150 → 1.150")
 
@@ -66,6 +66,7 @@ def test_why_it_is_not_judged() -> None:
         (noisy([0.1] * 200, 0.01), CHOICE),  # far below guessing
         (noisy([1.0] * 200), Learning("Net", 0, alone=False)),  # an adversary's
         ([*noisy([1.0] * 100), math.nan], OTHER),
+        (noisy([-0.2] * 200, 2.0), OTHER),  # that of a policy gradient
     ],
 )
 def test_nothing_is_said_of_others(losses: list[float], line: Learning) -> None:

@@ -116,8 +116,8 @@ def held_up(lines: Sequence[Learning]) -> tuple[str, str]:
 
 def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
     """Words on a module that reads sequences along the batch, loses a state or mixes rows; "", "" if none does."""
-    if lines and all(line.over_batch for line in lines):
-        return f"{lines[0].over_batch}: {BATCH_FIRST}", BATCH_FIRST
+    if taken := over_batch(lines):
+        return f"{taken[0].over_batch}: {BATCH_FIRST}", BATCH_FIRST
     if lines and all(line.states for line in lines):
         return lines[0].states, _STATE
     if lines and lines[-1].tried:
@@ -125,6 +125,15 @@ def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
     if lines and all(line.padded for line in lines):
         return f"{lines[-1].padded}: {_LENGTHS}", _LENGTHS
     return "", ""
+
+
+def over_batch(lines: Sequence[Learning]) -> Sequence[Learning]:
+    """The recorded steps in which a module took the batch for a sequence; none if these are not most.
+
+    The last batch of an epoch may have as many rows as the sequences have places, or half as many.
+    """
+    taken = [line for line in lines if line.over_batch]
+    return taken if 2 * len(taken) > len(lines) else []
 
 
 def of_updates(lines: Sequence[Learning]) -> tuple[str, str]:

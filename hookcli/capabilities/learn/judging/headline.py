@@ -10,6 +10,7 @@ from hookcli.capabilities.learn.judging.causes import (
     fallen_early,
     not_held,
     not_reached,
+    over_batch,
     overwritten,
     stays,
     without_activation,
@@ -191,10 +192,11 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
 def certain(lines: Sequence[Learning], by_step: Mapping[int, float]) -> Iterator[str]:
     """The texts on what is a fault though the loss may fall; layers may run over the rows of a batch on purpose.
 
-    Then the loss falls by more than three tenths.
+    Then the loss falls by more than three tenths, and no layer reads one place of all rows.
     """
-    if lines and all(line.over_batch for line in lines) and not falls_much(by_step):
-        yield f"{lines[0].over_batch}: {BATCH_FIRST}"
+    taken = over_batch(lines)
+    if taken and (all(line.rows_lost for line in taken) or not falls_much(by_step)):
+        yield f"{taken[0].over_batch}: {BATCH_FIRST}"
     yield from dict.fromkeys(text for line in lines for text in (line.unloaded, line.few_weights, line.doubled) if text)
 
 

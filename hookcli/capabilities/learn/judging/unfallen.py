@@ -31,14 +31,20 @@ def unfallen(measured: Measurements) -> str:
     if not lines or not lines[-1].alone or jumped or not all(map(math.isfinite, losses)):
         return ""
     if guess := guess_of(lines, measured.every_loss):
-        return f"{as_guessed(guess)}, and no cause of it is known: there may be little to learn"
-    if falls(losses):
+        return f"{as_guessed(guess)}, and hookcli sees no cause: a fault that it does not know, or a task with little to learn"
+    if falls(losses) or has_both_signs(losses):
         return ""
     needed = LOSSES if any(line.classes for line in lines) else SQUARES
     why = f"hookcli looks for a cause after {needed} steps" * (len(losses) < needed)
     if not any(map(has_level, lines)):
         why = too_small(lines, len(losses), _MUCH * abs(fmean(losses)))[0] or _UNKNOWN
     return f"{text_on(losses)}; {why}" if why else ""
+
+
+def has_both_signs(losses: Sequence[float]) -> bool:
+    """True if a loss is above 0 and below it all along, as that of a policy gradient is, which need not fall."""
+    quarter = len(losses) // 4
+    return all(min(part, default=0.0) < 0 < max(part, default=0.0) for part in (losses[:quarter], losses[-quarter:]))
 
 
 def tried(measured: Measurements) -> str:

@@ -29,6 +29,7 @@ from hookcli.capabilities.learn.losses.redrawn import is_other_noise
 from hookcli.capabilities.learn.losses.returned import Returned, errors_of
 from hookcli.capabilities.learn.losses.squashed import squashed
 from hookcli.capabilities.learn.losses.targets import Targets
+from hookcli.capabilities.learn.losses.unsigned import without_signs
 from hookcli.capabilities.learn.losses.views import misplaced
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import (
@@ -125,6 +126,7 @@ class LossFacts:
             no_probabilities(roots, nodes),
             no_divergence(roots, terms),
             flat_cosines(choices),
+            without_signs(ends),
         )
         picked = (of_other_rows(roots, nodes), same_column(choices))
         self._unlikely += [*ignoring_all(roots, nodes), *filter(None, (*unlikely, *picked))]
