@@ -192,7 +192,7 @@ def _failure(files: RecordFiles, process: int, checked: bool, lost: bool) -> tup
     In brief if the summary, which is of the only process, began with it.
     """
     from hookcli.record.file.latest import records_of_run
-    from hookcli.record.file.views.verdict import fault
+    from hookcli.record.file.views.outcome import fault
 
     records = list(records_of_run(files, process))
     faults = ((path, fault(record, checked, brief=path == files.record and path.is_file())) for path, record in records)

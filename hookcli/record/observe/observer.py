@@ -288,8 +288,8 @@ class Observer:
 
 
 _PASSED = (
-    "the loss of {number:,} of {of:,} steps is not known: between recorded steps hookcli follows only as many as take"
-    " less than 1 % of the time (--every N follows each)"
+    "the loss of {number:,} of {of:,} steps is not known: to read it takes time, of which hookcli spends 1 % at most"
+    " between recorded steps (--every N reads each)"
 )
 
 

@@ -98,7 +98,11 @@ def test_rare_positives_that_are_never_predicted(how: dict[str, Any], level: str
     run = measured(observed(lambda: train(**how), every=EVERY))
     guess = guess_of(learned(run.lines), run.every_loss)
     assert level in guess.words if guess else not level
-    remark = f"{level}, and hookcli sees no cause: a fault that it does not know, or a task with little to learn" if level else ""
+    remark = (
+        f"{level}, and hookcli sees no cause: a fault that it does not know, or a task with little to learn"
+        if level
+        else ""
+    )
     assert unfallen(run).endswith(remark) and bool(unfallen(run)) is bool(level)
     assert bool(list(faults(run))) is ("ln 2" in level)
 

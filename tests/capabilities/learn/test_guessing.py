@@ -102,7 +102,7 @@ def test_the_first_line_says_it_with_and_without_check(fault: str, tmp_path: Pat
         _, first, *_ = ran.stderr.splitlines()
         expected = f"hookcli: Sequential: {FAULTS[fault]}" if fault != "none" else "hookcli: train.py: 80 steps"
         assert first.startswith(expected), ran.stderr
-        assert ran.returncode == (fault == "kept" and bool(check))
+        assert ran.returncode == (fault != "none" and bool(check))
         shown = run(tmp_path, "show", "train.run.jsonl")
         assert (shown.stderr + shown.stdout).count(first) == 1
         (tmp_path / "train.run.jsonl").unlink()

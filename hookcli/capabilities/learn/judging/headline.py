@@ -63,7 +63,7 @@ from hookcli.checks.base import WARNING, Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.headlines import Remark, WithNext
+from hookcli.record.file.views.headlines import Fault, Remark
 from hookcli.record.file.views.verdict import causes, script_of, whole_run
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import relative
@@ -85,6 +85,12 @@ class NoCause(str):
     __slots__ = ()
 
 
+class MayBeMeant(str):
+    """The text on parts that are not trained as others are, which some programs mean."""
+
+    __slots__ = ()
+
+
 def headline(record: Record) -> Sequence[str]:
     """Net: gradients are never cleared: the optimizer also took all earlier steps', ...
 
@@ -97,9 +103,11 @@ def headline(record: Record) -> Sequence[str]:
     learn = {model for model, run in runs.items() if any(line.gradient for line in learned(run.lines))}
     for model, run in runs.items():
         if said := next(faults(run, errors.get(model, ""), alone=learn <= {model}), "") or grown(record, model):
+            if isinstance(said, MayBeMeant):
+                return [f"{model}: {said}"]
             if isinstance(said, NoCause):
-                return [WithNext(f"{model}: {said}", inputs_command(record)), *on_order(runs)]
-            return [f"{model}: {said}"]
+                return [Fault(f"{model}: {said}", inputs_command(record)), *on_order(runs)]
+            return [Fault(f"{model}: {said}", "")]
     return [*remarks(record, runs), *on_order(runs)]
 
 
@@ -175,7 +183,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         frozen = f"{', '.join(line.places)}{more_than(line)}: frozen (requires_grad=False) at zero"
         yield f"{frozen}, so that they change nothing: if they are adapters, freeze the rest before adding them"
     if line := untrained(measured.lines, EVAL):
-        yield in_eval_mode(line)
+        yield MayBeMeant(in_eval_mode(line))
     if line := untrained(measured.lines, UNCOPIED):
         yield without_statistics(line)
     yield from certain(lines, measured.every_loss)
@@ -209,6 +217,8 @@ def found_by(checks: Sequence[type[Check]], measured: Measurements) -> Iterator[
         cause, then, seen = finding.message.partition("; ")
         if finding.remedy == ONE_BATCH:
             yield NoCause(finding.message)
+        elif finding.check in (FrozenBlock.id, FrozenStatistics.id):
+            yield MayBeMeant(finding.message)
         elif then and finding.remedy not in (*usual, "") and finding.remedy not in cause:
             yield f"{cause}: {finding.remedy}{then}{seen}"
         else:

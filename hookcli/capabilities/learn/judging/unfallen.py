@@ -14,6 +14,7 @@ from hookcli.capabilities.learn.judging.small_steps import too_small
 from hookcli.checks.measurements import Measurements
 from hookcli.table.formatting import loss as text_of
 
+_NO_CAUSE = "hookcli sees no cause: a fault that it does not know, or a task with little to learn"
 _FALLS = -2.0  # standard deviations of a loss's trend
 _MUCH = 0.2  # of the loss, at which steps that can lower it by a quarter of this are too small
 _LITTLE = 0.7  # of the first losses
@@ -31,7 +32,7 @@ def unfallen(measured: Measurements) -> str:
     if not lines or not lines[-1].alone or jumped or not all(map(math.isfinite, losses)):
         return ""
     if guess := guess_of(lines, measured.every_loss):
-        return f"{as_guessed(guess)}, and hookcli sees no cause: a fault that it does not know, or a task with little to learn"
+        return f"{as_guessed(guess)}, and {_NO_CAUSE}"
     if falls(losses) or has_both_signs(losses):
         return ""
     needed = LOSSES if any(line.classes for line in lines) else SQUARES

@@ -17,10 +17,10 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, StepEntry, is_spoiled
 from hookcli.record.file.views.headlines import Aside, wrong_lines
+from hookcli.record.file.views.outcome import judged_reports
 from hookcli.record.file.views.overview import in_full, overview, rows_before
 from hookcli.record.file.views.ranks_view import lacking
 from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
-from hookcli.record.file.views.verdict import judged_reports
 from hookcli.registry.pieces import pieces
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.joined import beside

@@ -31,6 +31,10 @@ class WithNext(str):
         return line
 
 
+class Fault(WithNext):
+    """A line of a capability on a fault that lets `run --check` end with exit code 1."""
+
+
 class Remark(WithNext, Aside):
     """A line of a capability on what is no fault, or not known for one: it stands below the tables."""
 
@@ -50,14 +54,20 @@ def wrong_lines(record: Record, *others: str) -> list[str]:
     If no capability names a fault, the errors of the checks of causes.
     """
     courses = record.courses()
-    lines: list[str] = []
-    for one, lines_of_part in sorted(answers("headline", record), key=lambda answer: answer[0].headline_place):
-        with left_out(one, f"headline={one.headline!r}"):
-            lines += texts([lines_of_part] if isinstance(lines_of_part, str) else lines_of_part)
+    lines = said_by_parts(record)
     if not any(line and not isinstance(line, Aside) for line in lines):
         lines += [f"{model}: {error}" for model, error in causes(record).items()]
     lines += [faults(courses) or jumps(courses), *others]
     return sorted(filter(None, lines), key=lambda line: (isinstance(line, Aside), isinstance(line, Remark)))
+
+
+def said_by_parts(record: Record) -> list[str]:
+    """The lines of capabilities, in the order of their places."""
+    lines: list[str] = []
+    for one, lines_of_part in sorted(answers("headline", record), key=lambda answer: answer[0].headline_place):
+        with left_out(one, f"headline={one.headline!r}"):
+            lines += texts([lines_of_part] if isinstance(lines_of_part, str) else lines_of_part)
+    return lines
 
 
 def first_bad_lines(record: Record) -> list[str]:

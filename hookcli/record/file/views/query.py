@@ -9,6 +9,7 @@ from typing import TypeVar
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import NonFinite, RecordedStep, StepEntry
+from hookcli.record.file.views.outcome import judged_reports
 from hookcli.record.file.views.over_time import (
     every_step,
     history,
@@ -20,7 +21,7 @@ from hookcli.record.file.views.over_time import (
     spoken,
 )
 from hookcli.record.file.views.overview import joined, probe_reports, rows_before
-from hookcli.record.file.views.verdict import judged_reports, verdict_on
+from hookcli.record.file.views.verdict import verdict_on
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row, Shown, Skipped
 from hookcli.table.columns import columns_named

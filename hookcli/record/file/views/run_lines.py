@@ -37,10 +37,11 @@ def ran_line(
 
 
 def losses_of(end: End, courses: Mapping[str, LossCourse]) -> str:
-    """The first and the last loss, where one model was trained, and the loss of each of its steps is known; else ""."""
+    """The first and the last loss, where one model was trained, and the loss of its first and last step is known."""
     trained = [model for model in end.models if model["steps"]]
     course = courses.get(trained[0]["model"]) if len(trained) == 1 else None
-    if not course or course.unknown or not 1 < course.steps == trained[0]["steps"] == end.program_steps:
+    last = end.program_steps - 1
+    if not course or course.first_at != 0 or not course.known_at == trained[0]["steps"] - 1 == last > 0:
         return ""
     return f", loss {formatting.loss(course.first)} → {formatting.loss(course.last)}"
 

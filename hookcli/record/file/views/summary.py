@@ -14,7 +14,8 @@ from hookcli.checks.judgement import PROBE, fails
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
-from hookcli.record.file.views.headlines import Aside, WithNext, first_bad_lines, parted, wrong_lines
+from hookcli.record.file.views.headlines import Aside, Fault, WithNext, first_bad_lines, parted, wrong_lines
+from hookcli.record.file.views.outcome import beside_fault
 from hookcli.record.file.views.overview import leading_report, overview, probe_reports, rows_before
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.record.file.views.verdict import judged, part_fault, script_of, verdict_on
@@ -178,7 +179,7 @@ class _Summary:
         verdicts += [report for report in others if fails([report], ERROR)]
         verdicts += verdict_on(self.record) if self.checked else []
         verdicts.sort(key=lambda r: (not fails([r], ERROR), not fails([r], WARNING)))  # no "passed" above a finding
-        return verdicts
+        return [beside_fault(report) for report in verdicts] if self._wrong else verdicts
 
     @property
     def _verdicts(self) -> list[str]:
@@ -214,7 +215,8 @@ class _Summary:
         every = self.own.header and self.own.header.every
         remarks += [] if lost or every else _unrecorded(end, self._latest)
         remarks += [] if size else [f"all modules and times: hookcli show {shell_path(path)}"]
-        passes = (lost or non_finite or fails(self._judged, ERROR)) and not self.checked and not end.exit_code
+        named = any(isinstance(line, Fault) for line in self._found)
+        passes = (lost or non_finite or named or fails(self._judged, ERROR)) and not self.checked and not end.exit_code
         remarks += ["--check would make the exit code 1"] if passes else []
         yield from (line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT))
         then = next((note for note in end.notes if note.startswith(_NEXT)), "")

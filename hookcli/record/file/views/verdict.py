@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hookcli.checks.base import ERROR, Check
+from hookcli.checks.base import Check
 from hookcli.checks.causes import first_causes
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
-from hookcli.checks.judgement import PROBE, Judgement, judge, with_advice
+from hookcli.checks.judgement import Judgement, judge, with_advice
 from hookcli.checks.losses import LossJumped, LossNotFinite
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import of_whole_runs
@@ -17,22 +17,10 @@ from hookcli.checks.training import UpdateTooLarge
 from hookcli.record.file.parsing import PART_KINDS
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import PartLine, RecordedStep
-from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.registry import load
 from hookcli.registry.pieces import answers
 from hookcli.table import INFO, SEVERITIES, Finding, Report
-from hookcli.table.formatting import counted
-from hookcli.table.losses import LossCourse, faults
-
-
-def judged_reports(
-    record: Record, steps: Iterable[RecordedStep], shown: Callable[[RecordedStep], list[Report]], *, whole: bool = True
-) -> list[Report]:
-    """Return the reports of these steps, judged, as `shown` makes them of each; of a `whole` record then the verdict on
-    the run, if the verdicts on steps are among them.
-    """
-    reports = [report for step in steps for report in shown(judged(record, step))]
-    return reports + (verdict_on(record) if whole and any(one.probe == PROBE for one in reports) else [])
+from hookcli.table.losses import LossCourse
 
 
 def whole_run(record: Record, model: str) -> Measurements:
@@ -144,19 +132,3 @@ def causes(record: Record) -> dict[str, str]:
 def part_fault(record: Record, brief: bool = False) -> str:
     """Why a part of a capability lets `run` end with exit code 1; in brief if the summary has `brief` more."""
     return next((str(fault) for _, fault in answers("fault", record, brief) if fault), "")
-
-
-def fault(record: Record, checked: bool = True, *, brief: bool = False) -> str:
-    """Return the fault that a part found; if `checked`, also a loss that was not finite, or errors of the checks.
-
-    In brief if the summary has `brief` more; "" if there is none.
-    """
-    if (fault_text := part_fault(record, brief)) or not checked:
-        return fault_text
-    if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
-        return "a value was not finite" if brief else lost
-    of_steps = (one for step in record.last() for report in judged(record, step).reports for one in report.findings)
-    if errors := sum(one.fails(ERROR) for one in of_steps):
-        return f"{counted(errors, 'error')} in the recorded steps"
-    of_run = (one for report in verdict_on(record) for one in report.findings)
-    return next((one.message for one in of_run if one.fails(ERROR)), "")

@@ -136,6 +136,7 @@ def test_the_run_has_its_first_and_last_loss_where_all_are_known() -> None:
     assert first(None) == f"{steps}, loss 2.000 → {2 / 300:.6f}{ended}"
     unfinished = [*losses[:-1], math.nan]
     assert "in 41.2 s, loss 2.000 → NaN, " in first(None, known=unfinished)
+    assert first(None, known=[losses[0], None, *losses[2:]]) == f"{steps}, loss 2.000 → {2 / 300:.6f}{ended}"
     for known in (losses[:-1], [*losses[:-1], None], [None, *losses[1:]], []):
         assert first(None, known=known) == f"{steps}{ended}"
     assert "→" not in first(None, ran(), ran("Critic"))  # whose loss is not known

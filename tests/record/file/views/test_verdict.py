@@ -16,8 +16,8 @@ from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Header, RecordedStep, StepLosses
 from hookcli.record.file.views.headlines import wrong_lines
+from hookcli.record.file.views.outcome import fault
 from hookcli.record.file.views.query import Query
-from hookcli.record.file.views.verdict import fault
 from hookcli.reporters.html.page import page
 from hookcli.table import Finding
 
