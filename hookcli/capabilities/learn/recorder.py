@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.capabilities.learn.course import Course
 from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
 from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken
+from hookcli.capabilities.learn.forwards.crossed import Crossed
 from hookcli.capabilities.learn.forwards.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.forwards.future import Future
 from hookcli.capabilities.learn.forwards.graphless import Graphless
@@ -162,7 +163,8 @@ class StepOfLearning(StepPart):
         self._masks = PaddingMasks()
         self._states = States(LastStates(self._masks.padding))
         self._shares = Shares()
-        self._future = Future(asked=len(course.future) < FUTURE_STEPS)
+        self._future = Future(len(course.future) < FUTURE_STEPS, self._time_first)
+        self._crossed = Crossed()
         self._lost = LostBatches(course.batches.loaders)
         self._norms: set[str] = set()
         self._marks: list[ref[Mark]] = []
@@ -180,7 +182,7 @@ class StepOfLearning(StepPart):
         self._time_first.enter(event)
         self._course.norms.enter(event, self._norms)
         if not in_backward():
-            for part in (self._first, self._last, self._states, self._masks, self._future, self._shares):
+            for part in (self._first, self._last, self._states, self._masks, self._future, self._crossed, self._shares):
                 part.enter(event)
         if event.fqn or in_backward():
             return
@@ -225,6 +227,7 @@ class StepOfLearning(StepPart):
         self._losses.scale = self._recorder.scale
         self._last.look(self._losses.choices[-1])
         self._future.look(roots, self._losses.choices[-1])
+        self._crossed.look(self._losses.choices[-1])
         if self._course.zeroed.asks:
             self._course.zeroed.look(roots, self._begun.module)
         self._recorder.pass_begins(roots)
@@ -261,7 +264,7 @@ class StepOfLearning(StepPart):
         course.graphs.add(step.step, self._marks)
         course.cleared = course.cleared + 1 if self.took_none(step) else 0
         labels = self._losses.label_range()
-        in_rows = (self.hidden(), self.sees_next(), self.lost_batches(len(step.losses)))
+        in_rows = (self.hidden(), self.sees_next(), self._crossed.words(), self.lost_batches(len(step.losses)))
         self._losses.misused = self._losses.misused or self.lost_head(labels) or next(filter(None, in_rows), "")
         level, of_losses = self._losses.level(len(step.losses), labels), self.of_losses(len(step.losses))
         course.trial.note(step, level | of_losses)
@@ -323,7 +326,7 @@ class StepOfLearning(StepPart):
         """Words on attention to tokens, or on labels, once the first steps have shown the same fault; "" if none is."""
         future = self._course.future
         if self._future.asked:
-            future.append(self._future.words())
+            future.append(self._future.words(self._begun.name))
         return future[0] if len(future) == FUTURE_STEPS and len({*future}) == 1 else ""
 
     def lost_batches(self, passes: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn import functional as F  # noqa: N812
@@ -299,6 +300,15 @@ def log_probabilities_in(node: Node) -> Tensor | None:
 def ctc_log_probabilities(node: Node) -> Tensor | None:
     """The values (T, N, C) or (T, C) that a ctc_loss takes for log-probabilities; None for other nodes."""
     return kept(node, "log_probs", _GUESSING) if operator(node) == "CtcLoss" else None
+
+
+def ctc_targets(node: Node) -> tuple[Tensor, Tensor, int] | None:
+    """The targets (N, S) or (sum of lengths) of a ctc_loss, the lengths of each row, and its blank; else None."""
+    targets = kept(node, "targets", _GUESSING) if operator(node) == "CtcLoss" else None
+    if targets is None:
+        return None
+    lengths = private(node, "_saved_target_lengths", (), _GUESSING)
+    return targets, torch.as_tensor(lengths, device=targets.device), private(node, "_saved_blank", 0, _GUESSING)
 
 
 def binary_targets(node: Node) -> Tensor | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands.test_run_nan import run
 from observing import observed
 from support import swept
 from torch import Tensor, nn
@@ -119,3 +121,39 @@ def test_padding_that_the_embedding_does_not_know_of(padded: int, number: int, s
     """It is the token that most rows end with, again and again; but not one that ends each sentence."""
     said = f"head reads the last state of body, which has read padding to the end in {share} of the rows"
     assert words(gru(), last, padded, index=None, number=number) == {said if share else ""}
+
+
+READS = """
+import sys, torch
+from torch import nn
+
+torch.manual_seed(0)
+embed, body, head = nn.Embedding(20, 16, padding_idx=0), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 2)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.body, self.head = embed, body, head
+
+    def forward(self, tokens):
+        return self.head(self.body(self.embed(tokens))[0][:, -1])
+
+model = Model()
+optimizer = torch.optim.Adam(model.parameters(), 0.02)
+noise = sys.argv[1] == "noise"
+for step in range(120):
+    tokens = torch.randint(1, 20, (64, 12))
+    labels = torch.where(torch.rand(64) < 0.6 * noise, torch.randint(2, (64,)), (tokens[:, 0] > 10).long())
+    tokens[:, 4:] = 0
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(tokens), labels).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("noise", [True, False])
+def test_it_is_a_remark_where_the_loss_has_fallen_little(noise: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(READS)
+    ran = run(tmp_path, "run", "--check", "-o", "x.run.jsonl", "train.py", "noise" if noise else "none")
+    said = [line for line in ran.stderr.splitlines() if "has read padding to the end in 100% of the rows" in line]
+    assert [line.startswith("Model: head reads the last state of body") for line in said] == [True] * noise
+    assert not noise or "pack the rows by their lengths (pack_padded_sequence)" in said[0]

@@ -19,11 +19,12 @@ from hookcli.capabilities.learn.judging.checks import (
     GraphsKept,
     OutputAlike,
     SameBatch,
+    is_lasting,
     learned,
     untrained,
 )
 from hookcli.capabilities.learn.judging.headline import faults
-from hookcli.capabilities.learn.lines import EVAL, LINES, UNHELD, UNREACHED
+from hookcli.capabilities.learn.lines import EVAL, LINES, UNHELD, UNREACHED, Learning
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse
 
@@ -461,6 +462,16 @@ def test_numbers_and_detached_tensors_keep_no_graph(keep: Callable[[Tensor, Tens
 def test_an_output_that_does_not_depend_on_the_input_is_found() -> None:
     ((severity, text),) = said(OutputAlike, lambda: train(net(bias=-100.0), random_batches(), lr=1e-3))
     assert severity == "warning" and text.endswith(f"in each of the last {STEPS} recorded steps")
+
+
+@pytest.mark.parametrize(
+    ("steps", "lasting"),
+    [([(8, 1), (9, 2)], False), ([(8, 1), (80, 2)], True), ([(8, 2), (9, 3)], True), ([(8, 0), (80, 1)], False)],
+)
+def test_outputs_are_alike_in_three_steps_or_in_two_that_are_far_apart(
+    steps: list[tuple[int, int]], lasting: bool
+) -> None:
+    assert is_lasting([Learning("Net", step, alike=alike) for step, alike in steps]) is lasting
 
 
 @pytest.mark.sweep

@@ -210,7 +210,9 @@ def test_the_page_of_a_run_is_served_while_it_runs_and_marks_what_fired(folder: 
     until(lambda: len(payload()["steps"]["said"]) == 2)
     found = payload()
     assert [(one["model"], one["step"]) for one in found["steps"]["said"]] == [("Sequential", 24), ("Sequential", 34)]
-    assert found["live"]["path"] == "steps" and found["steps"]["faults"][0].startswith("rule spike fired 2 times, first")
+    assert found["live"]["path"] == "steps" and found["steps"]["faults"][0].startswith(
+        "rule spike fired 2 times, first"
+    )
     process.terminate()
     process.wait()
     page = RecordPage(read_record(folder / "train.run.jsonl"))

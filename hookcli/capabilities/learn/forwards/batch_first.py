@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -52,6 +52,10 @@ class TimeFirst:
         node = tree.tensors(event.output)[0].grad_fn if len(self.shapes.get(event.fqn, ())) == _SEQUENCES else None
         if node is not None:
             self.outputs.setdefault(event.fqn, Mark.on(node))
+
+    def sequences(self) -> Iterator[tuple[str, list[int]]]:
+        """The modules that got batches of sequences, and the shapes of these."""
+        return ((fqn, shape) for fqn, shape in self.shapes.items() if len(shape) == _SEQUENCES)
 
     def note_reader(self, event: HookEvent) -> None:
         """Note which of the marked sequences a layer is about to read without their dimension 1."""

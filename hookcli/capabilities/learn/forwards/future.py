@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from weakref import ref
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
 from hookcli.capabilities.learn.graphs import Mark
 from hookcli.capabilities.learn.losses.lost_head import LAYERS, way
 from hookcli.hooks.events import HookEvent
@@ -34,6 +35,10 @@ SHIFTED = (
     "the labels are the tokens two places ahead of the input: they are shifted twice, as by the program and by a model "
     "that shifts its labels itself"
 )
+ACROSS = (
+    "{} takes dimension 0 of its input, the batch, for the sequence, while the labels are the next tokens along "
+    "dimension 1: give batch_first=True"
+)
 COPIED = "the labels are the very tokens that the model receives: it only has to copy each; shift the labels by one"
 
 
@@ -42,6 +47,7 @@ class Future:
     """The tokens that the embeddings of a step got, and whether attention sees the next ones, if that is `asked`."""
 
     asked: bool
+    time_first: TimeFirst = field(default_factory=TimeFirst)
     tokens: list[Tensor] = field(default_factory=list)
     seen: list[Tensor] = field(default_factory=list)
     """For each loss whether its labels are the next tokens, and attention sees them."""
@@ -49,6 +55,10 @@ class Future:
     """For each loss whether its labels are the tokens after the next ones, of an embedding that is trained."""
     copied: list[Tensor] = field(default_factory=list)
     """For each loss whether its labels are the tokens of all embeddings, and attention hides the next ones."""
+    across: list[Tensor] = field(default_factory=list)
+    """For each loss whether its labels are the next tokens of the rows of a batch, which a module takes for time."""
+    taken: str = ""
+    """The name of this module."""
     passes: int = 0
     recurrent: list[tuple[Tensor, ref[Mark]]] = field(default_factory=list)
     """The tokens that recurrent modules read in one direction, with a mark on the node of what each returned."""
@@ -101,11 +111,22 @@ class Future:
         ignored = ignored_label(choices[0].node)
         self.skipped += any_of([next_ones(x, labels, ignored, 2) for x in self.tokens if self._trained])
         asked = [next_ones(x, labels, ignored) for x in self.tokens]
+        self.across += any_of(self.taken_for_time(asked))
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
         shown = [sights(nodes, x) if one is not None else [] for x, one in zip(self.tokens, asked, strict=True)]
         self.seen += any_of([all_of([one, *sees]) for one, sees in zip(asked, shown, strict=True) if sees])
         recurrent = [] if self.last is None else [next_ones(self.last, labels, ignored, 0)]
         self.copied += any_of([*self.copies(nodes, labels, ignored, shown), *recurrent])
+
+    def taken_for_time(self, asked: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Whether the labels are the next tokens of rows (B, T), for each module that takes B of them for time."""
+        found = list[Tensor | None]()
+        for fqn, (length, *others) in self.time_first.sequences():
+            alike = [one for x, one in zip(self.tokens, asked, strict=True) if [*x.shape] == [length, others[0]]]
+            if alike and length != others[0]:
+                self.taken = fqn
+                found += alike
+        return found
 
     def copies(
         self, nodes: Sequence[Node], labels: Tensor, ignored: int, shown: Sequence[Sequence[Tensor]]
@@ -124,9 +145,11 @@ class Future:
                 wrong.append(causal[-1] if same is None else causal[-1] & ~same)
         return [torch.stack(causal).any() & ~torch.stack(wrong).any()] if causal else []
 
-    def words(self) -> str:
+    def words(self, name: Callable[[str], str]) -> str:
         """Words on a fault that each loss of the step has; "" if there is none. Waits for an accelerator."""
-        for words, shown in ((WORDS, self.seen), (SHIFTED, self.skipped), (COPIED, self.copied)):
+        across = ACROSS.format(name(self.taken) or "the model")
+        faults = ((WORDS, self.seen), (across, self.across), (SHIFTED, self.skipped), (COPIED, self.copied))
+        for words, shown in faults:
             if self.passes and len(shown) == self.passes and all(map(bool, shown)):
                 return words
         return ""

@@ -51,7 +51,7 @@ _PLATEAU = "ReduceLROnPlateau of a loss wants mode='min'"
 _SEEN = 4  # times the last recorded step: a run of more steps may have been another one since
 _OFTEN, _QUARTER, _LOWER = 3, 4, 0.9  # times; losses; times the first losses, above which the last ones are not lower
 _STATE = "hand the state on from one time step to the next"
-_LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each row's last token"
+LENGTHS = "pack the rows by their lengths (pack_padded_sequence), or read each row's last token"
 _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 MAXIMIZES = "the optimizer maximizes the loss (maximize=True)"
@@ -122,9 +122,14 @@ def of_rows(lines: Sequence[Learning]) -> tuple[str, str]:
         return lines[0].states, _STATE
     if lines and lines[-1].tried:
         return lines[-1].tried, next((advice for word, advice in _TRIED.items() if word in lines[-1].tried), _ROWS)
-    if lines and all(line.padded for line in lines):
-        return f"{lines[-1].padded}: {_LENGTHS}", _LENGTHS
+    if words := reads_padding(lines):
+        return words, LENGTHS
     return "", ""
+
+
+def reads_padding(lines: Sequence[Learning]) -> str:
+    """Words on a layer that reads a last state which padding has made in most rows, and what to do; "" if none does."""
+    return f"{lines[-1].padded}: {LENGTHS}" if lines and all(line.padded for line in lines) else ""
 
 
 def over_batch(lines: Sequence[Learning]) -> Sequence[Learning]:

@@ -16,7 +16,7 @@ from hookcli.table import INFO, Finding
 from hookcli.table.formatting import size
 
 Lines = Mapping[str, Sequence[object]]
-_STEPS = 3  # recorded steps
+_STEPS, _APART = 3, 64  # recorded steps; steps between two
 _CLEARED = 2  # of those that can be judged, from the second on
 _LINES, _TOLD = 100, 0.2  # recorded steps, and the share of all memory that must have come: less may be hookcli's
 _GRAPHS, _SPAN = 5, 10  # recorded steps, and steps
@@ -187,6 +187,12 @@ class UnitsAlike(LinesCheck):
                 yield self.finding("", text, line.layers)
 
 
+def is_lasting(lines: Sequence[Learning]) -> bool:
+    """True if the output was the same for all rows in the last three recorded steps, or in two that are far apart."""
+    last = lines[-1].alike
+    return last >= _STEPS or (last == _STEPS - 1 and lines[-1].step - lines[-2].step >= _APART)
+
+
 def as_are_more(number: int) -> str:
     """Words on the others of so many places, of which one is named; "" for one alone."""
     return f", as are {number - 1:,} more" if number > 1 else ""
@@ -206,10 +212,10 @@ class OutputAlike(LinesCheck):
     """The output is the same for every row of the batch, though the rows of the input differ.
 
     The model has learned a constant, or its units have died: then no gradient tells rows apart. It is reported if the
-    rows were the same in the last three recorded steps or more, from the fifth step on: if the last layer begins with
-    zeros, they are the same in the first step only. The check compares 32 rows or more of the first output that has
-    as many rows as the input. A sigmoid that is certain of every row is not reported. Embeddings whose norm is 1 are
-    the same if they differ by 1 % at most: they have collapsed.
+    rows were the same in the last three recorded steps or more, or in two with 64 steps between them, from the fifth
+    step on: if the last layer begins with zeros, they are the same in the first step only. The check compares 32 rows
+    or more of the first output that has as many rows as the input. A sigmoid that is certain of every row is not
+    reported. Embeddings whose norm is 1 are the same if they differ by 1 % at most: they have collapsed.
     """
 
     id = "HK061"
@@ -224,7 +230,7 @@ class OutputAlike(LinesCheck):
         for line in lines[-1:] if not jumped else ():
             if line.directions and any(map(has_level, lines)):
                 return  # the targets may be as alike, and HK057 judges the loss
-            if line.alike >= _STEPS and line.step >= 2 * _STEPS:
+            if is_lasting(lines) and line.step >= 2 * _STEPS:
                 steps = f"in each of the last {line.alike:,} recorded steps"
                 words = line.padded or line.dropped or large_data(lines) or far(lines)
                 same = (

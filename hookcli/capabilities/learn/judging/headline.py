@@ -12,6 +12,7 @@ from hookcli.capabilities.learn.judging.causes import (
     not_reached,
     over_batch,
     overwritten,
+    reads_padding,
     stays,
     without_activation,
     without_graph,
@@ -117,7 +118,10 @@ def remarks(record: Record, runs: Mapping[str, Measurements]) -> Iterator[Remark
         yield Remark(f"{models}: {text}", inputs_command(record))
     flat = ((model, behind_flat(learned(run.lines), harmless=True)) for model, run in runs.items())
     settings = ((model, text) for model, run in runs.items() for text in of_settings(learned(run.lines)))
-    for text, models in by_text([*flat, *settings]):
+    padded = (
+        (model, reads_padding(learned(run.lines))) for model, run in runs.items() if not falls_much(run.every_loss)
+    )
+    for text, models in by_text([*flat, *settings, *padded]):
         yield Remark(f"{models}: {text}", "")
 
 

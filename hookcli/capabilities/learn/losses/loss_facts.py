@@ -122,7 +122,7 @@ class LossFacts:
         choices = choices_of(roots[0]) if alone else []
         terms = terms_of(roots[0]) if alone else []
         unlikely = (
-            no_alignment(ends),
+            *no_alignment(ends),
             no_probabilities(roots, nodes),
             no_divergence(roots, terms),
             flat_cosines(choices),

@@ -18,6 +18,7 @@ from hookcli.hooks.torch_private.losses import (
     binary_targets,
     compared,
     ctc_log_probabilities,
+    ctc_targets,
     divergence_in,
     ignored_label,
     labels_in,
@@ -130,16 +131,31 @@ def no_probabilities(losses: Iterable[Tensor], nodes: Sequence[Node]) -> Unlikel
     return None
 
 
-def no_alignment(nodes: Iterable[Node]) -> Unlikely | None:
-    """Words on what a ctc_loss takes for log-probabilities: those of all classes add up to 1. Waits for nothing."""
+def no_alignment(nodes: Iterable[Node]) -> Iterator[Unlikely]:
+    """Yield words on the targets of a ctc_loss, none of which is its blank, and on what it takes for log-probabilities.
+
+    Those of all classes add up to 1. Waits for nothing.
+    """
     for node in islice(walk(nodes, lambda one: operator(one) not in _NORMALIZED), _LOOKED_AT):
-        values = ctc_log_probabilities(node)
+        values, known = ctc_log_probabilities(node), ctc_targets(node)
+        if known is not None and tree.is_plain(known[0]) and known[0].numel():
+            yield blanks(*known)
         if values is not None and tree.is_plain(values) and values.numel():
             words = "in {} of the time steps the exponentials of what ctc_loss gets do not add up to 1"
             with torch.no_grad():
                 off = ((values.detach().float().exp().sum(-1) - 1).abs() > _SUM).mean(dtype=torch.float32)
-            return Unlikely(f"{words}: put log_softmax before it", off, _NOISE)
-    return None
+            yield Unlikely(f"{words}: put log_softmax before it", off, _NOISE)
+
+
+def blanks(targets: Tensor, lengths: Tensor, blank: int) -> Unlikely:
+    """Words on targets of a ctc_loss that are its blank, within the `lengths` of their rows. Waits for nothing."""
+    what = f"{{}} of the targets of ctc_loss are its blank ({blank}), which stands for no label"
+    with torch.no_grad():
+        counts = torch.ones_like(targets, dtype=torch.bool)
+        if targets.dim() == 2:
+            counts = torch.arange(targets.shape[1], device=targets.device) < lengths[:, None]
+        share = ((targets == blank) & counts).sum() / counts.sum()
+    return Unlikely(f"{what}: number the labels without it, or give ctc_loss the model's blank", share, 0.0)
 
 
 def ignoring_all(losses: Sequence[Tensor], nodes: Sequence[Node]) -> Iterator[Unlikely]:

@@ -18,6 +18,10 @@ _VIEWS = ("View", "UnsafeView", "ReshapeAlias")
 _ARRANGES = (*_VIEWS, "Clone", "ToCopy")  # keep the order of values
 _CHANNELS = ("Convolution", "UpsampleBilinear2D", "UpsampleNearest2D", "UpsampleBicubic2D", "UpsampleTrilinear3D")
 """Dimension 1 of what these return always is the channels'."""
+CROSSED = (
+    "the scores of cross_entropy are {}, and its labels {}, before both are flattened: most scores meet the label of "
+    "another place; transpose one of them first"
+)
 
 
 def misplaced(loss: Node) -> str:
@@ -33,9 +37,7 @@ def misplaced(loss: Node) -> str:
         what = f"the scores of cross_entropy are {before} viewed as {after}"
         return f"{what}: a column is not a class; permute the classes to the end first"
     if pair := crossed(loss, way):
-        scores, labels = map(shape_text, pair)
-        what = f"the scores of cross_entropy are {scores}, and its labels {labels}, before both are flattened"
-        return f"{what}: most scores meet the label of another place; transpose one of them first"
+        return CROSSED.format(*map(shape_text, pair))
     return ""
 
 
