@@ -79,9 +79,6 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     connect = ["connect-src 'self'"] * bool(payload.get("live"))
     rules = ["default-src 'none'", f"script-src {allowed}", f"style-src {_hash(style)}", "img-src data: blob:"]
     static = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
-    faults = [
-        f"<p><strong>{escape(visible(text))}</strong></p>" for text in (payload.get("steps") or {}).get("faults", ())
-    ]
     return _PAGE.format(
         compact=" data-compact" * compact,
         policy="; ".join([*rules, *connect, "base-uri 'none'", "form-action 'none'"]),
@@ -89,12 +86,20 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         title=escape(visible(str(payload["title"]))),
         style=style,
-        static="\n".join([*faults, *(static_table(_begun(report), static, style=False) for report in reports)]),
+        static="\n".join(
+            [*faulty(payload), *(static_table(_begun(report), static, style=False) for report in reports)]
+        ),
         data=_data(payload, reports, view),
         scripts="\n".join(
             [*(f"<script>{s}</script>" for s in scripts), *(f'<script type="module">{m}</script>' for m in modules)]
         ),
     )
+
+
+def faulty(payload: Mapping[str, Any]) -> list[str]:
+    """The lines on what is wrong with a run, for browsers without scripts."""
+    lines = payload["steps"]["faults"] if payload.get("steps") else []
+    return [f"<p><strong>{escape(visible(text))}</strong></p>" for text in lines]
 
 
 def shown_columns(documents: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:

@@ -142,7 +142,7 @@ optimizer = torch.optim.Adam(model.parameters(), 0.02)
 noise = sys.argv[1] == "noise"
 for step in range(120):
     tokens = torch.randint(1, 20, (64, 12))
-    labels = torch.where(torch.rand(64) < 0.6 * noise, torch.randint(2, (64,)), (tokens[:, 0] > 10).long())
+    labels = torch.where(torch.rand(64) < 0.47 * noise, torch.randint(2, (64,)), (tokens[:, 0] > 10).long())
     tokens[:, 4:] = 0
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(tokens), labels).backward()

@@ -16,7 +16,7 @@ from hookcli.record.file.page.track import RankTracks, Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, StepEntry, is_spoiled
-from hookcli.record.file.views.headlines import Aside, wrong_lines
+from hookcli.record.file.views.headlines import unmixed, wrong_lines
 from hookcli.record.file.views.outcome import judged_reports
 from hookcli.record.file.views.overview import in_full, overview, rows_before
 from hookcli.record.file.views.ranks_view import lacking
@@ -111,13 +111,11 @@ class RecordPage:
         have = [*since, *[0] * (len(tracks) - len(since))]
         reports, of_bad = self._reports()
         settings = [*chain.from_iterable(line.reports for line in self.record.settings)]
-        found = wrong_lines(self.record)
-        faults = [line for line in found if not isinstance(line, Aside)]
-        remarks = [line for line in found if isinstance(line, Aside)] + self._remarks(reports, live is not None)
+        faults, asides = unmixed(wrong_lines(self.record))
         steps: dict[str, Any] = {
             "facts": run_facts(self.record, tracks),
             "faults": faults,
-            "notes": run_notes(self.record, remarks, rounded=coarse),
+            "notes": run_notes(self.record, [*asides, *self._remarks(reports, live is not None)], rounded=coarse),
             "charts": [*STEP_CHARTS, *CHARTS_OF_PARTS],
             "settings": document(settings)["reports"],
             "tracks": [

@@ -48,6 +48,15 @@ def parted(lines: Iterable[str]) -> tuple[list[str], list[str]]:
     return above, below
 
 
+def unmixed(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The lines that name a fault, and the asides."""
+    faults: list[str] = []
+    asides: list[str] = []
+    for line in lines:
+        (asides if isinstance(line, Aside) else faults).append(line)
+    return faults, asides
+
+
 def wrong_lines(record: Record, *others: str) -> list[str]:
     """The lines of capabilities, on losses that were not finite or that jumped, and `others`; asides come last.
 

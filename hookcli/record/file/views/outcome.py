@@ -51,11 +51,19 @@ def fault(record: Record, checked: bool = True, *, brief: bool = False) -> str:
         return fault_text
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if brief else lost
+    return found_by_checks(record) or named_first(record, brief)
+
+
+def found_by_checks(record: Record) -> str:
+    """The errors that checks have found, in words; "" without any."""
     of_steps = (one for step in record.last() for report in judged(record, step).reports for one in report.findings)
     if errors := sum(one.fails(ERROR) for one in of_steps):
         return f"{counted(errors, 'error')} in the recorded steps"
     of_run = (one for report in verdict_on(record) for one in report.findings)
-    if error := next((one.message for one in of_run if one.fails(ERROR)), ""):
-        return error
+    return next((one.message for one in of_run if one.fails(ERROR)), "")
+
+
+def named_first(record: Record, brief: bool) -> str:
+    """The fault that a capability names in the first line; "" if none does."""
     named = next((line for line in said_by_parts(record) if isinstance(line, Fault)), "")
     return _FAULT if named and brief else str(named)
