@@ -92,7 +92,9 @@ class FrozenBetween(Check):
         layers = [row for row in of_kind(measured.inventory, "called") if row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
         before = layers[: trained[-1]] if trained else []
-        between = [r for r in before if not r["trainable"] and r["receives_grad"] and r["training"]]
+        around_trained = {owner for number in trained for owner in around(layers[number].fqn)}
+        frozen = [r for r in before if not r["trainable"] and r.fqn not in around_trained]
+        between = [r for r in frozen if r["receives_grad"] and r["training"]]
         most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
         if 0 < len(between) <= len(trained) and sum(row["params"] for row in between) <= most:
             first = between[0]

@@ -66,7 +66,7 @@ class NotInOptimizer(Check):
             message = f"no optimizer has {listed}: gradients arrive, but nothing updates the values{stale}"
             finding = self.finding(owner, message, len(names))
             yield replace(finding, severity=ERROR) if stale else finding
-        elif course.idle_optimizer and not course.reached:
+        elif course.idle_optimizer and not course.reached and not any(x.moved for x in course.parameters.values()):
             message = f"no gradient reached anything that an optimizer has: {course.idle_optimizer}"
             yield replace(self.finding("", message), severity=ERROR, remedy=_HELD, hint=_HELD)
 

@@ -34,6 +34,8 @@ class Course:
     judged: int = 0
     left: int = 0
     knows_loss: bool = False
+    classes: int = 0
+    """The number of classes of the loss, if that is known."""
     alike: int = 0
     cleared: int = 0
     labels: Labels = field(default_factory=Labels)

@@ -34,11 +34,11 @@ class Learning(PartLine):
     square root of the mean error. `broadcast` is the shape to which both outputs and targets were broadcast, each along
     a dimension of the other: "64x64"; `returned` and `expected` are the means of all outputs and targets. `bounded`:
     the function that made the outputs of a squared error and its like, "Sigmoid (0 to 1)"; `beyond` is the share of the
-    targets that it never returns. `other_noise`: the targets of an error are as torch.randn returns them, and not
-    correlated with the input of their size. If the loss is a binary cross-entropy of `targets` that are 0 or 1, `ones`
-    is the share of ones; it is left out where the model has several optimizers. `times` tells how often the mean of all
-    these errors counts in the loss of the step: as many times as there are targets in a sum, or passes whose losses are
-    not divided.
+    targets that it never returns. `noise`: the number of targets of an error, if they are as torch.randn returns them;
+    `in_input` is their correlation with the input of their size. If the loss is a binary cross-entropy of `targets`
+    that are 0 or 1, `ones` is the share of ones; it is left out where the model has several optimizers. `times` tells
+    how often the mean of all these errors counts in the loss of the step: as many times as there are targets in a sum,
+    or passes whose losses are not divided.
 
     `maximized`: the name of the loss whose negative it is; "" where the model has several optimizers. `doubled`: words
     on a softmax that goes into a loss which has one in it; `misused`: on a loss that gets something else than it
@@ -123,7 +123,8 @@ class Learning(PartLine):
     expected: float | None = None
     bounded: str = ""
     beyond: float = 0.0
-    other_noise: bool = False
+    noise: int = 0
+    in_input: float = 0.0
     broadcast: str = ""
     ones: float | None = None
     targets: int = 0

@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.capabilities.learn.course import Course
 from hookcli.capabilities.learn.forwards.batch_first import TimeFirst
-from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken
+from hookcli.capabilities.learn.forwards.batches import Batches, Loaders, Taken, words_on_sampler
 from hookcli.capabilities.learn.forwards.crossed import Crossed
 from hookcli.capabilities.learn.forwards.future import STEPS as FUTURE_STEPS
 from hookcli.capabilities.learn.forwards.future import Future
@@ -24,6 +24,7 @@ from hookcli.capabilities.learn.forwards.linear import STEPS as LINEAR_STEPS
 from hookcli.capabilities.learn.forwards.linear import linear_layers
 from hookcli.capabilities.learn.forwards.lost_batches import STEPS as LOST_STEPS
 from hookcli.capabilities.learn.forwards.lost_batches import LostBatches
+from hookcli.capabilities.learn.forwards.order import first_row
 from hookcli.capabilities.learn.forwards.outputs import Alike, FirstInput
 from hookcli.capabilities.learn.forwards.padding import PaddingMasks, words_on_mask
 from hookcli.capabilities.learn.forwards.states import States
@@ -54,7 +55,7 @@ from hookcli.tensors import tree
 _TENSORS = 16  # of a step, whose checksums are compared
 _OFTEN = 0.5  # recorded forwards without gradients for each recorded step
 _MASKS = 3  # recorded steps
-_WEIGHTS = 2  # dimensions of a parameter
+_WEIGHTS, _TWO = 2, 2  # dimensions of a parameter; classes of a binary cross-entropy
 _PASSES = 5  # backward passes, after which an optimizer should have made a step
 
 
@@ -110,9 +111,12 @@ class Recorder(RecorderPart):
         return [note for name, course in self._courses.items() if (note := course.trial.note_on(name))]
 
     def run_ends(self) -> None:
-        for course in self._courses.values():
+        for name, course in self._courses.items():
             if line := course.wiring.at_end(alone=len(self._courses) == 1):
                 self._write(line)
+            if (module := course.module()) is not None:
+                for line in course.wiring.taken_back(name, module):
+                    self._write(line)
         for line in self._graphless.at_end():
             self._write(line)
 
@@ -194,6 +198,7 @@ class StepOfLearning(StepPart):
         for x in filter(tree.is_plain, islice(received, _TENSORS)):
             self._alike.receive(x)
             self._losses.receive(x)
+            self._time_first.sliced |= first_row(x) is not None
             batches.take(x, self._batch)
         self._parts.look(self._begun.module)
 
@@ -267,6 +272,7 @@ class StepOfLearning(StepPart):
         in_rows = (self.hidden(), self.sees_next(), self._crossed.words(), self.lost_batches(len(step.losses)))
         self._losses.misused = self._losses.misused or self.lost_head(labels) or next(filter(None, in_rows), "")
         level, of_losses = self._losses.level(len(step.losses), labels), self.of_losses(len(step.losses))
+        course.classes = course.classes or level.get("classes", _TWO * ("ones" in of_losses))
         course.trial.note(step, level | of_losses)
         fields: dict[str, Any] = {
             "left": course.left,
@@ -279,7 +285,7 @@ class StepOfLearning(StepPart):
             **of_losses,
             "tried": course.trial.words,
             "unloaded": self._recorder.loaded.words(begun.module),
-            "few_weights": course.batches.loaders.few_weights,
+            "few_weights": words_on_sampler(*course.batches.loaders.sampler, course.classes),
             **self._time_first.fields(self._losses.shape, begun.name),
             **self._states.fields(begun.name),
             "alone": self._recorder.alone,
@@ -302,7 +308,9 @@ class StepOfLearning(StepPart):
 
     def without_pass(self, step: RecordedStep) -> list[PartLine]:
         """The line on an optimizer that makes steps without any gradient, once enough of them began no pass."""
-        idle = step.complete and self._taken is not None and not self._taken.number
+        now = some_values(dict(self._begun.module.named_parameters()), _WEIGHTS)
+        moved = any(not torch.equal(x, now[fqn]) for fqn, x in self._began.items() if fqn in now)
+        idle = step.complete and self._taken is not None and not self._taken.number and not moved
         self._course.without_pass += idle
         enough = self._course.without_pass >= _PASSES
         return [Untrained(step.model, step.step, PASSLESS, [""], self._course.without_pass)] if enough else []

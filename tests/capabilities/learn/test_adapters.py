@@ -100,7 +100,39 @@ def test_adapters_that_are_frozen_at_zero_are_named(before: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("change", [frozen_before, head_alone, with_token])
+def with_prior(model: Net) -> None:
+    """What a loss or a layer may read: the mean of a prior, and its width; the first state of a recurrent layer."""
+    head_alone(model)
+    for layer in (model.first, model.second):
+        layer.register_parameter("prior_mean", nn.Parameter(torch.zeros(WIDTH, 3), requires_grad=False))
+        layer.register_parameter("prior_width", nn.Parameter(torch.ones(WIDTH, 3), requires_grad=False))
+    model.register_parameter("h0", nn.Parameter(torch.zeros(2, 3, WIDTH), requires_grad=False))
+
+
+def beside_reference(model: Net) -> None:
+    """The adapters of one layer are trained, and those of the other are what they began with."""
+    frozen_before(model)
+    model.second.requires_grad_(False)
+
+
+@pytest.mark.parametrize("change", [frozen_before, head_alone, with_token, with_prior, beside_reference])
 def test_other_frozen_parts_are_not_accused(change: Callable[[Net], None]) -> None:
     """They have kept the gradients of the training before, which are in no optimizer now."""
     assert not all_faults(tuned(change))
+
+
+def test_adapters_that_are_trained_in_the_end_are_not_accused() -> None:
+    """No step that trains them was recorded."""
+
+    models: list[nn.Module] = []
+
+    def program() -> nn.Module:
+        model = Net()
+        models.append(model)
+        frozen_too(model)
+        fit(model)
+        for layer in (model.first, model.second):
+            layer.lora_b.requires_grad_(True)  # type: ignore[union-attr]
+        return model
+
+    assert not [line for line in all_faults(program) if "lora" in line]

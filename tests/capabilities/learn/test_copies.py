@@ -95,6 +95,13 @@ def of_other_sizes(model: nn.Module) -> nn.Module:
     return other
 
 
+def of_other_weights(model: nn.Module) -> nn.Module:
+    """A random target, as of random network distillation, whose normalization has a drawn bias."""
+    other = net()
+    nn.init.normal_(other[1].bias)
+    return other
+
+
 def same(model: nn.Module) -> nn.Module:
     return model
 
@@ -111,6 +118,7 @@ def with_statistics(average: nn.Module) -> None:
         swept(partial(averaged, buffers=True), None),
         swept(copied, None),
         swept(of_other_sizes, None),
+        (of_other_weights, None),
         swept(same, None),
     ],
 )

@@ -80,6 +80,8 @@ def trained(model: nn.Module, task: str = "next") -> nn.Module:
             y = torch.cat([y[:, 1:], torch.full_like(y[:, :1], -100)], 1)
         if task == "cut":  # as language models do that get their labels themselves
             scores, y = scores[:, :-1], x[:, 1:]
+        if task == "ahead":
+            scores, y = model(x[:, :-1]), y[:, 1:]
         if task == "copied":
             y = x
         optimizer.zero_grad()
@@ -184,6 +186,7 @@ def test_hidden_words_may_be_predicted_from_all_others() -> None:
         swept("twice, filled", False, True),
         swept("twice", True, False),  # a new head on a frozen model may look ahead on purpose
         ("cut", False, False),
+        ("ahead", False, False),  # a forecast of two steps
         swept("next", False, False),
         ("padded", False, False),
         swept("masked", False, False),

@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.forwards.linear import linear_layers
 from hookcli.capabilities.learn.judging.checks import learned
-from hookcli.capabilities.learn.judging.headline import of_settings
+from hookcli.capabilities.learn.judging.headline import faults, of_settings
 
 STEPS, SIZE = 150, 64
 
@@ -81,6 +81,23 @@ class Words(nn.Module):
         return scores
 
 
+class Bent(nn.Module):
+    """Two layers with something between them that a graph of gradients shows as a factor or addend."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.between, self.last = nn.Linear(6, 6), between, nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.last(self.between(self.first(x)))
+        return scores
+
+
+def best_alone(h: Tensor) -> Tensor:
+    """The largest number of each row, as experts and winners are chosen."""
+    return h * (h == h.max(1, keepdim=True).values)
+
+
 def convolutions() -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 3, 3), nn.BatchNorm1d(3), nn.Conv1d(3, 2, 3))
 
@@ -94,6 +111,12 @@ def convolutions() -> nn.Module:
         (lambda: nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 4)), 0),
         (convolutions, 2),
         (Product, 0),
+        (lambda: Bent(lambda h: h * (h > 0)), 0),
+        (lambda: Bent(lambda h: h + (h.sign() - h).detach()), 0),
+        (lambda: Bent(best_alone), 0),
+        (lambda: Bent(lambda h: h * torch.arange(6.0)), 0),  # which may come from the data
+        (lambda: Bent(nn.Dropout(0.5)), 2),
+        (lambda: Bent(lambda h: 2 * h), 2),
         (Scaled, 2),
         (Words, 0),
         (lambda: nn.Bilinear(6, 6, 4), 0),
@@ -110,7 +133,7 @@ def settings(momentum: float | None) -> list[str]:
     return [*of_settings(learned(measured(observed(lambda: train(normalized(momentum), steps=4))).lines))]
 
 
-def normalized(momentum: float | None) -> nn.Module:
+def normalized(momentum: float | None) -> nn.Sequential:
     norm = nn.BatchNorm1d(8, momentum=momentum)
     return nn.Sequential(nn.Linear(2, 8), norm, nn.ReLU(), nn.Linear(8, 2))
 
@@ -123,10 +146,45 @@ def test_a_momentum_as_of_keras_is_remarked_on() -> None:
     assert not settings(0.1) and not settings(None)
 
 
+def test_a_frozen_normalization_does_not_gather_statistics() -> None:
+    def program() -> nn.Module:
+        model = normalized(0.99)
+        model[1].eval()
+        return train(model, steps=4)
+
+    assert not [*of_settings(learned(measured(observed(program)).lines))]
+
+
 def test_an_optimizer_that_steps_without_a_backward_pass() -> None:
     words = "the optimizer makes steps, but no backward pass ever begins: call loss.backward(), with parentheses"
     first, *_ = all_faults(lambda: train(layers(nn.Tanh), backward=lambda loss: loss.backward, steps=12))
     assert first == words
+
+
+class Oja(torch.optim.Optimizer):
+    """Oja's rule (Oja 1982), which needs no gradients."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__([weight], {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for w in group["params"]:
+                w += group["lr"] * (y.T @ x - y.T @ y @ w) / len(x)
+
+
+def test_an_optimizer_may_do_without_gradients() -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(6, 3, bias=False)
+        optimizer = Oja(model.weight)
+        for _ in range(12):
+            x = torch.randn(SIZE, 6)
+            optimizer.step(x, model(x))
+        return model
+
+    seen = measured(observed(program, check=True))
+    assert not [*faults(seen)]
 
 
 def test_gradients_by_hand_need_no_backward_pass() -> None:

@@ -34,6 +34,8 @@ class TimeFirst:
 
     shapes: dict[str, list[int]] = field(default_factory=dict)
     outputs: dict[str, ref[Mark]] = field(default_factory=dict)
+    sliced: bool = False
+    """True if the model gets slices of a tensor, which may be the steps of one long sequence."""
     read: set[str] = field(default_factory=set)
     """Those whose sequence, dimension 0, goes on whole into a layer, while one place of the rows is left."""
 
@@ -80,7 +82,8 @@ class TimeFirst:
                 and not may_be_rows(shape[1], targets)
             ):
                 what = f"dimension 0 of its input ({shape[0]:,}, the batch) for the sequence"
-                return {"over_batch": f"{name(fqn) or 'the model'} takes {what}", "rows_lost": fqn in self.read}
+                lost = fqn in self.read and not self.sliced
+                return {"over_batch": f"{name(fqn) or 'the model'} takes {what}", "rows_lost": lost}
         return {}
 
 

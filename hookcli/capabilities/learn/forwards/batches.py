@@ -56,8 +56,8 @@ class Loaders:
     """True if no DataLoader shuffles."""
     of: int = 0
     """The number of batches of the last one; 0 if unknown."""
-    few_weights: str = ""
-    """Words on a sampler that never draws most of the samples."""
+    sampler: tuple[int, int] = (0, 0)
+    """The numbers of weights and samples of a sampler that never draws most of the samples."""
 
     def take(self, iterator: object) -> None:
         number = batches_yielded(iterator)
@@ -66,7 +66,9 @@ class Loaders:
             self.firsts += 1
             self.of = batches_in_all(iterator)
             self.in_order = self.in_order and takes_in_order(iterator) and self.of > 1
-            self.few_weights = self.few_weights or words_on_sampler(*sampler_weights(iterator))
+            weights, samples = sampler_weights(iterator)
+            if not self.sampler[0] and _PART * weights <= samples:
+                self.sampler = weights, samples
 
     @property
     def number(self) -> int:
@@ -89,9 +91,9 @@ class Loaders:
         return self.firsts > _AFTER and not self.others and self.of > 1
 
 
-def words_on_sampler(weights: int, samples: int) -> str:
-    """Words on a WeightedRandomSampler of so many weights and samples; "" if it has a good part of the samples."""
-    if not weights or _PART * weights > samples:
+def words_on_sampler(weights: int, samples: int, classes: int) -> str:
+    """Words on a WeightedRandomSampler of so many weights and samples; "" unless it has one for each class."""
+    if not weights or weights != classes:
         return ""
     what = f"the WeightedRandomSampler has {weights:,} weights, and so draws only the first {weights:,} of {samples:,}"
     return f"{what} samples: give it a weight for each sample, such as class_weights[labels]"

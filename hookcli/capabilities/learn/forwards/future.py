@@ -19,6 +19,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.torch_private.losses import Choices, ignored_label, labels_in
 from hookcli.hooks.torch_private.nodes import attended, embedded, operator, returned_shape, shifted_dimension
+from hookcli.probes.shared.doubled import ARRANGES
 from hookcli.tensors import tree
 
 STEPS = 3  # the first recorded ones, all of which must show it
@@ -109,7 +110,11 @@ class Future:
         if labels is None or not tree.is_plain(labels) or roots[0].grad_fn is None:
             return
         ignored = ignored_label(choices[0].node)
-        self.skipped += any_of([next_ones(x, labels, ignored, 2) for x in self.tokens if self._trained])
+        if self._trained:
+            sliced = are_sliced(choices[0].node)
+            ahead = [next_ones(x, labels, ignored, 2) for x in self.tokens]
+            filled = [sliced | ends_with(labels, len(x), ignored) for x in self.tokens]
+            self.skipped += any_of([one & by for one, by in zip(ahead, filled, strict=True) if one is not None])
         asked = [next_ones(x, labels, ignored) for x in self.tokens]
         self.across += any_of(self.taken_for_time(asked))
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
@@ -153,6 +158,25 @@ class Future:
             if self.passes and len(shown) == self.passes and all(map(bool, shown)):
                 return words
         return ""
+
+
+def ends_with(labels: Tensor, rows: int, ignored: int) -> Tensor:
+    """True if the last label of each row is ignored, as a model does that shifts its labels. Waits for nothing."""
+    fit = labels.numel() % rows == 0
+    return (labels.reshape(rows, -1)[:, -1] == ignored).all() if fit else torch.zeros_like(labels.any())
+
+
+def are_sliced(loss: Node) -> bool:
+    """True if the scores of a cross-entropy are a slice along the places of those that the last layer has returned."""
+    node = loss
+    for _ in range(_NEAR):
+        after = node.next_functions[0][0] if node.next_functions else None
+        if after is None or operator(after) not in (*ARRANGES, "LogSoftmax", "Slice", "Clone"):
+            return False
+        if operator(after) == "Slice" and moves_places(after):
+            return True
+        node = after
+    return False
 
 
 def are_tokens(x: Tensor) -> bool:

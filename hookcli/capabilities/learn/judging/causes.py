@@ -56,8 +56,8 @@ _DROP = "lower p, which is the share of values to drop"
 WITH_GRAPH = "call the model outside no_grad, and backward() on the loss as it is"
 MAXIMIZES = "the optimizer maximizes the loss (maximize=True)"
 _IN_PLACE = "make an optimizer and call its step(), or change the weights in place: p.sub_(lr * p.grad) under no_grad"
-_ACTIVATION = "put an activation function between them, such as ReLU"
-_SEVERAL = 5  # recorded steps
+ACTIVATION = "put an activation function between them, such as ReLU"
+_SEVERAL, _ERRORS = 5, 4.0  # recorded steps; standard errors
 _NOISE = "give the loss the noise that was added to the input, not another draw"
 _INDICES = "look at how the indices are made: scaled categories all become 0"
 _TRIED = {
@@ -90,7 +90,7 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
     dropped = lines[-1].dropped if lines else ""
     data = (
         (one_index(lines), _INDICES),
-        (without_activation(lines), _ACTIVATION),
+        (without_activation(lines), ACTIVATION),
         (other_noise(lines), _NOISE),
         (apart(lines, guessed), _SCALE),
         (changed_inputs(lines), COPY),
@@ -167,7 +167,10 @@ def without_activation(lines: Sequence[Learning]) -> str:
 
 def other_noise(lines: Sequence[Learning]) -> str:
     """Words on targets that are noise, and not that of the input, in every recorded step; "" if they are not."""
-    if len(lines) < _SEVERAL or not all(line.other_noise for line in lines):
+    number = sum(line.noise for line in lines)
+    if len(lines) < _SEVERAL or not all(line.noise for line in lines):
+        return ""
+    if abs(fmean(line.in_input for line in lines)) > _ERRORS / math.sqrt(number):
         return ""
     return "the targets are noise as of torch.randn that the input, of the same size, does not contain"
 
@@ -188,7 +191,8 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
 
 def hardly_varied(lines: Sequence[Learning]) -> str:
     """Words on inputs that are next to one number in every recorded step; "" if they are not."""
-    shares = [line.varied for line in lines if line.varied is not None]
+    plain = [line for line in lines if line.entered > line.inputs / 2]  # nothing normalizes them before the first layer
+    shares = [line.varied for line in plain if line.varied is not None]
     if not shares or len(shares) < len(lines) or max(shares) > _ONE_NUMBER:
         return ""
     return f"the inputs are next to one number: their standard deviation is {max(shares):.2g} of their size"

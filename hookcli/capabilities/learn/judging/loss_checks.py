@@ -9,6 +9,7 @@ from itertools import dropwhile
 from statistics import fmean, median
 
 from hookcli.capabilities.learn.judging.causes import (
+    ACTIVATION,
     MAXIMIZES,
     WITH_GRAPH,
     cause_of,
@@ -29,7 +30,7 @@ from hookcli.capabilities.learn.judging.guessing import (
     scale_of,
 )
 from hookcli.capabilities.learn.judging.large_inputs import INPUTS, large_inputs
-from hookcli.capabilities.learn.judging.small_steps import RAISE_RATE, hardly_warm, warms_up
+from hookcli.capabilities.learn.judging.small_steps import EACH_STEP, RAISE_RATE, hardly_warm, warms_up
 from hookcli.capabilities.learn.lines import ROWS, Learning
 from hookcli.checks.base import ERROR, LinesCheck
 from hookcli.checks.measurements import ReadsLines
@@ -51,6 +52,7 @@ ONE_BATCH = (
     "overfit one batch: if that works, look at the labels, and at what layers receive "
     "(`hookcli run --trial --probe inputs,activations SCRIPT`), else at the learning rate"
 )
+_OF_HARD_TASKS = ("", LOWER_RATE, RAISE_RATE, ACTIVATION)
 _CAUSES = ("HK056", "HK058", "HK061", "HK031", "HK053", "HK054", "HK008", "HK034")
 
 
@@ -148,8 +150,10 @@ class NoBetterThanGuessing(LinesCheck):
         if filled(lines):
             return  # HK066 reports it
         cause, remedy = cause_of(measured.lines, number, guess.level)
-        if (guess.weak or warms) and remedy in ("", LOWER_RATE, RAISE_RATE):
-            return  # a model that has learned all that there is makes small steps
+        if (guess.weak or warms) and remedy in _OF_HARD_TASKS:
+            return  # a model that has learned all that there is makes small steps, and a linear one may be enough
+        if guess.weak and remedy == EACH_STEP:
+            return
         remedy, hint = (remedy, remedy) if cause else (ONE_BATCH, f"{self.means}; {ONE_BATCH}")
         finding = self.finding("", f"{cause}; {text}" if cause else text, guess.loss)
         yield replace(finding, remedy=remedy, hint=hint)

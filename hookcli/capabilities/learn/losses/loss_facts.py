@@ -25,7 +25,7 @@ from hookcli.capabilities.learn.losses.ranges import (
     words_on,
 )
 from hookcli.capabilities.learn.losses.rebuilt import Place, outweighed, place_of
-from hookcli.capabilities.learn.losses.redrawn import is_other_noise
+from hookcli.capabilities.learn.losses.redrawn import likeness
 from hookcli.capabilities.learn.losses.returned import Returned, errors_of
 from hookcli.capabilities.learn.losses.squashed import squashed
 from hookcli.capabilities.learn.losses.targets import Targets
@@ -91,8 +91,8 @@ class LossFacts:
     """The places of the inputs of the step."""
     inputs: list[Tensor] = field(default_factory=list)
     """These, until the first backward pass."""
-    other_noise: Tensor | None = None
-    """True if the targets are noise that no input has."""
+    noise: tuple[Tensor, int] | None = None
+    """How the targets, if they are noise, are correlated with the input, and their number."""
     returned: Returned = field(default_factory=Returned)
     of_layers: bool = True
     """True if the scores of all cross-entropies are what a trained layer returns for each class."""
@@ -158,7 +158,7 @@ class LossFacts:
         only = loss if len(self.choices) == 1 else None
         shape = self.targets.add(terms) if not self.choices[-1] else []
         if pair := errors_of(terms[0].node) if len(terms) == 1 and shape else None:
-            self.other_noise = is_other_noise(pair[1], self.inputs)
+            self.noise = likeness(pair[1], self.inputs)
         self.inputs.clear()
         labels = labels_of(only) if only is not None and not shape else None
         self.shape = tree.shape_of(labels) if labels is not None else shape if only is not None else []
@@ -219,8 +219,8 @@ class LossFacts:
             fields |= {"outweighed": self._outweighed[0], "unexplained": float(self._outweighed[1])}
         if all_count and not several:
             fields |= self.targets.of_ones(len(self.choices))
-        if self.other_noise is not None:
-            fields["other_noise"] = bool(self.other_noise)
+        if self.noise is not None and not math.isnan(like := float(self.noise[0])):
+            fields |= {"noise": self.noise[1], "in_input": like}
         if self.scale is not None:
             fields["scale"] = float(self.scale)
         return fields

@@ -104,6 +104,7 @@ class FrozenNorms:
 def of_last_batch(model: nn.Module, name: Callable[[str], str]) -> str:
     """Words on the first batch normalization whose statistics are next to those of the last batch; "" if none are."""
     for fqn, module in model.named_modules():
-        if isinstance(module, BatchNorm) and module.track_running_stats and (module.momentum or 0) >= _MOMENTUM:
+        gathers = isinstance(module, BatchNorm) and module.training and module.track_running_stats
+        if gathers and (module.momentum or 0) >= _MOMENTUM:
             return f"{name(fqn)} ({type(module).__name__}) has a momentum of {module.momentum:g}"
     return ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import ne
 from typing import Any
 
 import torch
@@ -171,6 +172,14 @@ class Wiring:
         """
         many = self.in_eval_mode >= _MANY and self.evals < _STEPS
         return self.suspected if many and (alone or self.evals) else None
+
+    def taken_back(self, name: str, model: nn.Module) -> Iterator[Untrained]:
+        """Yield the lines that take back what was said of frozen parts, if they are trained as the run ends."""
+        trained = [fqn for fqn, p in model.named_parameters() if p.requires_grad]
+        for why, places in ((SHUT, self.zeros), (FROZEN, self.between)):
+            said = self.said.get(why)
+            if said and said.places and any(fqn == at or is_within(fqn, at) for fqn in trained for at in places):
+                yield Untrained(name, said.step, why)
 
     def frozen(self, begun: BegunStep, seen: SeenParts) -> Untrained | None:
         trained = [p.requires_grad for p in seen.parameters.values()]
@@ -362,10 +371,41 @@ def good_part(some: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> M
 
 
 def frozen_zeros(parameters: Mapping[str, Tensor]) -> list[str]:
-    """The frozen matrices that are all zeros, if others are trained. May wait for an accelerator."""
-    frozen = {fqn: p for fqn, p in parameters.items() if not p.requires_grad and p.dim() > 1 and tree.is_plain(p)}
-    matrices = {fqn: p for fqn, p in frozen.items() if min(p.shape[:2]) > 1} if len(frozen) < len(parameters) else {}
-    return [fqn for fqn, p in matrices.items() if not (first_values(p).any() or p.detach().any())]
+    """The frozen matrices that are all zeros, beside others of their rank, as adapters have, of which none is trained.
+
+    May wait for an accelerator.
+    """
+    thin = {fqn: p for fqn, p in parameters.items() if p.dim() > 1 and tree.is_plain(p) and is_thin(p)}
+    trained = [(last_names(fqn), p.shape) for fqn, p in thin.items() if p.requires_grad]
+    frozen = {fqn: p for fqn, p in thin.items() if not p.requires_grad}
+    if len(frozen) == len(parameters):
+        return []
+    adapters = [fqn for fqn, p in frozen.items() if (last_names(fqn), p.shape) not in trained and has_pair(fqn, frozen)]
+    return [fqn for fqn in adapters if not (first_values(frozen[fqn]).any() or frozen[fqn].detach().any())]
+
+
+def is_thin(matrix: Tensor) -> bool:
+    """True for a matrix, or a kernel, that has a low rank by its shape."""
+    rank, size = sorted(matrix.shape[:2])
+    return 1 < rank < size
+
+
+def has_pair(fqn: str, matrices: Mapping[str, Tensor]) -> bool:
+    """True if another one of these matrices, not of zeros, comes before it or after it: lora_A (r, N), lora_B (M, r).
+
+    Its name differs in one part. May wait for an accelerator.
+    """
+    parts, (rows, columns) = fqn.split("."), matrices[fqn].shape[:2]
+    fit = [(one, p) for one, p in matrices.items() if p.shape[int(rows < columns)] == min(rows, columns)]
+    alike = ((one.split("."), p) for one, p in fit if min(p.shape[:2]) == min(rows, columns))
+    pairs = (p for one, p in alike if len(one) == len(parts) and sum(map(ne, one, parts)) == 1)
+    return any(bool(first_values(p).any()) for p in pairs)
+
+
+def last_names(fqn: str) -> list[str]:
+    """The name of a parameter; of a module's weight also the module's name."""
+    parts = fqn.split(".")
+    return parts[-2:] if parts[-1] == "weight" else parts[-1:]
 
 
 def is_untouched(norm: nn.Module) -> bool:
