@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hookcli.checks.base import Check, of_kind
 from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
@@ -70,6 +70,12 @@ def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
     return False
 
 
+def around_trained(layers: Iterable[Row]) -> set[str]:
+    """The layers that have a trained parameter, and those around them."""
+    trained = [row.fqn for row in layers if row["trainable"]]
+    return {*trained, *(owner for fqn in trained for owner in around(fqn))}
+
+
 class FrozenBetween(Check):
     """The parameters of a layer are frozen although layers before and after it are trained.
 
@@ -92,9 +98,8 @@ class FrozenBetween(Check):
         layers = [row for row in of_kind(measured.inventory, "called") if row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
         before = layers[: trained[-1]] if trained else []
-        around_trained = {owner for number in trained for owner in around(layers[number].fqn)}
-        frozen = [r for r in before if not r["trainable"] and r.fqn not in around_trained]
-        between = [r for r in frozen if r["receives_grad"] and r["training"]]
+        learn = around_trained(layers)
+        between = [row for row in before if row.fqn not in learn and row["receives_grad"] and row["training"]]
         most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
         if 0 < len(between) <= len(trained) and sum(row["params"] for row in between) <= most:
             first = between[0]

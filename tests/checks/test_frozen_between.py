@@ -22,8 +22,8 @@ class Biased(nn.Module):
         return projected
 
 
-@pytest.mark.parametrize(("trained", "found"), [(True, []), (False, ["1.projection", "1"])])
+@pytest.mark.parametrize(("trained", "found"), [(True, []), (False, ["1"])])
 def test_a_layer_whose_parts_are_trained_is_not_frozen(trained: bool, found: list[str]) -> None:
     model = nn.Sequential(nn.Linear(8, 8), Biased(trained=trained), nn.Linear(8, 8), nn.Linear(8, 8))
     report = check(model, torch.randn(16, 8))
-    assert [one.fqn for one in report.findings if one.check == "HK032"][:1] == found[:1]
+    assert [one.fqn for one in report.findings if one.check == "HK032"][:1] == found

@@ -110,11 +110,7 @@ class Future:
         if labels is None or not tree.is_plain(labels) or roots[0].grad_fn is None:
             return
         ignored = ignored_label(choices[0].node)
-        if self._trained:
-            sliced = are_sliced(choices[0].node)
-            ahead = [next_ones(x, labels, ignored, 2) for x in self.tokens]
-            filled = [sliced | ends_with(labels, len(x), ignored) for x in self.tokens]
-            self.skipped += any_of([one & by for one, by in zip(ahead, filled, strict=True) if one is not None])
+        self.skipped += any_of(self.shifted_twice(choices[0].node, labels, ignored))
         asked = [next_ones(x, labels, ignored) for x in self.tokens]
         self.across += any_of(self.taken_for_time(asked))
         nodes = [*islice(walk([roots[0].grad_fn]), _NODES)] if any(one is not None for one in asked) else []
@@ -122,6 +118,14 @@ class Future:
         self.seen += any_of([all_of([one, *sees]) for one, sees in zip(asked, shown, strict=True) if sees])
         recurrent = [] if self.last is None else [next_ones(self.last, labels, ignored, 0)]
         self.copied += any_of([*self.copies(nodes, labels, ignored, shown), *recurrent])
+
+    def shifted_twice(self, loss: Node, labels: Tensor, ignored: int) -> list[Tensor]:
+        """Whether the labels are the tokens after the next ones, and the model has shifted them, for each embedding."""
+        if not self._trained:
+            return []
+        sliced = are_sliced(loss)
+        ahead = ((x, next_ones(x, labels, ignored, 2)) for x in self.tokens)
+        return [one & (sliced | ends_with(labels, len(x), ignored)) for x, one in ahead if one is not None]
 
     def taken_for_time(self, asked: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Whether the labels are the next tokens of rows (B, T), for each module that takes B of them for time."""

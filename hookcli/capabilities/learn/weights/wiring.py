@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from operator import ne
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from hookcli.capabilities.learn.lines import (
     VALUES,
     Untrained,
 )
+from hookcli.capabilities.learn.weights.adapters import frozen_zeros
 from hookcli.capabilities.learn.weights.places import (
     NAMED,
     frozen_between,
@@ -368,44 +368,6 @@ def good_part(some: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> M
     """These parameters, if they have a good part of the elements of all; else none."""
     of_all = sum(p.numel() for p in parameters.values())
     return some if of_all and sum(p.numel() for p in some.values()) >= _SHARE * of_all else {}
-
-
-def frozen_zeros(parameters: Mapping[str, Tensor]) -> list[str]:
-    """The frozen matrices that are all zeros, beside others of their rank, as adapters have, of which none is trained.
-
-    May wait for an accelerator.
-    """
-    thin = {fqn: p for fqn, p in parameters.items() if p.dim() > 1 and tree.is_plain(p) and is_thin(p)}
-    trained = [(last_names(fqn), p.shape) for fqn, p in thin.items() if p.requires_grad]
-    frozen = {fqn: p for fqn, p in thin.items() if not p.requires_grad}
-    if len(frozen) == len(parameters):
-        return []
-    adapters = [fqn for fqn, p in frozen.items() if (last_names(fqn), p.shape) not in trained and has_pair(fqn, frozen)]
-    return [fqn for fqn in adapters if not (first_values(frozen[fqn]).any() or frozen[fqn].detach().any())]
-
-
-def is_thin(matrix: Tensor) -> bool:
-    """True for a matrix, or a kernel, that has a low rank by its shape."""
-    rank, size = sorted(matrix.shape[:2])
-    return 1 < rank < size
-
-
-def has_pair(fqn: str, matrices: Mapping[str, Tensor]) -> bool:
-    """True if another one of these matrices, not of zeros, comes before it or after it: lora_A (r, N), lora_B (M, r).
-
-    Its name differs in one part. May wait for an accelerator.
-    """
-    parts, (rows, columns) = fqn.split("."), matrices[fqn].shape[:2]
-    fit = [(one, p) for one, p in matrices.items() if p.shape[int(rows < columns)] == min(rows, columns)]
-    alike = ((one.split("."), p) for one, p in fit if min(p.shape[:2]) == min(rows, columns))
-    pairs = (p for one, p in alike if len(one) == len(parts) and sum(map(ne, one, parts)) == 1)
-    return any(bool(first_values(p).any()) for p in pairs)
-
-
-def last_names(fqn: str) -> list[str]:
-    """The name of a parameter; of a module's weight also the module's name."""
-    parts = fqn.split(".")
-    return parts[-2:] if parts[-1] == "weight" else parts[-1:]
 
 
 def is_untouched(norm: nn.Module) -> bool:
