@@ -16,7 +16,7 @@ CAPABILITY = Capability(
         "HK061": f"{_CHECKS}:OutputAlike",
         "HK062": f"{_OF_LOSSES}:LossRises",
         "HK063": f"{_OF_LOSSES}:OneLabel",
-        "HK066": f"{_OF_LOSSES}:MisusedLoss",
+        "HK066": "hookcli.capabilities.learn.judging.misused_loss:MisusedLoss",
         "HK067": f"{_CHECKS}:FrozenStatistics",
         "HK068": f"{_CHECKS}:UnitsAlike",
     },

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.judging.headline import faults
-from hookcli.capabilities.learn.judging.loss_checks import MisusedLoss
+from hookcli.capabilities.learn.judging.misused_loss import MisusedLoss
 
 STEPS = 24
 BLIND = "the model runs without gradients (no_grad, set_grad_enabled(False))"

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.forwards.batches import rows_among
 from hookcli.capabilities.learn.judging.checks import FrozenBlock
-from hookcli.capabilities.learn.judging.loss_checks import maximized, out_of_range, too_large
+from hookcli.capabilities.learn.judging.misused_loss import maximized, out_of_range, too_large
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.losses.pairs import paired
 from hookcli.capabilities.learn.losses.targets import variance

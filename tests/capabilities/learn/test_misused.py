@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli.capabilities.learn.judging.headline import faults
-from hookcli.capabilities.learn.judging.loss_checks import MisusedLoss, NoBetterThanGuessing, collapsed
+from hookcli.capabilities.learn.judging.loss_checks import NoBetterThanGuessing
+from hookcli.capabilities.learn.judging.misused_loss import MisusedLoss, collapsed
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.capabilities.learn.losses.labels import are_blocks, are_in_turn
 from hookcli.checks.measurements import Measurements

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookcli.capabilities.learn.judging.checks import SameBatch
 from hookcli.capabilities.learn.judging.headline import faults
-from hookcli.capabilities.learn.judging.loss_checks import MisusedLoss, NoBetterThanGuessing
+from hookcli.capabilities.learn.judging.loss_checks import NoBetterThanGuessing
+from hookcli.capabilities.learn.judging.misused_loss import MisusedLoss
 from hookcli.capabilities.learn.lines import LINES
 from hookcli.checks.measurements import Measurements
 from hookcli.table.losses import LossCourse

@@ -256,3 +256,10 @@ def margin_of(differences: Sequence[float], level: float) -> float:
     """
     number, capped = len(differences), [min(one, level) for one in differences]
     return (1.96 + 2.4 / (number - 2)) * stdev(capped) / math.sqrt(number)
+
+
+def as_guessed(guess: Guess) -> str:
+    """Words on losses that are near the level of guessing."""
+    better = "hardly better" if guess.loss < guess.level else "no better"
+    better = "far worse" if guess.loss > _WORSE * guess.level else better
+    return f"{guess.which} have a mean of {text_of(guess.loss)}, {better} than {guess.words}"

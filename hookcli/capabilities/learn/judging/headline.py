@@ -35,9 +35,8 @@ from hookcli.capabilities.learn.judging.loss_checks import (
     LossRises,
     NoBetterThanGuessing,
     OneLabel,
-    filled,
-    of_losses,
 )
+from hookcli.capabilities.learn.judging.misused_loss import filled, of_losses
 from hookcli.capabilities.learn.judging.small_steps import SCHEDULE, clipped_scaled
 from hookcli.capabilities.learn.judging.unfallen import falls_much, tried, unfallen
 from hookcli.capabilities.learn.lines import (

@@ -8,8 +8,7 @@ from statistics import fmean, stdev
 
 from hookcli.capabilities.learn.judging.checks import learned
 from hookcli.capabilities.learn.judging.curve import LEAST, in_steps, trend
-from hookcli.capabilities.learn.judging.guessing import LOSSES, SQUARES, guess_of, has_level
-from hookcli.capabilities.learn.judging.loss_checks import as_guessed
+from hookcli.capabilities.learn.judging.guessing import LOSSES, SQUARES, as_guessed, guess_of, has_level
 from hookcli.capabilities.learn.judging.small_steps import too_small
 from hookcli.checks.measurements import Measurements
 from hookcli.table.formatting import loss as text_of
