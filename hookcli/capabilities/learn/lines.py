@@ -69,10 +69,10 @@ class Learning(PartLine):
     batch; of outputs that are `directions`, whose rows have a norm of 1, they differ by 1 % at most. `inputs`: the root
     mean square of the model's inputs, of which the largest; `entered`: that of what the first layer with weights
     receives, 0 if it is no linear, convolutional or recurrent one. `one_index`: the first embedding, if each of them
-    got one index alone in the step; else "". `varied`: the standard deviation of inputs as a share of their size, of
-    which the largest; None if it is not known. `dense`: the share of their values that are not zero, likewise. `fill`:
-    the one number that all inputs held; "rows" if only their rows were the same; else "". `alike_too`: then the
-    rows of the outputs were the same as well, or the model drops values.
+    got one index alone in the step; else "". `varied`: the standard deviation of inputs over the rows as a share of
+    their size, of which the largest; None if it is not known. `dense`: the share of their values that are not zero,
+    likewise. `fill`: the one number that all inputs held; "rows" if only their rows were the same; else "".
+    `alike_too`: then the rows of the outputs were the same as well, or the model drops values.
 
     `reach`: by how much the loss could fall in this step, to first order: |gradient| |update|; None if not measured.
     `still`: the last recorded steps in a row, from the step `since` on, in which no optimizer changed a weight, and

@@ -190,12 +190,12 @@ def apart(lines: Sequence[Learning], guessed: float) -> str:
 
 
 def hardly_varied(lines: Sequence[Learning]) -> str:
-    """Words on inputs that are next to one number in every recorded step; "" if they are not."""
+    """Words on inputs that differ by next to nothing from row to row in every recorded step; "" if they do not."""
     plain = [line for line in lines if line.entered > line.inputs / 2]  # nothing normalizes them before the first layer
     shares = [line.varied for line in plain if line.varied is not None]
     if not shares or len(shares) < len(lines) or max(shares) > _ONE_NUMBER:
         return ""
-    return f"the inputs are next to one number: their standard deviation is {max(shares):.2g} of their size"
+    return f"the inputs are next to the same in all rows: their standard deviation is {max(shares):.2g} of their size"
 
 
 _WHY = {

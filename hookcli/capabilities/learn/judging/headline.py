@@ -322,7 +322,8 @@ def in_eval_mode(line: Untrained) -> str:
         modules = counted(line.number, "module")
         return f"the model is in eval mode {line.detail}, and {modules} in it would act otherwise in training mode"
     others = as_are_more(line.number)
-    return f"{line.places[0]} ({line.detail}) is in eval mode{others}, with statistics that no batch has touched"
+    norm = f"{line.places[0]} ({line.detail}) is in eval mode{others}"
+    return f"{norm}, with statistics that no batch has touched: call model.train() before training"
 
 
 def without_statistics(line: Untrained) -> str:
