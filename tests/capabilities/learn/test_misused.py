@@ -604,6 +604,12 @@ class Codes(nn.Module):
         return self.decoder(codes), codes
 
 
+def supervised(o: Tensor, z: Tensor, x: Tensor) -> Tensor:
+    """A summed cross-entropy that a reconstruction regularizes (Le et al. 2018)."""
+    labels = x.flatten(1)[:, :2].argmax(1, keepdim=True)
+    return F.mse_loss(o, x.view_as(o)) - z.log_softmax(1).gather(1, labels).sum()
+
+
 @pytest.mark.parametrize(
     ("loss_of", "outweighed"),
     [
@@ -611,6 +617,7 @@ class Codes(nn.Module):
         (lambda o, z, x: F.mse_loss(o, x.flatten(1)) + 0.05 * (z**2).sum(), True),
         (lambda o, z, x: F.mse_loss(o, x.view_as(o), reduction="sum") + (z**2).sum(), False),
         (lambda o, z, x: F.mse_loss(o, x.view_as(o)) + 1e-3 * (z**2).sum(), False),
+        (supervised, False),
         swept(lambda o, z, x: 6 * 32 * F.mse_loss(o, x.view_as(o)) + (z**2).sum(), False),
         swept(lambda o, z, x: F.mse_loss(o, x.view_as(o)) + (z**2).sum() / 32, False),
         swept(lambda o, z, x: F.mse_loss(o, x.view_as(o)) + (z**2).mean(), False),

@@ -16,7 +16,8 @@ from hookcli.hooks.torch_private.nodes import operator, returned_shape
 from hookcli.tensors import tree
 
 _KEEPS = ("Add", "Sub", "Neg", "ToCopy")
-_LOOKED_AT = 32  # nodes
+_PICKS = ("Gather", "Index", "NllLoss")
+_LOOKED_AT, _NEAR = 32, 8  # nodes
 _LEAST, _MOST = 0.01, 10.0  # factors that do not make up for a sum beside an average
 
 Place = tuple[int, int]
@@ -39,7 +40,7 @@ def outweighed(loss: Tensor, received: Collection[Place]) -> tuple[str, Tensor] 
     outputs, inputs = next((pair for pair in pairs if place_of(pair[1]) in received), (None, None))
     if outputs is None or inputs is None or not inputs.dim():
         return None
-    shapes = (returned_shape(*summed(term)) for term in terms)
+    shapes = (returned_shape(*summed(term)) for term in terms if not of_labels(term))
     sizes = [prod(shape) for shape in shapes if shape[:1] == (len(inputs),)]
     if not sizes:
         return None
@@ -53,6 +54,11 @@ def terms_of(loss: Tensor) -> list[Node]:
     """The nodes of the terms of a loss, of those that count."""
     sums = islice(walk([loss.grad_fn] if loss.grad_fn is not None else [], keeps), _LOOKED_AT)
     return [after for node in sums for after, _ in node.next_functions if after is not None and not keeps(after)]
+
+
+def of_labels(term: Node) -> bool:
+    """True if a term picks the scores of labels: then the reconstruction may be no more than its regularizer."""
+    return any(operator(node) in _PICKS for node in islice(walk([term]), _NEAR))
 
 
 def summed(term: Node) -> tuple[Node | None, int]:
