@@ -14,6 +14,7 @@ from support import swept
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from hookcli.capabilities.learn.judging.guessing import Compared, tells_little
 from hookcli.capabilities.learn.lines import Learning
 from hookcli.hooks.torch_private.losses import choices_of, ignored_label
 
@@ -292,3 +293,8 @@ def test_a_warm_up_that_rises_by_epoch_is_the_cause_of_a_loss_that_does_not_fall
 )
 def test_a_warm_up_that_goes_on_is_not_named(rate: Callable[[int], float], learns: bool) -> None:
     assert not any("warm-up" in text for text in warmed(rate, learns=learns))
+
+
+@pytest.mark.parametrize(("levels", "little"), [([1.0] * 16, False), ([0.2, 1.8] * 8, True), ([1.0], True)])
+def test_a_level_of_few_targets_tells_little(levels: list[float], little: bool) -> None:
+    assert tells_little(Compared(1.05, 1.0, "the last 20 losses", 0.1), levels) is little

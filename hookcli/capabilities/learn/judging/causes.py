@@ -21,6 +21,7 @@ from hookcli.capabilities.learn.lines import (
     GRAPHLESS,
     IDLE,
     MISSED,
+    ONE_NUMBER,
     OUTSIDE,
     UNFROZEN,
     UNHELD,
@@ -39,7 +40,7 @@ _SHARE = 0.05  # of the weights, that weight decay takes in a step: a usual one 
 _REACH_THEM = "run them with gradients, or freeze them"
 _MUCH = 2.0  # times the variance of the targets, of the squared distance between the means
 _SCALE = "standardize the targets to mean 0 and standard deviation 1"
-_ONE_NUMBER = 0.01  # of the size of the inputs, by which they vary
+_HARDLY = 0.01  # of the size of the inputs, by which they vary
 _OPTIMIZER, _DECAY = "give these parameters to the optimizer, or freeze them", "lower weight_decay"
 BATCH_FIRST = "give batch_first=True"
 _FLAT = "look for round(), a comparison or a clamp after them, or dead units"
@@ -105,12 +106,14 @@ def cause_of(of_model: Mapping[str, Sequence[object]], number: int, guessed: flo
 def held_up(lines: Sequence[Learning]) -> tuple[str, str]:
     """Words on what holds gradients up after a quarter of the steps, and what to do; "", "" if nothing does.
 
-    Not where large inputs are the reason.
+    Not where large inputs are the reason, and not a softmax over one number, which a remark tells of.
     """
     late = [line for line in lines if 4 * line.step >= lines[-1].step]
     if not late or large_inputs(lines) or not all(line.held_up for line in late):
         return "", ""
     words = late[-1].held_up
+    if words.startswith(ONE_NUMBER):
+        return "", ""
     return words, next((advice for word, advice in _HELD_UP.items() if word in words), _FLAT)
 
 
@@ -193,7 +196,7 @@ def hardly_varied(lines: Sequence[Learning]) -> str:
     """Words on inputs that differ by next to nothing from row to row in every recorded step; "" if they do not."""
     plain = [line for line in lines if line.entered > line.inputs / 2]  # nothing normalizes them before the first layer
     shares = [line.varied for line in plain if line.varied is not None]
-    if not shares or len(shares) < len(lines) or max(shares) > _ONE_NUMBER:
+    if len(shares) < len(lines) or not 0 < max(shares, default=0.0) <= _HARDLY:
         return ""
     return f"the inputs are next to the same in all rows: their standard deviation is {max(shares):.2g} of their size"
 

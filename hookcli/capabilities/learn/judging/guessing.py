@@ -20,6 +20,7 @@ _BESIDE = 3  # recorded steps of the later half
 _ROUNDED = 1e-4  # of the sum of factors
 _WORSE, _FALLEN, _FIRST = 2.0, 0.1, 4  # times the loss of guessing; of the first losses, of which so many count
 _FEW, _RISEN = 16, 1.2  # losses before the last recorded step; times these
+_UNSURE = 0.2  # of the level, by which it may be off
 _WEAK, _LITTLE = 0.99, 0.97  # of the loss of guessing, on the same batches and on others
 
 
@@ -178,14 +179,24 @@ def by_variance(
         return None
     middle = middle_of(lines)
     same = beside(lines, late, lambda line: level_of(line, middle)) if middle is not None else None
-    compared = same or of_last(last, median(level_of(line) for line in lines))
-    has_fallen = fmean(last) < _FALLEN * first_losses
+    levels = [level_of(line) for line in lines]
+    compared = same or of_last(last, median(levels))
+    has_fallen = fmean(last) < _FALLEN * first_losses  # rows may repeat one another
     if has_fallen and is_on_its_way(compared, lines):
         return None
-    weak = compared.loss < _LITTLE * compared.level or (has_fallen and middle is None)  # rows may repeat one another
+    weak = tells_little(compared, levels) or (has_fallen and middle is None)
     if same is not None:
         weak = same.is_lower or not same.is_sure(NEAR_VARIANCE)
     return compared.guess(f"always returning {best_number(lines, compared.level)}", NEAR_VARIANCE, weak=weak)
+
+
+def tells_little(compared: Compared, levels: Sequence[float]) -> bool:
+    """True if a loss is a little lower than the median of these levels, or if that may be far off.
+
+    Few targets a step make each of them so.
+    """
+    is_lower = compared.loss < _LITTLE * compared.level
+    return is_lower or len(levels) < 2 or 2 * stdev(levels) > _UNSURE * median(levels) * math.sqrt(len(levels))
 
 
 def middle_of(lines: Sequence[Learning]) -> float | None:
