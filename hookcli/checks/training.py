@@ -17,7 +17,7 @@ from hookcli.table.training import LEAST, LEAST_UNHELD, SPAN, ParameterCourse, T
 _NAMED = 3  # parameters
 CLEAR_LATER = "call zero_grad() before backward(), or after the optimizer's step"
 _SCALE = "look at the gradients without the GradScaler: if they are finite, give it a smaller init_scale"
-_RATE = "look at the scheduler, and at the learning rate that the optimizer was given"
+_RATE = "look at the scheduler, and at the learning rate that the optimizer was given, or loaded"
 _FAINT, _VANISHES = 1e-6, "look in which layer the gradient vanishes (HK012)"
 _UNDO = "look for what writes to them after the optimizer's step: a clamp, a copy, or load_state_dict"
 _IN_PLACE = "look at the optimizer's step(): it must change parameters in place"

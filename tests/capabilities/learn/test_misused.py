@@ -995,7 +995,7 @@ def test_inputs_that_hardly_vary_are_a_cause(offset: Tensor, said: bool) -> None
             optimizer.step()
         return model
 
-    words = "the inputs are next to the same in all rows: their standard deviation is "
+    words = "the inputs hardly differ from row to row: their standard deviation is "
     causes = [text.partition("; ")[0] for text in all_faults(program, every=5) if text.startswith(words)]
     after = " of their size: scale the inputs to mean 0 and standard deviation 1"
     ends = [cause.removeprefix(words).removesuffix(after) for cause in causes]

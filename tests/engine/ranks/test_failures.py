@@ -72,7 +72,8 @@ def test_what_all_ranks_fail_alike_is_told_once(folder) -> None:
 
 def test_a_rank_that_is_killed_is_named(folder) -> None:
     ran = hookcli(*only("die"), *TWO, folder=folder)
-    assert (ran.returncode, ran.stderr) == (2, "hookcli: error: rank 1 died: SIGKILL (often: out of memory)\n")
+    *_, last = ran.stderr.splitlines()  # the other rank's gloo may have logged that the connection was closed
+    assert (ran.returncode, last) == (2, "hookcli: error: rank 1 died: SIGKILL (often: out of memory)")
 
 
 @pytest.mark.sweep

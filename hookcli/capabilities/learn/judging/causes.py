@@ -198,7 +198,7 @@ def hardly_varied(lines: Sequence[Learning]) -> str:
     shares = [line.varied for line in plain if line.varied is not None]
     if len(shares) < len(lines) or not 0 < max(shares, default=0.0) <= _HARDLY:
         return ""
-    return f"the inputs are next to the same in all rows: their standard deviation is {max(shares):.2g} of their size"
+    return f"the inputs hardly differ from row to row: their standard deviation is {max(shares):.2g} of their size"
 
 
 _WHY = {

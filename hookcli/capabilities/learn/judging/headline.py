@@ -186,7 +186,8 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         frozen = f"{', '.join(line.places)}{more_than(line)}: frozen (requires_grad=False) at zero"
         yield f"{frozen}, so that they change nothing: if they are adapters, freeze the rest before adding them"
     if line := untrained(measured.lines, EVAL):
-        yield MayBeMeant(in_eval_mode(line))
+        text = in_eval_mode(line)
+        yield text if line.places[0] else MayBeMeant(text)  # a whole model may be in eval mode on purpose
     if line := untrained(measured.lines, UNCOPIED):
         yield without_statistics(line)
     yield from certain(lines, measured.every_loss)

@@ -75,5 +75,6 @@ def outermost(names: Iterable[str], reached: Collection[str]) -> Iterator[str]:
 
 
 def top_modules(names: Iterable[str]) -> list[str]:
-    """The outermost modules of these parameters, in order, each once."""
-    return [*dict.fromkeys(name.partition(".")[0] for name in names)][:NAMED]
+    """The outermost modules of these parameters, in order, each once; "..." for those that are too many to name."""
+    modules = [*dict.fromkeys(name.partition(".")[0] for name in names)]
+    return [*modules[:NAMED], *["..."] * (len(modules) > NAMED)]
