@@ -186,8 +186,7 @@ def faults(measured: Measurements, error: str = "", *, alone: bool = True) -> It
         frozen = f"{', '.join(line.places)}{more_than(line)}: frozen (requires_grad=False) at zero"
         yield f"{frozen}, so that they change nothing: if they are adapters, freeze the rest before adding them"
     if line := untrained(measured.lines, EVAL):
-        text = in_eval_mode(line)
-        yield text if line.places[0] else MayBeMeant(text)  # a whole model may be in eval mode on purpose
+        yield in_eval_mode(line)
     if line := untrained(measured.lines, UNCOPIED):
         yield without_statistics(line)
     yield from certain(lines, measured.every_loss)
@@ -318,10 +317,11 @@ def why_still(lines: Sequence[Learning]) -> str:
 
 
 def in_eval_mode(line: Untrained) -> str:
-    """The text on a model, or on modules, in eval mode."""
+    """The text on a model, which may be meant to be in eval mode, or on modules."""
     if not line.places[0]:
         modules = counted(line.number, "module")
-        return f"the model is in eval mode {line.detail}, and {modules} in it would act otherwise in training mode"
+        would = f"{modules} in it would act otherwise in training mode"
+        return MayBeMeant(f"the model is in eval mode {line.detail}, and {would}")
     others = as_are_more(line.number)
     norm = f"{line.places[0]} ({line.detail}) is in eval mode{others}"
     return f"{norm}, with statistics that no batch has touched: call model.train() before training"
